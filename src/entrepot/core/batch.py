@@ -1,0 +1,289 @@
+"""Record batch v2: records as bytes, alike in memory, on disk and between nodes.
+
+The layout is Kafka's, all big endian: 61 bytes of header, then the records, which
+are compressed together or not at all. A Kafka producer's batch is stored as it came.
+What a broker fills in (the offset of the first record, the leader's epoch) stands
+before the checksum and outside of it, so stamping a batch touches twelve bytes and
+leaves the rest, checksum included, as the producer made it.
+
+    0 offset_first      8   21 attributes         2   43 producer_id     8
+    8 length            4   23 offset_delta_last  4   51 producer_epoch  2
+   12 leader_epoch      4   27 timestamp_first    8   53 sequence_first  4
+   16 magic (2)         1   35 timestamp_max      8   57 count           4
+   17 crc               4                             61 records
+
+`length` counts what follows it. `crc` is the CRC32C of everything from `attributes`
+on. The records themselves are `body`'s.
+
+`check` is what a batch from outside must pass; it never looks into the records. So a
+stored body can still be nonsense, and `records` trusts nothing in it.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from entrepot.core import limits
+from entrepot.core.body import decode, encode
+from entrepot.core.compression import Codec, compress, decompress
+from entrepot.core.errors import InvalidBatch
+from entrepot.core.ports import Buffer
+from entrepot.core.record import Record
+
+__all__ = [
+    "HEADER_BYTES",
+    "BatchHeader",
+    "Codec",
+    "build",
+    "check",
+    "read_header",
+    "recompress",
+    "records",
+    "restamp_append_time",
+    "stamp",
+    "walk",
+]
+
+MAGIC = 2
+HEADER_BYTES = 61
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qiibI")  # Up to the checksum.
+_CHECKED = struct.Struct(">hiqqqhii")  # What the checksum covers of the header.
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_EPOCH_POSITION = 12
+_LENGTH_END = 12  # Where the bytes start that `length` counts.
+assert _HEADER.size == HEADER_BYTES == _PREFIX.size + _CHECKED.size
+
+_CODEC_BITS = 0x07
+_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+_SEQUENCE_END = 2**31  # Sequence numbers start again at 0 here.
+
+
+class BatchHeader(NamedTuple):
+    """The first 61 bytes, in their order."""
+
+    offset_first: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    offset_delta_last: int
+    timestamp_first: int
+    timestamp_max: int
+    producer_id: int  # -1: neither idempotent nor transactional; the next two mean nothing.
+    producer_epoch: int
+    sequence_first: int
+    count: int  # type: ignore[assignment]  # Shadows tuple.count, which nobody misses.
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + _LENGTH_END
+
+    @property
+    def offset_last(self) -> int:
+        return self.offset_first + self.offset_delta_last
+
+    @property
+    def offset_end(self) -> int:
+        return self.offset_first + self.offset_delta_last + 1
+
+    @property
+    def sequence_last(self) -> int:
+        if self.sequence_first < 0:
+            return self.sequence_first
+        return (self.sequence_first + self.offset_delta_last) % _SEQUENCE_END
+
+    @property
+    def codec(self) -> Codec:
+        try:
+            return Codec(self.attributes & _CODEC_BITS)
+        except ValueError:
+            raise _unknown_codec(self.attributes) from None
+
+    @property
+    def is_append_time(self) -> bool:
+        """Every record's time is `timestamp_max`, whatever it says itself."""
+        return self.attributes & _APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & _TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Its one record is a transaction's end, not a message."""
+        return self.attributes & _CONTROL != 0
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, unchecked."""
+    try:
+        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise InvalidBatch("shorter than a batch's header") from None
+
+
+def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
+    """The header of one whole batch that is what it says it is, or InvalidBatch.
+
+    Offsets count the records without a gap, unless `allow_gaps`: in a log, cleaning
+    may have taken some out.
+    """
+    header = read_header(batch)
+    (_, length, _, magic, crc, attributes, delta_last, first, latest, *producer, count) = header
+    if magic != MAGIC:
+        raise InvalidBatch(f"record format {magic}; only {MAGIC} is supported")
+    if length != len(batch) - _LENGTH_END:
+        raise InvalidBatch(f"length {length} in a batch of {len(batch)} bytes")
+    if crc32c(memoryview(batch)[_PREFIX.size :]) != crc:
+        raise InvalidBatch("the checksum does not match")
+    if attributes & _CODEC_BITS > Codec.ZSTD:
+        raise _unknown_codec(attributes)
+    if not 1 <= count <= limits.RECORDS_PER_BATCH_MAX:
+        raise InvalidBatch(f"a count of {count} records")
+    if delta_last != count - 1 and not (allow_gaps and delta_last >= count):
+        raise InvalidBatch(f"{count} records, but the last offset is {delta_last} after the first")
+    if first < -1 or latest < -1 or (first > latest != -1 and not attributes & _APPEND_TIME):
+        raise InvalidBatch(f"timestamps from {first} to {latest}")
+    if producer != [-1, -1, -1] or attributes & _TRANSACTIONAL:
+        _check_producer(header)
+    return header
+
+
+def _unknown_codec(attributes: int) -> InvalidBatch:
+    return InvalidBatch(f"unknown compression codec {attributes & _CODEC_BITS}")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.producer_id == -1:
+        if header.is_transactional:
+            raise InvalidBatch("transactional, but without a producer id")
+    elif header.producer_id < 0 or header.producer_epoch < 0:
+        raise InvalidBatch(f"producer {header.producer_id}, epoch {header.producer_epoch}")
+    elif header.sequence_first < 0 and not header.is_control:
+        raise InvalidBatch(f"producer {header.producer_id}, sequence {header.sequence_first}")
+
+
+def walk(
+    buffer: Buffer, position: int = 0, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch; what is cut off at the end is left out."""
+    if end is None:
+        end = len(buffer)
+    while end - position >= HEADER_BYTES:
+        header = read_header(buffer, position)
+        if header.size < HEADER_BYTES:
+            raise InvalidBatch(f"length {header.length} in the batch at {position}")
+        if header.size > end - position:
+            return
+        yield position, header
+        position += header.size
+
+
+def stamp(batch: bytearray | memoryview, offset_first: int, leader_epoch: int) -> None:
+    """Write what the leader decides into the batch. The checksum does not cover it."""
+    _OFFSET.pack_into(batch, 0, offset_first)
+    _EPOCH.pack_into(batch, _EPOCH_POSITION, leader_epoch)
+
+
+def restamp_append_time(batch: Buffer, now_ms: int) -> bytes:
+    """The same records, all at `now_ms`."""
+    header = read_header(batch)
+    header = header._replace(
+        attributes=header.attributes | _APPEND_TIME,
+        timestamp_max=now_ms,
+    )
+    return _assemble(header, memoryview(batch)[HEADER_BYTES:])
+
+
+def recompress(batch: Buffer, codec: Codec) -> bytes:
+    """The same records in another codec."""
+    header = read_header(batch)
+    if header.codec is codec:
+        return bytes(batch)
+    body = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], limits.DECOMPRESSED_BYTES_MAX)
+    header = header._replace(attributes=header.attributes & ~_CODEC_BITS | codec)
+    return _assemble(header, compress(codec, body))
+
+
+def _assemble(header: BatchHeader, body: Buffer) -> bytes:
+    """The batch; its length and checksum are those of the body, not of `header`."""
+    length = HEADER_BYTES - _LENGTH_END + len(body)
+    assert length < 2**31, length
+    checked = _CHECKED.pack(*header[5:])
+    crc = crc32c(body, crc32c(checked))
+    prefix = _PREFIX.pack(header.offset_first, length, header.leader_epoch, MAGIC, crc)
+    return b"".join((prefix, checked, body))
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    now_ms: int,
+    offset_first: int = 0,
+    codec: Codec = Codec.NONE,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    sequence_first: int = -1,
+    append_time: bool = False,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """One batch. Offsets count from `offset_first`; the records' own are not looked at."""
+    assert records, "a batch holds at least one record"
+    times = [now_ms if record.timestamp_ms == -1 else record.timestamp_ms for record in records]
+    body = encode(records, times)
+    header = BatchHeader(
+        offset_first=offset_first,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec
+        | (_APPEND_TIME if append_time else 0)
+        | (_TRANSACTIONAL if transactional else 0)
+        | (_CONTROL if control else 0),
+        offset_delta_last=len(records) - 1,
+        timestamp_first=times[0],
+        timestamp_max=now_ms if append_time else max(times),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        sequence_first=sequence_first,
+        count=len(records),
+    )
+    return _assemble(header, body if codec is Codec.NONE else compress(codec, body))
+
+
+def records(batch: Buffer, *, bytes_max: int = limits.DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """The records, one by one, with their offsets and times.
+
+    The checksum is not looked at: that was `check`. A body that is not what the header
+    says, or unpacks to more than `bytes_max`, is InvalidBatch, at once or on the way.
+    """
+    header = read_header(batch)
+    if header.magic != MAGIC or header.size != len(batch) or header.count < 0:
+        raise InvalidBatch("not one whole batch")
+    codec = header.codec
+    if codec is Codec.NONE:
+        body, position = bytes(batch), HEADER_BYTES  # Not a copy when they are bytes already.
+    else:
+        body, position = decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max), 0
+    return decode(
+        body,
+        position,
+        header.count,
+        offset_first=header.offset_first,
+        offset_delta_last=header.offset_delta_last,
+        timestamp_first=header.timestamp_first,
+        timestamp_fixed=header.timestamp_max if header.is_append_time else None,
+    )

@@ -1,0 +1,82 @@
+"""Two kinds of wrong.
+
+A peer's mistake is a `PeerError`: it gets an answer in its own protocol. What the
+disk does to us is a `StorageError`: the partition says why, the broker goes on.
+Our own mistakes are assertions and are not caught.
+"""
+
+
+class PeerError(Exception):
+    """The other side's mistake. The text is written for the person behind it."""
+
+
+class MalformedFrame(PeerError):
+    """Bytes that are not the protocol. The connection is closed."""
+
+
+class InvalidBatch(PeerError):
+    """A record batch that is damaged or not what it says it is."""
+
+
+class BatchTooLarge(PeerError):
+    """Over the topic's largest batch."""
+
+
+class InvalidTimestamp(PeerError):
+    """Further from the broker's clock than the topic allows."""
+
+
+class UnknownTopic(PeerError):
+    """No topic, or no partition of it, by that name or id."""
+
+
+class UnknownTopicId(UnknownTopic):
+    """A name and an id fail differently: a wrong id means that a client's knowledge is old."""
+
+
+class TopicExists(PeerError):
+    pass
+
+
+class InvalidName(PeerError):
+    pass
+
+
+class InvalidPartitions(PeerError):
+    """A partition count that cannot be had."""
+
+
+class InvalidConfig(PeerError):
+    """An unknown setting, or a value it does not take."""
+
+
+class OffsetOutOfRange(PeerError):
+    """Below the log start or above the high watermark."""
+
+
+class StaleEpoch(PeerError):
+    """The peer knows an older leader than there is."""
+
+
+class UnknownEpoch(PeerError):
+    """The peer knows a newer leader than we do."""
+
+
+class OutOfOrderSequence(PeerError):
+    """An idempotent producer's batch that does not follow its last one."""
+
+
+class DuplicateSequence(PeerError):
+    """A repeated batch, older than the ones we remember the offsets of."""
+
+
+class FencedProducer(PeerError):
+    """A producer epoch older than one already seen."""
+
+
+class StorageError(Exception):
+    """The disk failed, or a partition is stopped because it did. Nothing was acknowledged."""
+
+
+class Corruption(StorageError):
+    """Damage in what was already permanent. Never repaired by guessing."""

@@ -1,0 +1,45 @@
+"""Every bound in the system, in one place, with the relations between them asserted."""
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# Frames and requests.
+FRAME_BYTES_MAX = 100 * MIB  # A produce request; Kafka's socket.request.max.bytes.
+REQUEST_BYTES_MAX = 8 * MIB  # Any request that carries no records.
+REQUEST_ELEMENTS_MAX = 1_000_000  # Array elements in one request, all nesting levels together.
+FRAMES_WAITING_MAX = 128  # Requests of one connection that wait for their turn.
+RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
+CONNECTIONS_MAX = 20_000
+
+# Batches.
+BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
+DECOMPRESSED_BYTES_MAX = 128 * MIB  # What one batch may unpack to.
+RECORDS_PER_BATCH_MAX = 10_000_000
+
+# Answers.
+FETCH_BYTES_MAX = 55 * MIB  # One fetch response, whatever the client asks for.
+FETCH_SESSIONS_MAX = 1_000
+FETCH_SESSION_IDLE_MS_MIN = 120_000  # A younger session is not evicted for a new one.
+BACKLOG_BYTES_HIGH = 4 * MIB  # Unsent output above which a connection is not read from.
+
+# The log.
+SEGMENT_BYTES = 1 * GIB
+SEGMENT_BYTES_MIN = 14
+SEGMENT_BYTES_MAX = 2**31 - 1  # Positions in an index are 32 bits.
+INDEX_INTERVAL_BYTES = 16 * KIB
+INDEXES_CACHED_MAX = 128  # Indexes of sealed segments held in memory.
+FILES_OPEN_MAX = 1_024
+PARTITIONS_PER_TOPIC_MAX = 10_000
+PARTITIONS_MAX = 100_000
+PRODUCERS_PER_PARTITION_MAX = 10_000
+PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in flight.
+
+# The commit.
+SEGMENTS_SYNCED_DIRECTLY_MAX = 8  # A tick that touches more goes through the journal.
+JOURNAL_BYTES_MAX = 64 * MIB  # One journal file, before the other takes over.
+
+assert REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
+assert BATCH_BYTES_MAX <= FRAME_BYTES_MAX <= DECOMPRESSED_BYTES_MAX
+assert FETCH_BYTES_MAX < 2**31  # A frame's size is a signed 32-bit number.
+assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32

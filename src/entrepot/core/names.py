@@ -1,0 +1,30 @@
+"""Names and numbers as distinct types, and what a topic may be called."""
+
+import re
+from typing import NamedTuple, NewType
+from uuid import UUID
+
+from entrepot.core.errors import InvalidName
+
+TopicName = NewType("TopicName", str)
+TopicId = UUID
+NodeId = NewType("NodeId", int)
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class PartitionId(NamedTuple):
+    """A topic's id, not its name: a topic deleted and made anew is another topic."""
+
+    topic: TopicId
+    number: int  # Which of the topic's partitions, from 0.
+
+
+def check_topic_name(name: str) -> TopicName:
+    """Kafka's rule, because Kafka's clients enforce it too."""
+    if name in (".", "..") or not _LEGAL.fullmatch(name):
+        raise InvalidName(
+            f"topic name {name[:260]!r} is not legal: "
+            "1 to 249 characters out of a-z A-Z 0-9 . _ - and not '.' or '..'"
+        )
+    return TopicName(name)
