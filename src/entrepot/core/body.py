@@ -23,11 +23,10 @@ nothing is allocated that the body does not hold.
 from collections.abc import Iterator, Sequence
 
 from entrepot.core.errors import InvalidBatch
+from entrepot.core.limits import HEADERS_PER_RECORD_MAX
 from entrepot.core.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
-
-HEADERS_PER_RECORD_MAX = 100_000
 
 _TIMESTAMP_END = 2**63
 _VARINT_BYTES_MAX = 10

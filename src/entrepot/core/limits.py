@@ -7,7 +7,7 @@ GIB = 1024 * MIB
 # Frames and requests.
 FRAME_BYTES_MAX = 100 * MIB  # A produce request; Kafka's socket.request.max.bytes.
 REQUEST_BYTES_MAX = 8 * MIB  # Any request that carries no records.
-REQUEST_ELEMENTS_MAX = 1_000_000  # Array elements in one request, all nesting levels together.
+REQUEST_ELEMENTS_MAX = 200_000  # Array elements in one request, all nesting levels together.
 FRAMES_WAITING_MAX = 128  # Requests of one connection that wait for their turn.
 RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
 CONNECTIONS_MAX = 20_000
@@ -16,6 +16,7 @@ CONNECTIONS_MAX = 20_000
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
 DECOMPRESSED_BYTES_MAX = 128 * MIB  # What one batch may unpack to.
 RECORDS_PER_BATCH_MAX = 10_000_000
+HEADERS_PER_RECORD_MAX = 100_000
 
 # Answers.
 FETCH_BYTES_MAX = 55 * MIB  # One fetch response, whatever the client asks for.

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from entrepot.core.body import HEADERS_PER_RECORD_MAX, decode, encode
+from entrepot.core.body import decode, encode
 from entrepot.core.errors import InvalidBatch
+from entrepot.core.limits import HEADERS_PER_RECORD_MAX
 from entrepot.core.record import Record
 
 RECORDS = (

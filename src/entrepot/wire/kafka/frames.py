@@ -1,0 +1,205 @@
+"""Kafka's frames and headers: where a message begins, ends, and which one it is.
+
+A frame is a signed 32-bit size and that many bytes: a header, then a message. Nothing
+tells a reader the header's version but the API key and version inside it, so the
+catalogue in `api` is needed to find where the message begins.
+
+`FrameBuffer` never holds memory for bytes that were only announced, and never hands out
+memory that a later read overwrites.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from entrepot.core import limits
+from entrepot.core.errors import MalformedFrame
+from entrepot.core.limits import KIB
+from entrepot.wire.kafka.api import FLEXIBLE_FROM, NEVER, Api
+from entrepot.wire.kafka.encoding import (
+    DAMAGE,
+    INT16,
+    INT32,
+    CompactReader,
+    LegacyWriter,
+)
+
+AREA_BYTES_MIN = 4 * KIB  # What an idle connection costs.
+AREA_BYTES_MAX = 128 * KIB  # What a busy one reads at once.
+EAGER_BYTES = limits.BATCH_BYTES_MAX + 64 * KIB  # Up to here a large frame's room grows fast.
+
+_REQUEST = Struct(">hhih")  # API key, version, correlation id, size of the client id.
+_REQUEST_BYTES_MIN = 10
+
+
+class FrameBuffer:
+    """Bytes in, whole frames out.
+
+    Small frames arrive many at a time in one area that is used again and again, and are
+    copied out together. A frame that outgrows the area gets memory of its own, is
+    received straight into it, and takes it along.
+    """
+
+    __slots__ = ("_area", "_bytes_max", "_bytes_max_without_records", "_filled", "_large")
+
+    def __init__(
+        self,
+        bytes_max: int = limits.FRAME_BYTES_MAX,
+        bytes_max_without_records: int = limits.REQUEST_BYTES_MAX,
+    ) -> None:
+        """The second bound is for requests other than Produce; a client, whose frames
+        are responses and do not begin with an API key, sets it to the first."""
+        self._bytes_max = bytes_max
+        self._bytes_max_without_records = min(bytes_max, bytes_max_without_records)
+        self._area = bytearray(AREA_BYTES_MIN)
+        self._large: bytearray | None = None  # One incomplete frame, alone, from its size on.
+        self._filled = 0  # Bytes in _large, or else in _area. Less than it holds.
+
+    def writable(self) -> memoryview:
+        """Where the next bytes go. Never empty."""
+        return memoryview(self._area if self._large is None else self._large)[self._filled :]
+
+    def received(self, size: int) -> list[memoryview]:
+        """The frames that are now whole, without their sizes: writable, and the caller's.
+
+        Raises MalformedFrame when the next frame cannot be one.
+        """
+        self._filled += size
+        if self._large is not None:
+            return self._received_large(self._large)
+        bounds, taken = self._scan()
+        area = memoryview(self._area)
+        filled = self._filled
+        self._filled = filled - taken
+        if taken:
+            # One copy for all frames of this read: they are mostly done with together.
+            whole = memoryview(bytearray(area[:taken]))
+            frames = [whole[start:end] for start, end in bounds]
+            area[: filled - taken] = area[taken:filled]
+        else:
+            frames = []
+            if filled == len(area):
+                self._grow(self._area)
+        if filled == len(area):
+            self._resize_area(AREA_BYTES_MAX)
+        elif self._filled == 0 and filled < AREA_BYTES_MIN:
+            self._resize_area(AREA_BYTES_MIN)
+        return frames
+
+    def _scan(self) -> tuple[list[tuple[int, int]], int]:
+        """Where the whole frames in the area begin and end, and how many bytes that takes."""
+        bounds = []
+        position = 0
+        while self._filled - position >= 4:
+            end = position + 4 + self._frame_size(position)
+            if end > self._filled:
+                break
+            bounds.append((position + 4, end))
+            position = end
+        return bounds, position
+
+    def _frame_size(self, position: int) -> int:
+        """The size of the frame that begins there, or what is wrong with it."""
+        (size,) = INT32.unpack_from(self._area, position)
+        if 0 <= size <= self._bytes_max_without_records:
+            return int(size)
+        if not 0 <= size <= self._bytes_max:
+            raise MalformedFrame(f"a frame of {size} bytes; 0 to {self._bytes_max} are taken")
+        if self._filled - position >= 6:
+            (api_key,) = INT16.unpack_from(self._area, position + 4)
+            if api_key != Api.PRODUCE:
+                raise MalformedFrame(f"a request of {size} bytes that carries no records")
+        return int(size)
+
+    def _received_large(self, large: bytearray) -> list[memoryview]:
+        if self._filled < len(large):
+            return []
+        if self._filled < 4 + INT32.unpack_from(large)[0]:
+            self._grow(large)
+            return []
+        self._large = None
+        self._filled = 0
+        return [memoryview(large)[4:]]
+
+    def _grow(self, full: bytearray) -> None:
+        """More room for the one frame that fills this, in proportion to what has come."""
+        need = 4 + INT32.unpack_from(full)[0]
+        room = max(2 * len(full), min(32 * len(full), EAGER_BYTES))
+        self._large = bytearray(min(need, room))
+        self._large[: len(full)] = full
+        self._filled = len(full)
+
+    def _resize_area(self, size: int) -> None:
+        if len(self._area) != size:
+            area = bytearray(size)
+            if self._large is None:
+                area[: self._filled] = memoryview(self._area)[: self._filled]
+            self._area = area
+
+
+class RequestHeader(NamedTuple):
+    api_key: int  # Perhaps not one of `Api`.
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """The header and the position of the message.
+
+    Of an unknown API no more is certain than the header's first three fields.
+    """
+    try:
+        api_key, version, correlation_id, size = _REQUEST.unpack_from(frame)
+        position = _REQUEST_BYTES_MIN + max(size, 0)
+        if size < -1 or position > len(frame):
+            raise MalformedFrame(f"a client id of {size} bytes in a frame of {len(frame)}")
+        # The client id is in the legacy encoding in every version.
+        client_id = None if size < 0 else str(frame[_REQUEST_BYTES_MIN:position], "utf-8")
+        if version >= FLEXIBLE_FROM.get(api_key, NEVER):
+            position = _skip_tags(frame, position)
+    except DAMAGE as error:
+        raise MalformedFrame(f"request header: {error}") from None
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    if _has_response_tags(api_key, version):
+        return INT32.pack(correlation_id) + b"\0"
+    return INT32.pack(correlation_id)
+
+
+def request_header(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    header = _REQUEST.pack(api, version, correlation_id, 0)[:-2]
+    tags = b"\0" if version >= api.flexible_from else b""
+    return header + LegacyWriter.nullable_string(client_id) + tags
+
+
+def read_response_header(frame: memoryview, api: Api, version: int) -> tuple[int, int]:
+    """The correlation id and the position of the message."""
+    try:
+        (correlation_id,) = INT32.unpack_from(frame)
+        position = INT32.size
+        if _has_response_tags(api, version):
+            position = _skip_tags(frame, position)
+    except DAMAGE as error:
+        raise MalformedFrame(f"response header: {error}") from None
+    return correlation_id, position
+
+
+def size_prefix(size: int) -> bytes:
+    """What stands before a frame of that many bytes."""
+    return INT32.pack(size)
+
+
+def _has_response_tags(api_key: int, version: int) -> bool:
+    # ApiVersions is asked before anything is known of the peer, so its answer always
+    # begins in the way the oldest client understands.
+    return version >= FLEXIBLE_FROM.get(api_key, NEVER) and api_key != Api.API_VERSIONS
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    if frame[position] == 0:
+        return position + 1
+    reader = CompactReader(frame, position)
+    reader.skip_tags()
+    return reader.position
