@@ -1,0 +1,271 @@
+"""The verbs: declare, alter, delete, find. What messages mean, for every gateway alike.
+
+A verb that changes what there is returns when the change is permanent. Appending
+and reading are the streams' (`stream`), found here by topic name or id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from entrepot.broker.catalog import (
+    CATALOG_ID,
+    CATALOG_NAME,
+    Catalog,
+    Topic,
+    cluster_id_record,
+    producer_id_record,
+    start_record,
+    topic_deleted_record,
+    topic_record,
+)
+from entrepot.broker.stream import Stream
+from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
+from entrepot.core import batch, limits
+from entrepot.core.errors import (
+    InvalidName,
+    InvalidPartitions,
+    StorageError,
+    TopicExists,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from entrepot.core.names import PartitionId, TopicId, check_topic_name
+from entrepot.core.ports import Clock, Disk, Entropy
+from entrepot.core.record import Record
+from entrepot.log.log import Log
+from entrepot.log.partition import Partition
+from entrepot.log.policy import Policy
+
+log = logging.getLogger("entrepot.broker")
+
+_PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
+# Internal topics, present or to come.
+_RESERVED = frozenset((CATALOG_NAME, "__consumer_offsets", "__transaction_state"))
+_CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a topic is made of when nobody says."""
+
+    partition_count: int = 1
+    auto_create_topics: bool = True
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+class Broker:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        entropy: Entropy,
+        defaults: Defaults | None = None,
+        *,
+        check_all: bool = False,
+    ) -> None:
+        self.defaults = defaults or Defaults()
+        check_settings(self.defaults.settings)
+        self._clock = clock
+        self._entropy = entropy
+        self._log = Log(disk, clock, check_all=check_all)
+        self.catalog = Catalog()
+        self._changes: Partition | None = None  # The catalog's partition.
+        self._streams: dict[PartitionId, Stream] = {}
+        self._deleting: set[str] = set()
+        self._producer_id = 0  # The next to give; the catalog says up to where it may.
+
+    # --- life
+
+    async def open(self) -> None:
+        """Recover or resume everything. Raises BlockingIOError when the directory is taken."""
+        self._log.begin()
+        self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
+        if self._changes.refused:
+            raise StorageError(f"the catalog is damaged: {self._changes.stopped}")
+        self._fold_catalog(self._changes)
+        for topic in self.catalog.topics.values():
+            self._open_streams(topic, 0)
+        await self._log.ready()
+        self._producer_id = self.catalog.producer_id_next
+        if not self.catalog.cluster_id:
+            token = urlsafe_b64encode(self._entropy.token(16)).decode().rstrip("=")
+            await self._change(cluster_id_record(token))
+
+    async def close(self) -> None:
+        await self._log.close()
+
+    def _fold_catalog(self, changes: Partition) -> None:
+        for data in changes.batches():
+            for record in batch.records(data):
+                self.catalog.apply(record)
+
+    def _open_streams(self, topic: Topic, first: int) -> None:
+        config = self.config_of(topic)
+        for index in range(first, topic.partition_count):
+            identity = PartitionId(topic.id, index)
+            opened = self._log.open(identity, topic.name, config.policy)
+            partition = opened.partition
+            start = self.catalog.offset_starts.get(identity, 0)
+            if partition.offset_start < start <= partition.offset_end:
+                partition.offset_start = start
+            self._streams[identity] = Stream(self._log, self._clock, opened, config)
+
+    def _change(self, record: Record) -> Awaitable[None]:
+        """Append to the catalog and apply; await the result for its permanence."""
+        assert self._changes is not None
+        data = batch.build([record], now_ms=self._clock.now_ms())
+        self._log.append(self._changes, [(batch.read_header(data), data)])
+        self.catalog.apply(record)
+        return committed(self._changes, self._changes.offset_end)
+
+    # --- finding
+
+    @property
+    def cluster_id(self) -> str:
+        return self.catalog.cluster_id
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self.catalog.topics
+
+    def topic(self, name: str) -> Topic:
+        found = self.catalog.topics.get(name)
+        if found is None:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        return found
+
+    def topic_by_id(self, identity: TopicId) -> Topic:
+        found = self.catalog.by_id.get(identity)
+        if found is None:
+            raise UnknownTopicId(f"there is no topic with id {identity}")
+        return found
+
+    def stream(self, topic: Topic, index: int) -> Stream:
+        found = self._streams.get(PartitionId(topic.id, index))
+        if found is None:
+            raise UnknownTopic(f"topic {topic.name!r} has no partition {index}")
+        return found
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        return topic_config(topic.settings, self.defaults.settings)
+
+    # --- changing
+
+    def check_new_topic(
+        self, name: str, partition_count: int | None, settings: Mapping[str, str]
+    ) -> Topic:
+        """The topic that `create_topic` would make; raises what it would raise."""
+        legal = check_topic_name(name)
+        if legal in _RESERVED:
+            raise InvalidName(f"the topic name {name!r} is the broker's own")
+        if legal in self.catalog.topics or legal in self._deleting:
+            raise TopicExists(f"topic {name!r} already exists")
+        count = self.defaults.partition_count if partition_count is None else partition_count
+        self._check_partition_count(count, count)
+        check_settings(settings)
+        return Topic(legal, self._new_id(), count, dict(settings))
+
+    async def create_topic(
+        self,
+        name: str,
+        partition_count: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Topic:
+        topic = self.check_new_topic(name, partition_count, settings or {})
+        permanent = self._change(topic_record(topic))
+        self._open_streams(topic, 0)
+        await permanent
+        log.info("topic %s created with %d partitions", topic.name, topic.partition_count)
+        return topic
+
+    async def delete_topic(self, topic: Topic) -> None:
+        # Its directories carry its name: nobody else may have it until they are gone.
+        self._deleting.add(topic.name)
+        try:
+            await self._change(topic_deleted_record(topic.name))
+            for index in range(topic.partition_count):
+                stream = self._streams.pop(PartitionId(topic.id, index))
+                self._log.drop(stream.partition)
+        finally:
+            self._deleting.discard(topic.name)
+        log.info("topic %s deleted", topic.name)
+
+    def check_partition_count(self, topic: Topic, count: int) -> None:
+        """Raises what `create_partitions` would raise."""
+        if count <= topic.partition_count:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {topic.partition_count} partitions; "
+                "there can only be more"
+            )
+        self._check_partition_count(count, count - topic.partition_count)
+
+    async def create_partitions(self, topic: Topic, count: int) -> None:
+        self.check_partition_count(topic, count)
+        larger = replace(topic, partition_count=count)
+        permanent = self._change(topic_record(larger))
+        self._open_streams(larger, topic.partition_count)
+        await permanent
+
+    async def alter_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
+        """Set exactly these; what is left out goes back to its default."""
+        check_settings(settings)
+        altered = replace(topic, settings=dict(settings))
+        permanent = self._change(topic_record(altered))
+        config = self.config_of(altered)
+        for index in range(altered.partition_count):
+            stream = self.stream(altered, index)
+            stream.config, stream.partition.policy = config, config.policy
+        await permanent
+
+    async def delete_records(self, stream: Stream, offset: int) -> int:
+        """Forget what is below an offset (-1: all of it); returns the new log start."""
+        partition = stream.partition
+        target = partition.high_watermark if offset == -1 else offset
+        if target > partition.offset_start or offset < 0:
+            partition.delete_before(target)
+            await self._change(start_record(partition.id, target))
+            self._log.sweep(partition)
+        return partition.offset_start
+
+    async def new_producer_id(self) -> int:
+        """Never given twice, also not after a crash: ids are reserved in blocks."""
+        assert self._changes is not None
+        mine = self._producer_id
+        self._producer_id += 1
+        if mine == self.catalog.producer_id_next:
+            await self._change(producer_id_record(mine + _PRODUCER_IDS_PER_BLOCK))
+        else:  # The block may have been reserved a moment ago.
+            await committed(self._changes, self._changes.offset_end)
+        return mine
+
+    def _check_partition_count(self, count: int, added: int) -> None:
+        if not 1 <= count <= limits.PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(
+                f"{count} partitions; a topic has 1 to {limits.PARTITIONS_PER_TOPIC_MAX}"
+            )
+        if len(self._streams) + added > limits.PARTITIONS_MAX:
+            raise InvalidPartitions(f"more than {limits.PARTITIONS_MAX} partitions in all")
+
+    def _new_id(self) -> UUID:
+        return UUID(bytes=self._entropy.token(16), version=4)
+
+
+async def committed(partition: Partition, offset_end: int) -> None:
+    """Wait until everything below is committed. Raises StorageError when it will not be."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(error: StorageError | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    partition.when_committed(offset_end, finish)
+    await done

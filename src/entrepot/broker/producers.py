@@ -1,0 +1,109 @@
+"""Idempotent producers of one partition: who wrote what last.
+
+A producer numbers its records; a batch that repeats numbers we have is a retry
+and gets the answer of the first time, a batch that leaves a gap is refused. The
+last five batches are remembered, because a client has at most five requests in
+flight. This is a view: folded from batch headers, saved with each new segment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import msgspec
+
+from entrepot.core import limits
+from entrepot.core.batch import BatchHeader
+from entrepot.core.errors import DuplicateSequence, FencedProducer, OutOfOrderSequence
+
+_SEQUENCES = 2**31  # Sequence numbers wrap to 0 after 2**31 - 1.
+
+
+class Written(NamedTuple):
+    """A batch that was appended."""
+
+    sequence_first: int
+    sequence_last: int
+    offset_first: int
+    timestamp_ms: int
+
+
+class Producer(msgspec.Struct, array_like=True):
+    epoch: int
+    batches: list[Written]  # Ascending, at most PRODUCER_BATCHES_REMEMBERED.
+
+
+class Producers:
+    def __init__(self) -> None:
+        # By producer id, the one that wrote longest ago first: that one is forgotten first.
+        self._producers: OrderedDict[int, Producer] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, header: BatchHeader) -> Written | None:
+        """None when the batch is new and next; what was written before when it is a repeat."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            # Unknown, or forgotten by retention: any start is good, as in Kafka.
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise FencedProducer(
+                f"producer {header.producer_id} has epoch {producer.epoch}, "
+                f"not {header.producer_epoch}"
+            )
+        if header.producer_epoch > producer.epoch:
+            if header.sequence_first != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id}: a new epoch starts at sequence 0, "
+                    f"not {header.sequence_first}"
+                )
+            return None
+        return self._check_sequence(header, producer)
+
+    def _check_sequence(self, header: BatchHeader, producer: Producer) -> Written | None:
+        for written in producer.batches:
+            if (header.sequence_first, header.sequence_last) == written[:2]:
+                return written
+        last = producer.batches[-1].sequence_last
+        if header.sequence_first == (last + 1) % _SEQUENCES:
+            return None
+        if header.sequence_last <= last:
+            raise DuplicateSequence(
+                f"producer {header.producer_id}: sequence {header.sequence_first} "
+                "was written long ago"
+            )
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id}: sequence {header.sequence_first} "
+            f"does not follow {last}"
+        )
+
+    def note(self, header: BatchHeader, offset_first: int) -> None:
+        """A batch was appended, now or before a restart."""
+        if header.producer_id < 0 or header.sequence_first < 0:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._producers[header.producer_id] = Producer(header.producer_epoch, [])
+        written = Written(
+            header.sequence_first, header.sequence_last, offset_first, header.timestamp_max
+        )
+        producer.batches.append(written)
+        del producer.batches[: -limits.PRODUCER_BATCHES_REMEMBERED]
+        self._producers.move_to_end(header.producer_id)
+        if len(self._producers) > limits.PRODUCERS_PER_PARTITION_MAX:
+            self._producers.popitem(last=False)
+
+    def snapshot(self) -> bytes:
+        if not self._producers:
+            return b""
+        return msgspec.msgpack.encode(list(self._producers.items()))
+
+    @classmethod
+    def restore(cls, state: bytes) -> Producers:
+        restored = cls()
+        if state:
+            rows = msgspec.msgpack.decode(state, type=list[tuple[int, Producer]])
+            restored._producers.update(rows)
+        return restored

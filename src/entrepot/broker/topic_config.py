@@ -1,0 +1,199 @@
+"""The settings of a topic: their names, types, defaults and limits, in one table.
+
+Names and meanings are Kafka's, so that Kafka's tools can set them; `durability`
+is ours. A topic stores only what was set on it; the rest follows the server's
+defaults, and those follow this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from entrepot.core import limits
+from entrepot.core.batch import Codec
+from entrepot.core.errors import InvalidConfig
+from entrepot.log.policy import Durability, Policy
+
+_DAY_MS = 24 * 3_600_000
+_INT64_MAX = 2**63 - 1
+
+
+class Kind(Enum):
+    """How a value is written; the gateways name them in their own terms."""
+
+    INT = "int"
+    LONG = "long"
+    STRING = "string"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    kind: Kind
+    default: str
+    doc: str
+    check: Callable[[str], object]  # Returns the parsed value or raises ValueError.
+
+
+def _whole(least: int, most: int) -> Callable[[str], object]:
+    def check(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError(f"must be {least} to {most}")
+        return value
+
+    return check
+
+
+def _one_of(*words: str) -> Callable[[str], object]:
+    def check(text: str) -> str:
+        if text not in words:
+            raise ValueError("must be " + " or ".join(words))
+        return text
+
+    return check
+
+
+def _cleanup(text: str) -> str:
+    if text != "delete":
+        raise ValueError("must be delete (compaction is not supported yet)")
+    return text
+
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "cleanup.policy", Kind.LIST, "delete",
+            "What becomes of old records.", _cleanup,
+        ),
+        Setting(
+            "compression.type", Kind.STRING, "producer",
+            "How batches are stored: as the producer sent them, or recompressed.",
+            _one_of(*_CODECS),
+        ),
+        Setting(
+            "durability", Kind.STRING, "fsync",
+            "What an acknowledgement means: fsync (on disk), interval, or os.",
+            _one_of(*Durability),
+        ),
+        Setting(
+            "file.delete.delay.ms", Kind.LONG, "60000",
+            "How long a file stays after it was marked for removal.", _whole(0, _INT64_MAX),
+        ),
+        Setting(
+            "flush.messages", Kind.LONG, str(_INT64_MAX),
+            "Sync before answering once so many records are unsynced.", _whole(1, _INT64_MAX),
+        ),
+        Setting(
+            "flush.ms", Kind.LONG, str(_INT64_MAX),
+            "How long a record may stay unsynced.", _whole(0, _INT64_MAX),
+        ),
+        Setting(
+            "max.message.bytes", Kind.INT, str(limits.BATCH_BYTES_MAX),
+            "The largest record batch.", _whole(0, limits.FRAME_BYTES_MAX),
+        ),
+        Setting(
+            "message.timestamp.type", Kind.STRING, "CreateTime",
+            "Whose clock stamps a record: the producer's or the broker's.",
+            _one_of("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            "message.timestamp.before.max.ms", Kind.LONG, str(_INT64_MAX),
+            "How far behind the broker's clock a timestamp may be.", _whole(0, _INT64_MAX),
+        ),
+        Setting(
+            "message.timestamp.after.max.ms", Kind.LONG, str(_INT64_MAX),
+            "How far ahead of the broker's clock a timestamp may be.", _whole(0, _INT64_MAX),
+        ),
+        Setting(
+            "min.insync.replicas", Kind.INT, "1",
+            "How many replicas must have a record. There is one.", _whole(1, 1),
+        ),
+        Setting(
+            "retention.bytes", Kind.LONG, "-1",
+            "Old segments go when a partition is larger. -1: any size.", _whole(-1, _INT64_MAX),
+        ),
+        Setting(
+            "retention.ms", Kind.LONG, str(7 * _DAY_MS),
+            "Segments go when all their records are older. -1: never.", _whole(-1, _INT64_MAX),
+        ),
+        Setting(
+            "segment.bytes", Kind.INT, str(limits.SEGMENT_BYTES),
+            "When a segment is full.",
+            _whole(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
+        ),
+        Setting(
+            "segment.ms", Kind.LONG, str(7 * _DAY_MS),
+            "When a segment is closed although not full.", _whole(1, _INT64_MAX),
+        ),
+    )
+}  # fmt: skip
+
+
+def check_settings(values: Mapping[str, str]) -> None:
+    """Raises InvalidConfig for an unknown name or a value it does not take."""
+    for name, value in values.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfig(f"unknown topic setting {name}")
+        try:
+            setting.check(value)
+        except ValueError as error:
+            raise InvalidConfig(f"{name} cannot be {value!r}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings that apply to a topic, parsed once."""
+
+    policy: Policy
+    batch_bytes_max: int
+    codec: Codec | None  # None: as the producer sent it.
+    append_time: bool
+    timestamp_before_ms: int
+    timestamp_after_ms: int
+
+
+def topic_config(values: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
+    """Parse what was set on the topic over the server's defaults."""
+
+    def text(name: str) -> str:
+        return values.get(name) or defaults.get(name) or SETTINGS[name].default
+
+    def number(name: str) -> int:
+        return int(text(name))
+
+    def bounded(name: str) -> int | None:
+        value = number(name)
+        return None if value == _INT64_MAX else value
+
+    return TopicConfig(
+        policy=Policy(
+            durability=Durability(text("durability")),
+            flush_ms=bounded("flush.ms"),
+            flush_messages=bounded("flush.messages"),
+            segment_bytes=number("segment.bytes"),
+            segment_ms=number("segment.ms"),
+            retention_ms=number("retention.ms"),
+            retention_bytes=number("retention.bytes"),
+            file_delete_delay_ms=number("file.delete.delay.ms"),
+        ),
+        batch_bytes_max=number("max.message.bytes"),
+        codec=_CODECS[text("compression.type")],
+        append_time=text("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_ms=number("message.timestamp.before.max.ms"),
+        timestamp_after_ms=number("message.timestamp.after.max.ms"),
+    )

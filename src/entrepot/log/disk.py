@@ -1,0 +1,201 @@
+"""The real disk: the only module that opens files.
+
+Files are raw descriptors, so that a returned write is the system's and nothing of it
+waits in this process. A descriptor is closed when the last who needs it lets go: its
+`File`, a sync in a worker thread, a range being sent. Its number is therefore never
+reused, and never synced in place of another file, while somebody still means the old one.
+
+Only `sync` leaves the loop, in one hop for any number of files. There are a few workers,
+so that a long sync in the background does not hold up a short one in front.
+"""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from entrepot.core.ports import Buffer, File
+
+CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
+SYNC_WORKERS = 3
+
+_OPEN = os.O_RDWR | os.O_CLOEXEC
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+if sys.platform == "darwin":
+
+    def _sync_descriptor(number: int) -> None:
+        """On macOS fsync stops at the drive's cache; this does not."""
+        fcntl.fcntl(number, fcntl.F_FULLFSYNC)
+
+else:
+    _sync_descriptor = os.fdatasync
+
+
+class _Descriptor:
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):  # Errors of writing are reported by sync.
+            os.close(self.number)
+
+
+class DiskFile:
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: str, descriptor: _Descriptor) -> None:
+        self._path = path
+        self._descriptor: _Descriptor | None = descriptor
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def descriptor(self) -> _Descriptor:
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        return self._descriptor
+
+    def fileno(self) -> int:
+        return self.descriptor().number
+
+    def write(self, position: int, chunks: Sequence[Buffer]) -> int:
+        return os.pwritev(self.fileno(), chunks[:CHUNKS_PER_WRITE_MAX], position)
+
+    def read(self, position: int, size: int) -> bytes:
+        number = self.fileno()
+        data = os.pread(number, size, position)
+        while 0 < len(data) < size:  # A read may fall short before the end of the file.
+            more = os.pread(number, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self) -> int:
+        return os.fstat(self.fileno()).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def close(self) -> None:
+        self._descriptor = None
+
+
+class FileDisk:
+    """A tree of files below `root`, which is made when it is missing."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.path.abspath(root)
+        self._locks: list[_Descriptor] = []
+        self._workers: ThreadPoolExecutor | None = None  # Started by the first sync.
+        _make_permanent_directory(self._root)
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        flags = _OPEN | os.O_CREAT if create else _OPEN
+        return DiskFile(path, _Descriptor(os.open(self._full(path), flags, 0o644)))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._full(path))
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._full(directory)))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        """Syncs nothing: each new name is permanent when the directory it is in was synced."""
+        os.makedirs(self._full(path), exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._full(old), self._full(new))
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def remove_directory(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._full(path))
+
+    async def sync(
+        self, files: Sequence[File], directories: Sequence[str] = ()
+    ) -> list[OSError | None]:
+        targets: list[_Descriptor | OSError] = []
+        for file in files:
+            assert isinstance(file, DiskFile)
+            try:
+                targets.append(file.descriptor())
+            except OSError as error:
+                targets.append(error)
+        paths = [self._full(directory) for directory in directories]
+        if self._workers is None:
+            self._workers = ThreadPoolExecutor(SYNC_WORKERS, thread_name_prefix="sync")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._workers, _sync_all, targets, paths)
+
+    def lock(self, path: str) -> None:
+        descriptor = self.open(path, create=True).descriptor()
+        fcntl.flock(descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._locks.append(descriptor)
+
+    def close(self) -> None:
+        """Wait for syncs under way and let the locks go. Open files stay open."""
+        if self._workers is not None:
+            self._workers.shutdown()
+            self._workers = None
+        self._locks.clear()
+
+    def _full(self, path: str) -> str:
+        assert not path.startswith("/"), path
+        return f"{self._root}/{path}" if path else self._root
+
+
+def _sync_all(
+    targets: Sequence[_Descriptor | OSError], directories: Sequence[str]
+) -> list[OSError | None]:
+    """What a worker does. It holds the descriptors, so their numbers stay theirs."""
+    answers: list[OSError | None] = []
+    for target in targets:
+        if isinstance(target, OSError):
+            answers.append(target)
+        else:
+            answers.append(_failure(_sync_descriptor, target.number))
+    answers.extend(_failure(_sync_directory, directory) for directory in directories)
+    return answers
+
+
+def _failure(sync: Callable[..., None], target: int | str) -> OSError | None:
+    try:
+        sync(target)
+    except OSError as error:
+        return error
+    return None
+
+
+def _sync_directory(path: str) -> None:
+    number = os.open(path, _OPEN_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _make_permanent_directory(path: str) -> None:
+    """With its parents, each new name synced: nothing below is safe before that."""
+    if not os.path.exists(path):
+        parent = os.path.dirname(path)
+        _make_permanent_directory(parent)
+        os.mkdir(path)
+        _sync_directory(parent)
+    elif not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

@@ -1,0 +1,60 @@
+"""The catalogue of everything we persist: which files there are and what they are called.
+
+    lock                                    held while a broker runs
+    clean.checkpoint                        there only between a clean stop and the next start
+    recovery.checkpoint                     below which offset each partition is permanent
+    journal/<generation>-<0 or 1>.journal   the commit journal
+    partitions/<topic>-<index>/             one partition
+        00000000000000000042.log            a segment: record batches, nothing else
+        00000000000000000042.index          its seal and sparse index
+        00000000000000000042.view           the broker's state as of that offset
+        *.deleted                           marked by retention, removed after a while
+        *.aside                             cut off by recovery, kept for people to look at
+    deleted/<topic id>-<index>/             a deleted partition, removed after a while
+
+The bytes are in docs/formats/. Numbers and names never change their meaning.
+"""
+
+from entrepot.core.names import PartitionId
+
+LOCK = "lock"
+CLEAN_CHECKPOINT = "clean.checkpoint"
+RECOVERY_CHECKPOINT = "recovery.checkpoint"
+JOURNAL_DIRECTORY = "journal"
+PARTITIONS = "partitions"
+DELETED = "deleted"
+
+SEGMENT = ".log"
+INDEX = ".index"
+VIEW = ".view"
+MARKED = ".deleted"
+ASIDE = ".aside"
+
+
+def journal_paths(generation: int) -> tuple[str, str]:
+    """The two files of a run, named after the generation it found: never an older run's."""
+    return (
+        f"{JOURNAL_DIRECTORY}/{generation:020d}-0.journal",
+        f"{JOURNAL_DIRECTORY}/{generation:020d}-1.journal",
+    )
+
+
+def partition_directory(topic_name: str, index: int) -> str:
+    return f"{PARTITIONS}/{topic_name}-{index}"
+
+
+def deleted_directory(partition: PartitionId) -> str:
+    return f"{DELETED}/{partition.topic.hex}-{partition.number}"
+
+
+def file_name(offset: int, kind: str) -> str:
+    """Twenty digits, so that names sort as their offsets do."""
+    return f"{offset:020d}{kind}"
+
+
+def offset_of(name: str, kind: str) -> int | None:
+    """The offset in a file name of that kind; None for anything else."""
+    stem = name.removesuffix(kind)
+    if stem == name or len(stem) != 20 or not stem.isdigit():
+        return None
+    return int(stem)

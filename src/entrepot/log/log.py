@@ -1,0 +1,293 @@
+"""All partitions of a node: opening them, committing them, keeping house, closing them.
+
+After a clean stop one small file says everything about every partition, so the
+next start reads that and no segment, however much data there is. The file is
+removed before anything is written; without it, a start is a recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from entrepot.core import limits
+from entrepot.core.batch import BatchHeader
+from entrepot.core.errors import Corruption, StorageError
+from entrepot.core.names import PartitionId
+from entrepot.core.ports import Buffer, Clock, Disk
+from entrepot.log import layout
+from entrepot.log.checkpoint import (
+    PartitionState,
+    clean_checkpoint,
+    read_clean_checkpoint,
+    read_recovery_checkpoint,
+    recovery_checkpoint,
+)
+from entrepot.log.commit import Committer, write_seal
+from entrepot.log.files import FilePool, replace
+from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
+from entrepot.log.partition import Partition
+from entrepot.log.policy import Policy
+from entrepot.log.recovery import Saved, newest_view, recover_segments, replay
+
+log = logging.getLogger("entrepot.log")
+
+TICK_S = 0.1
+CHECKPOINT_EVERY_S = 5.0
+RETENTION_EVERY_S = 30.0
+_SEAL_AT_STOP_BYTES = 4 * limits.MIB  # A smaller active segment is walked faster than sealed.
+_PARTITIONS_PER_SLICE = 500
+
+
+class Opened(NamedTuple):
+    """A partition as it was found, and the view saved with it."""
+
+    partition: Partition
+    saved: Saved | None
+
+
+class Log:
+    def __init__(self, disk: Disk, clock: Clock, *, check_all: bool = False) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._check_all = check_all
+        self._pool = FilePool(disk, limits.FILES_OPEN_MAX)
+        self.partitions: dict[PartitionId, Partition] = {}
+        self.clean = False  # Whether the last stop was a clean one.
+        self._clean_state: dict[PartitionId, PartitionState] = {}
+        self._permanent: dict[PartitionId, int] = {}  # The recovery checkpoint as found.
+        self._journaled: dict[PartitionId, list[Entry]] = {}
+        self._recovered: list[Partition] = []
+        self._generation = 0
+        self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get)
+        self._flush_due: dict[PartitionId, float] = {}
+        self._removals: list[tuple[float, str]] = []  # (when, path), files and directories.
+        self._checkpointed = b""
+        self._maintenance: asyncio.Task[None] | None = None
+
+    # --- start
+
+    def begin(self) -> None:
+        """Take the directory and see how it was left. Raises BlockingIOError when it is taken."""
+        self._disk.make_directory(layout.PARTITIONS)
+        self._disk.lock(layout.LOCK)
+        state = read_clean_checkpoint(self._disk)
+        if state is not None:
+            self.clean, self._clean_state = True, state
+            return
+        self._permanent = {row.id: row.offset for row in read_recovery_checkpoint(self._disk)}
+        for entry in read_journals(self._disk):
+            self._journaled.setdefault(entry.partition, []).append(entry)
+            self._generation = max(self._generation, entry.generation)
+
+    def open(self, identity: PartitionId, topic_name: str, policy: Policy) -> Opened:
+        """A partition with whatever the disk has of it; nothing is created yet."""
+        directory = layout.partition_directory(topic_name, identity.number)
+        state = self._clean_state.pop(identity, None)
+        if state is not None:
+            opened = self._opened_clean(identity, directory, policy, state)
+        elif self.clean:
+            opened = Opened(Partition(identity, directory, policy, self._pool, self._clock), None)
+        else:
+            opened = self._opened_unclean(identity, directory, policy)
+        self.partitions[identity] = opened.partition
+        return opened
+
+    def _opened_clean(
+        self, identity: PartitionId, directory: str, policy: Policy, state: PartitionState
+    ) -> Opened:
+        segments = [each.segment(directory) for each in state.segments]
+        partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
+        partition.offset_start = max(partition.offset_start, state.offset_start)
+        return Opened(partition, Saved(partition.offset_end, state.view))
+
+    def _opened_unclean(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
+        try:
+            segments = recover_segments(
+                self._disk,
+                directory,
+                self._clock.now_ms(),
+                offset_permanent=self._permanent.get(identity, 0),
+                check_all=self._check_all,
+            )
+            partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
+            count = replay(partition, self._journaled.pop(identity, []))
+        except (Corruption, OSError) as error:
+            log.error("partition refused: %s", error)
+            partition = Partition(identity, directory, policy, self._pool, self._clock)
+            partition.refuse(str(error))
+            return Opened(partition, None)
+        if count:
+            log.info("%s: %d batches came from the journal", directory, count)
+        partition.recovered()
+        self._recovered.append(partition)
+        return Opened(partition, newest_view(self._disk, partition))
+
+    async def ready(self) -> None:
+        """Once every partition is open: make what was recovered permanent, then forget the past."""
+        behind = [p for p in self._recovered if p.segments and p.stopped is None]
+        await self.committer.sync([(p, p.end_mark()) for p in behind])
+        for partition in behind:
+            if partition.stopped is None:
+                partition.advance(partition.end_mark())
+        self._recovered.clear()
+        self._journaled.clear()
+        self._disk.remove(layout.CLEAN_CHECKPOINT)
+        stopped = [p.id for p in self.partitions.values() if p.stopped is not None]
+        remove_journals(self._disk, needed=stopped)
+        for error in await self._disk.sync([], [""]):
+            if error is not None:
+                raise error
+        self.committer = Committer(
+            self._pool, Journal(self._disk, self._generation), self.partitions.get
+        )
+        self._remove_orphans()
+        self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
+        self._maintenance.add_done_callback(lambda done: done.cancelled() or done.result())
+
+    def _remove_orphans(self) -> None:
+        """Directories no topic owns: a deletion that a crash cut short."""
+        known = {partition.directory for partition in self.partitions.values()}
+        for name in self._disk.names(layout.PARTITIONS):
+            directory = f"{layout.PARTITIONS}/{name}"
+            if directory not in known:
+                log.info("removing %s: no topic owns it", directory)
+                self._disk.remove_directory(directory)
+        self._disk.remove_directory(layout.DELETED)
+
+    # --- use
+
+    def append(self, partition: Partition, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
+        """Append and see to the commit; returns the first offset."""
+        segments = len(partition.segments)
+        offset = partition.append(batches)
+        if partition.needs_commit:
+            self.committer.request(partition)
+            return offset
+        after_ms = partition.policy.flush_after_ms
+        if after_ms is not None:
+            due = self._clock.monotonic() + after_ms / 1_000
+            self._flush_due.setdefault(partition.id, due)
+        elif len(partition.segments) > segments > 0:
+            self._flush_due[partition.id] = 0.0  # The full segment wants its seal.
+        return offset
+
+    def drop(self, partition: Partition) -> None:
+        """A deleted partition: out of service now, off the disk after a while."""
+        partition.stop(f"{partition.directory} is deleted")
+        del self.partitions[partition.id]
+        self._pool.forget_below(partition.directory)
+        if not self._disk.exists(partition.directory):
+            return
+        grave = layout.deleted_directory(partition.id)
+        try:
+            self._disk.make_directory(layout.DELETED)
+            self._disk.rename(partition.directory, grave)
+        except OSError as error:
+            log.warning("%s: not removed: %s", partition.directory, error.strerror)
+            return
+        delay_s = partition.policy.file_delete_delay_ms / 1_000
+        self._removals.append((self._clock.monotonic() + delay_s, grave))
+
+    # --- housekeeping
+
+    async def _maintain(self) -> None:
+        checkpoint_at = retention_at = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._clock.monotonic()
+            await self._flush([i for i, due in self._flush_due.items() if due <= now])
+            if now >= checkpoint_at:
+                checkpoint_at = now + CHECKPOINT_EVERY_S
+                await self._write_recovery_checkpoint()
+            if now >= retention_at:
+                retention_at = now + RETENTION_EVERY_S
+                await self.enforce_retention()
+            self._remove_due(now)
+
+    async def _flush(self, due: Sequence[PartitionId]) -> None:
+        marks = []
+        for identity in due:
+            del self._flush_due[identity]
+            partition = self.partitions.get(identity)
+            if partition is not None and partition.stopped is None and partition.segments:
+                marks.append((partition, partition.end_mark()))
+        if marks:
+            await self.committer.sync(marks)
+
+    async def enforce_retention(self) -> None:
+        """Expire old segments everywhere, a slice at a time so that nobody waits long."""
+        for number, partition in enumerate(list(self.partitions.values())):
+            if number % _PARTITIONS_PER_SLICE == _PARTITIONS_PER_SLICE - 1:
+                await asyncio.sleep(0)
+            partition.expire(self._clock.now_ms())
+            try:
+                self.sweep(partition)
+            except (OSError, StorageError) as error:
+                log.warning("%s: retention has to wait: %s", partition.directory, error)
+
+    def sweep(self, partition: Partition) -> None:
+        """Take forgotten segments out of service and note their files for removal."""
+        if partition.stopped is not None or not partition.segments:
+            return
+        delay_s = partition.policy.file_delete_delay_ms / 1_000
+        due = self._clock.monotonic() + delay_s
+        self._removals.extend((due, path) for path in partition.mark_forgotten())
+        if partition.unsynced_names:
+            self._flush_due.setdefault(partition.id, 0.0)
+
+    def _remove_due(self, now: float) -> None:
+        due = [path for when, path in self._removals if when <= now]
+        if due:
+            self._removals = [each for each in self._removals if each[0] > now]
+            for path in due:
+                self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        """What cannot be removed now goes at the next start."""
+        try:
+            if path.startswith(layout.DELETED + "/"):
+                self._disk.remove_directory(path)
+            else:
+                self._disk.remove(path)
+        except OSError as error:
+            log.warning("%s: not removed: %s", path, error.strerror)
+
+    async def _write_recovery_checkpoint(self) -> None:
+        payload = recovery_checkpoint(self.partitions.values())
+        if payload != self._checkpointed:
+            try:
+                await replace(self._disk, "", layout.RECOVERY_CHECKPOINT, payload)
+                self._checkpointed = payload
+            except OSError as error:
+                log.warning("no recovery checkpoint: %s", error.strerror)
+
+    # --- stop
+
+    async def close(self) -> None:
+        """Make everything permanent and say so; the next start is then a quick one."""
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        await self.committer.drain()
+        behind = [p for p in self.partitions.values() if p.stopped is None and p.segments]
+        behind = [p for p in behind if p.unsynced or p.unsynced_names]
+        await self.committer.sync([(p, p.end_mark()) for p in behind])
+        stopped = [p for p in self.partitions.values() if p.stopped is not None]
+        if stopped:
+            log.warning("not a clean stop: %s", stopped[0].stopped)
+            return
+        await self._seal_large()
+        state = clean_checkpoint(self.partitions.values())
+        await replace(self._disk, "", layout.CLEAN_CHECKPOINT, state)
+        remove_journals(self._disk)
+
+    async def _seal_large(self) -> None:
+        seals = [
+            write_seal(self._disk, segment)
+            for partition in self.partitions.values()
+            for segment in partition.segments[-1:]
+            if segment.size >= _SEAL_AT_STOP_BYTES and segment.index is not None
+        ]
+        await self._disk.sync(seals)

@@ -1,0 +1,235 @@
+"""Everything that happens to a partition after a crash, in order.
+
+1. Leftovers of retention and of unfinished file replacements are removed.
+2. Each segment is taken as its seal says, or, without a valid seal, walked batch
+   by batch with every checksum. Sealed segments are walked too when asked.
+3. The first bad batch ends the log if it lies where nothing was ever promised:
+   above the recovery point, and above any seal. The file is cut there, and later
+   segments, which can hold nothing that was acknowledged, are put aside. What is
+   left above the recovery point is written again, see `_rewrite`.
+4. A bad batch anywhere else is corruption: the partition is refused, files as
+   they are, and the reason says where.
+5. What the journal has and the segments have not is appended again.
+
+Nothing is served until all of it is synced; that is the caller's part.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from entrepot.core.batch import check, walk
+from entrepot.core.errors import Corruption, InvalidBatch
+from entrepot.core.ports import Disk, File
+from entrepot.log import layout
+from entrepot.log.files import load, write_all
+from entrepot.log.journal import Entry
+from entrepot.log.partition import Partition
+from entrepot.log.segment import Glance, Segment, glances, read_seal
+
+log = logging.getLogger("entrepot.log")
+
+_REWRITE_BYTES = 1 << 20
+
+
+class Damage(NamedTuple):
+    """The first bad batch of a segment."""
+
+    position: int
+    offset: int  # The offset it should have had.
+    reason: str
+
+
+class Saved(NamedTuple):
+    """The newest saved view: the broker's state as of an offset."""
+
+    offset: int
+    state: bytes
+
+
+def recover_segments(
+    disk: Disk, directory: str, now_ms: int, *, offset_permanent: int, check_all: bool
+) -> list[Segment]:
+    """The segments of a directory, mended where that loses nothing. Raises Corruption."""
+    _sweep(disk, directory)
+    bases = segment_bases(disk, directory)
+    segments: list[Segment] = []
+    for base in bases:
+        segment, damage = inspect(disk, directory, base, check_all=check_all)
+        if segments and segments[-1].offset_end != base:
+            if not segment.size and damage is None:
+                disk.remove(segment.path)  # A roll that failed; nothing was ever in it.
+                continue
+            damage = _gap(segments[-1], base)
+            segment = segments.pop()
+        segment.opened_ms = segment.opened_ms or now_ms
+        segments.append(segment)
+        if damage is not None:
+            check_permanent(segment, damage, offset_permanent)
+            _cut(disk, segment, damage)
+            _put_aside(disk, directory, [b for b in bases if b > segment.offset_base])
+            break
+    _sweep_companions(disk, segments, directory)
+    for segment in segments:
+        if not segment.sealed:
+            _rewrite(disk, segment, offset_permanent)
+    return segments
+
+
+def _gap(segment: Segment, base: int) -> Damage:
+    """A segment that ends before the next one starts: its last writes did not survive."""
+    reason = f"ends at offset {segment.offset_end}, but the next segment starts at {base}"
+    if segment.sealed or base < segment.offset_end:
+        raise Corruption(f"{segment.path} {reason}")
+    return Damage(segment.size, segment.offset_end, reason)
+
+
+def segment_bases(disk: Disk, directory: str) -> list[int]:
+    found = (layout.offset_of(name, layout.SEGMENT) for name in disk.names(directory))
+    return [base for base in found if base is not None]
+
+
+def inspect(
+    disk: Disk, directory: str, base: int, *, check_all: bool
+) -> tuple[Segment, Damage | None]:
+    """A segment as far as it is good, and what ends it. Raises Corruption below a seal."""
+    sealed = read_seal(disk, directory, base)
+    path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
+    file = disk.open(path)
+    size = file.size()
+    if sealed is not None and size < sealed.size:
+        raise Corruption(f"{path} has {size} bytes, but {sealed.size} were permanent")
+    if sealed is not None and size == sealed.size and not check_all:
+        sealed.index = None
+        return sealed, None
+    segment = Segment(directory, base, sealed.opened_ms if sealed else 0)
+    damage = walk_segment(file, segment)
+    if damage is not None and sealed is not None and damage.position < sealed.size:
+        raise Corruption(f"{path}: {damage.reason} at byte {damage.position}, in a sealed part")
+    segment.sealed = sealed is not None and size == sealed.size
+    return segment, damage
+
+
+def walk_segment(file: File, segment: Segment) -> Damage | None:
+    """Check every batch of the file and note it in the segment, up to the first bad one."""
+    end = file.size()
+    try:
+        for glance in glances(file, 0, end):
+            reason = _fault(file, segment, glance)
+            if reason is not None:
+                return Damage(glance.position, segment.offset_end, reason)
+            segment.note(glance)
+    except Corruption:
+        return Damage(segment.size, segment.offset_end, "not a whole batch")
+    return None
+
+
+def _fault(file: File, segment: Segment, glance: Glance) -> str | None:
+    try:
+        header = check(file.read(glance.position, glance.size), allow_gaps=True)
+    except InvalidBatch as error:
+        return str(error)
+    if header.offset_first != segment.offset_end:
+        return f"offset {header.offset_first} where {segment.offset_end} should follow"
+    return None
+
+
+def check_permanent(segment: Segment, damage: Damage, offset_permanent: int) -> None:
+    """Damage below the recovery point is not an unfinished write. Raises Corruption."""
+    if damage.offset < offset_permanent:
+        raise Corruption(
+            f"{segment.path}: {damage.reason} at byte {damage.position}, offset {damage.offset}; "
+            f"everything below offset {offset_permanent} was permanent"
+        )
+
+
+def _cut(disk: Disk, segment: Segment, damage: Damage) -> None:
+    file = disk.open(segment.path)
+    log.warning(
+        "%s: %s at byte %d, offset %d: cut off %d bytes of an unfinished write",
+        segment.path,
+        damage.reason,
+        damage.position,
+        damage.offset,
+        file.size() - damage.position,
+    )
+    file.truncate(damage.position)
+    file.close()
+
+
+def _rewrite(disk: Disk, segment: Segment, offset_permanent: int) -> None:
+    """Write what may not be permanent once more, so that the next sync covers it.
+
+    If the last process died of a failed sync, the system takes these pages for clean
+    although they never reached the disk, and would sync nothing.
+    """
+    if segment.offset_end <= offset_permanent:
+        return
+    assert segment.index is not None
+    file = disk.open(segment.path)
+    position = segment.index.position_for_offset(offset_permanent)
+    while position < segment.size:
+        data = file.read(position, min(_REWRITE_BYTES, segment.size - position))
+        position += write_all(file, position, [data])
+    file.close()
+
+
+def _put_aside(disk: Disk, directory: str, bases: Sequence[int]) -> None:
+    for base in bases:
+        path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
+        log.warning("%s: follows an unfinished segment, put aside", path)
+        disk.rename(path, path + layout.ASIDE)
+
+
+def _sweep(disk: Disk, directory: str) -> None:
+    for name in disk.names(directory):
+        if name.endswith((layout.MARKED, ".tmp")):
+            disk.remove(f"{directory}/{name}")
+
+
+def _sweep_companions(disk: Disk, segments: Sequence[Segment], directory: str) -> None:
+    """Seals and views of segments that are gone speak of a past that did not happen."""
+    bases = [segment.offset_base for segment in segments]
+    for name in disk.names(directory):
+        for kind in (layout.INDEX, layout.VIEW):
+            base = layout.offset_of(name, kind)
+            if base is not None and base not in bases:
+                disk.remove(f"{directory}/{name}")
+
+
+def replay(partition: Partition, entries: Sequence[Entry]) -> int:
+    """Append what the journal has and the partition has not; how many batches that was."""
+    count = 0
+    for entry in entries:
+        payload = entry.payload()
+        for position, header in walk(payload):
+            if header.offset_first < partition.offset_end:
+                continue
+            if header.offset_first > partition.offset_end:
+                raise Corruption(
+                    f"{partition.directory} ends at offset {partition.offset_end}, "
+                    f"but the journal goes on at {header.offset_first}"
+                )
+            batch = memoryview(payload)[position : position + header.size]
+            partition.append([(header, batch)])
+            count += 1
+    return count
+
+
+def newest_view(disk: Disk, partition: Partition) -> Saved | None:
+    """The latest whole view that does not speak of offsets we no longer have."""
+    for offset, name in _views(disk, partition.directory):
+        if offset <= partition.offset_end:
+            state = load(disk, f"{partition.directory}/{name}")
+            if state is not None:
+                return Saved(offset, state)
+    return None
+
+
+def _views(disk: Disk, directory: str) -> Iterator[tuple[int, str]]:
+    for name in reversed(disk.names(directory)):
+        offset = layout.offset_of(name, layout.VIEW)
+        if offset is not None:
+            yield offset, name

@@ -1,0 +1,189 @@
+"""One append-only file of record batches, and its sparse index.
+
+The index says, about every 16 KiB, which batch starts where and the largest
+timestamp before it, so one table serves look-ups by offset and by time. It is
+kept in memory while the segment is written, and put on disk as the segment's
+*seal* when it is full: a seal is only written when every byte it speaks of is
+permanent. So after a crash, damage below a seal is corruption, and damage in an
+unsealed segment may be a write that never finished.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from entrepot.core import limits
+from entrepot.core.errors import Corruption
+from entrepot.core.ports import Disk, File
+from entrepot.log import layout
+
+# offset_first, length, offset_delta_last, timestamp_max of a batch header: what a look-up needs.
+_GLANCE = Struct(">qi11xi8xq")
+GLANCE_BYTES = _GLANCE.size
+_LENGTH_MIN = 61 - 12
+
+_SEAL = Struct(">4sHxxqIIqqqq")  # Then the entries, then a CRC32C over all before it.
+_SEAL_MAGIC = b"eIDX"
+_SEAL_VERSION = 1
+_ENTRY = Struct(">IIq")
+_SCAN_BYTES = 2 * limits.INDEX_INTERVAL_BYTES
+
+
+class Glance(NamedTuple):
+    """The part of a batch header that a look-up needs."""
+
+    position: int
+    offset_first: int
+    size: int
+    offset_last: int
+    timestamp_max: int
+
+
+class Index:
+    """Sparse: (offset, position, largest timestamp before it), each column ascending."""
+
+    __slots__ = ("_next_position", "offsets", "positions", "timestamps")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.positions = array("q")
+        self.timestamps = array("q")
+        self._next_position = 0
+
+    def note(self, offset: int, position: int, timestamp_before: int) -> None:
+        if position < self._next_position:
+            return
+        self.offsets.append(offset)
+        self.positions.append(position)
+        self.timestamps.append(timestamp_before)
+        self._next_position = position + limits.INDEX_INTERVAL_BYTES
+
+    def position_for_offset(self, offset: int) -> int:
+        """Where to start looking: at or before the batch that holds the offset."""
+        found = bisect_right(self.offsets, offset) - 1
+        return self.positions[found] if found >= 0 else 0
+
+    def position_for_time(self, timestamp_ms: int) -> int:
+        """Where to start looking: no batch before it is as late as that."""
+        found = bisect_left(self.timestamps, timestamp_ms) - 1
+        return self.positions[found] if found >= 0 else 0
+
+
+class Segment:
+    """A run of a partition's batches. Knows its bounds; owns no file."""
+
+    __slots__ = (
+        "directory",
+        "index",
+        "offset_base",
+        "offset_end",
+        "opened_ms",
+        "sealed",
+        "size",
+        "timestamp_max",
+        "timestamp_max_offset",
+    )
+
+    def __init__(self, directory: str, offset_base: int, opened_ms: int) -> None:
+        self.directory = directory
+        self.offset_base = offset_base
+        self.offset_end = offset_base  # Exclusive.
+        self.size = 0  # Bytes of whole batches. The file may be longer after a failed write.
+        self.timestamp_max = -1
+        self.timestamp_max_offset = offset_base  # First offset of the batch that has it.
+        self.opened_ms = opened_ms  # When its first batch was written: age for rolling.
+        self.sealed = False
+        self.index: Index | None = Index()  # None: on disk, in the seal.
+
+    @property
+    def path(self) -> str:
+        return self.path_of(layout.SEGMENT)
+
+    def path_of(self, kind: str) -> str:
+        return f"{self.directory}/{layout.file_name(self.offset_base, kind)}"
+
+    def note(self, glance: Glance) -> None:
+        """A batch was added at the end."""
+        assert glance.position == self.size, (glance, self.size)
+        if self.index is not None:
+            self.index.note(glance.offset_first, glance.position, self.timestamp_max)
+        if glance.timestamp_max > self.timestamp_max:
+            self.timestamp_max = glance.timestamp_max
+            self.timestamp_max_offset = glance.offset_first
+        self.size = glance.position + glance.size
+        self.offset_end = glance.offset_last + 1
+
+    def seal_bytes(self) -> bytes:
+        """The seal as it goes to disk; only for a segment whose bytes are permanent."""
+        index = self.index
+        assert index is not None
+        head = _SEAL.pack(
+            _SEAL_MAGIC,
+            _SEAL_VERSION,
+            self.offset_base,
+            self.size,
+            len(index.offsets),
+            self.offset_end,
+            self.timestamp_max,
+            self.timestamp_max_offset,
+            self.opened_ms,
+        )
+        base = self.offset_base
+        body = b"".join(
+            _ENTRY.pack(offset - base, position, timestamp)
+            for offset, position, timestamp in zip(
+                index.offsets, index.positions, index.timestamps, strict=True
+            )
+        )
+        return head + body + crc32c(body, crc32c(head)).to_bytes(4, "big")
+
+
+def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
+    """The segment as its seal describes it, with its index; None without a whole seal."""
+    segment = Segment(directory, offset_base, 0)
+    try:
+        file = disk.open(segment.path_of(layout.INDEX))
+    except FileNotFoundError:
+        return None
+    data = file.read(0, file.size())
+    file.close()
+    if len(data) < _SEAL.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
+        return None
+    magic, version, base, size, count, end, ts_max, ts_max_offset, opened = _SEAL.unpack_from(data)
+    if (magic, version, base) != (_SEAL_MAGIC, _SEAL_VERSION, offset_base):
+        return None
+    index = Index()
+    for delta, position, timestamp in _ENTRY.iter_unpack(data[_SEAL.size : -4]):
+        index.note(base + delta, position, timestamp)
+    if len(index.offsets) != count:
+        return None
+    segment.size, segment.offset_end, segment.opened_ms = size, end, opened
+    segment.timestamp_max, segment.timestamp_max_offset = ts_max, ts_max_offset
+    segment.sealed, segment.index = True, index
+    return segment
+
+
+def glances(file: File, position: int, end: int) -> Iterator[Glance]:
+    """Batch headers from a batch's start on, without reading the bodies of large ones.
+
+    Raises Corruption when what stands there cannot be a batch.
+    """
+    window, window_start = b"", position
+    while position < end:
+        at = position - window_start
+        if at + GLANCE_BYTES > len(window):
+            window = file.read(position, min(_SCAN_BYTES, end - position))
+            window_start, at = position, 0
+            if len(window) < GLANCE_BYTES:
+                raise Corruption(f"{file.path}: cut off at byte {position}")
+        offset_first, length, delta, timestamp_max = _GLANCE.unpack_from(window, at)
+        if length < _LENGTH_MIN or delta < 0 or position + 12 + length > end:
+            raise Corruption(f"{file.path}: no batch at byte {position}")
+        yield Glance(position, offset_first, 12 + length, offset_first + delta, timestamp_max)
+        position += 12 + length

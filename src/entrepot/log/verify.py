@@ -1,0 +1,68 @@
+"""Looking at a log without a broker: every batch of every segment, and what is wrong.
+
+Reads only. It tells damage that recovery mends (a tail that was never permanent)
+from damage that it refuses, by the same rules as `recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from entrepot.core.errors import Corruption
+from entrepot.core.ports import Disk
+from entrepot.log import layout
+from entrepot.log.checkpoint import read_recovery_checkpoint
+from entrepot.log.recovery import check_permanent, inspect, segment_bases
+from entrepot.log.segment import Segment
+
+
+class Verdict(StrEnum):
+    GOOD = "good"
+    UNFINISHED = "unfinished"  # A tail that was never permanent: recovery cuts it off.
+    ASIDE = "aside"  # Follows an unfinished segment: recovery puts it aside.
+    CORRUPT = "corrupt"  # Damage in what was permanent: recovery refuses the partition.
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    path: str
+    size: int  # Of the file.
+    offset_base: int
+    offset_end: int  # Below it, every batch is good.
+    verdict: Verdict
+    detail: str = ""
+
+
+def verify(disk: Disk) -> Iterator[SegmentReport]:
+    """One report per segment, in order, as the walk goes."""
+    permanent = {row.directory: row.offset for row in read_recovery_checkpoint(disk)}
+    for name in disk.names(layout.PARTITIONS):
+        directory = f"{layout.PARTITIONS}/{name}"
+        yield from verify_partition(disk, directory, permanent.get(directory, 0))
+
+
+def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Iterator[SegmentReport]:
+    offset_expected: int | None = None
+    is_cut = False
+    for base in segment_bases(disk, directory):
+        path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
+        size = disk.open(path).size()
+        if is_cut:
+            yield SegmentReport(path, size, base, base, Verdict.ASIDE)
+            continue
+        segment = Segment(directory, base, 0)
+        verdict, detail = Verdict.GOOD, ""
+        try:
+            if offset_expected is not None and base != offset_expected:
+                raise Corruption(f"starts at offset {base}, not at {offset_expected}")
+            segment, damage = inspect(disk, directory, base, check_all=True)
+            if damage is not None:
+                check_permanent(segment, damage, offset_permanent)
+                verdict, is_cut = Verdict.UNFINISHED, True
+                detail = f"{damage.reason} at byte {damage.position}, offset {damage.offset}"
+        except Corruption as error:
+            verdict, detail = Verdict.CORRUPT, str(error)
+        offset_expected = segment.offset_end if verdict is Verdict.GOOD else None
+        yield SegmentReport(path, size, base, segment.offset_end, verdict, detail)
