@@ -76,7 +76,7 @@ class Disk(Protocol):
         """What the directory holds, sorted; empty when there is none."""
 
     def make_directory(self, path: str) -> None:
-        """With its parents; fine when it is there."""
+        """With its parents; fine when it is there. Syncs nothing."""
 
     def rename(self, old: str, new: str) -> None:
         """Atomic; replaces a file at `new`."""
@@ -124,7 +124,7 @@ class Receiver(Protocol):
         """The backlog, once above the link's high mark, is gone."""
 
     def closed(self, reason: str) -> None:
-        """The link is gone; called exactly once, also after `Link.close`."""
+        """The link is gone, or the peer will send no more; called exactly once."""
 
 
 class Link(Protocol):
@@ -168,18 +168,14 @@ class Listener(Protocol):
 
 
 class Net(Protocol):
-    async def listen(
-        self, host: str, port: int, accept: Callable[[Link], Receiver]
-    ) -> Listener:
+    async def listen(self, host: str, port: int, accept: Callable[[Link], Receiver]) -> Listener:
         """Port 0 takes any free one. Raises OSError when the address is taken."""
 
-    async def connect(
-        self, host: str, port: int, attach: Callable[[Link], Receiver]
-    ) -> Link:
+    async def connect(self, host: str, port: int, attach: Callable[[Link], Receiver]) -> Link:
         """Raises OSError when nobody listens."""
 
     def close(self) -> None:
-        """Drop every connection. For the end of a process."""
+        """Drop every connection and listen no more. For the end of a process."""
 
 
 @dataclass(frozen=True, slots=True)

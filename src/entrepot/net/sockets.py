@@ -1,0 +1,219 @@
+"""The real net: listeners that accept, and connections made, on whatever loop is running.
+
+A listener survives what happens to it: a peer that is gone before it was accepted, a
+process out of descriptors (it waits a moment, the backlog waits with it), more peers
+than the house has room for (they are let in and out again, so that they know).
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from entrepot.core import limits
+from entrepot.core.ports import Link, Receiver
+from entrepot.net.link import SocketLink, name_of
+
+ACCEPTS_PER_WAKE_MAX = 64
+ACCEPT_PAUSE_SECONDS = 0.2  # When out of descriptors or memory.
+LISTEN_BACKLOG = 1024
+KEEPALIVE_SECONDS = 60  # Quiet for so long, then probed: a peer that vanished says nothing.
+KEEPALIVE_PROBE_SECONDS = 10
+KEEPALIVE_PROBES = 6
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+logger = logging.getLogger("entrepot.net")
+
+
+class SocketNet:
+    def __init__(self, *, connections_max: int = limits.CONNECTIONS_MAX) -> None:
+        self._connections_max = connections_max
+        self._listeners: list[SocketListener] = []
+        self._links: dict[SocketLink, None] = {}  # Every socket not closed yet.
+        self._is_full = False  # And the log says so.
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Link], Receiver]
+    ) -> "SocketListener":
+        """On every address of the host. An empty host is every address of the machine."""
+        loop = asyncio.get_running_loop()
+        sockets = await _bound(loop, host, port)
+        listener = SocketListener(loop, sockets, partial(self._admit, accept))
+        self._listeners.append(listener)
+        return listener
+
+    async def connect(self, host: str, port: int, attach: Callable[[Link], Receiver]) -> SocketLink:
+        loop = asyncio.get_running_loop()
+        link = self._link(loop, await _connected(loop, host, port))
+        try:
+            link.attach(attach(link))
+        except BaseException:
+            link.abort("internal error")
+            raise
+        return link
+
+    def close(self) -> None:
+        """Listen no more and drop every link, also those that only linger."""
+        for listener in self._listeners:
+            listener.close()
+        for link in list(self._links):
+            link.abort("shutting down")
+
+    def _admit(self, accept: Callable[[Link], Receiver], connected: socket.socket) -> None:
+        if len(self._links) >= self._connections_max:
+            if not self._is_full:
+                logger.warning("refusing connections: %d are open", len(self._links))
+            self._is_full = True
+            connected.close()
+            return
+        self._is_full = False
+        try:
+            link = self._link(asyncio.get_running_loop(), connected)
+        except OSError:
+            return  # It is gone again already.
+        try:
+            link.attach(accept(link))
+        except Exception:
+            logger.exception("%s: refused after an internal error", link.peer)
+            link.abort("internal error")
+
+    def _link(self, loop: AbstractEventLoop, connected: socket.socket) -> SocketLink:
+        try:
+            _prepare(connected)
+            link = SocketLink(loop, connected, self._forget)
+        except OSError:
+            connected.close()
+            raise
+        self._links[link] = None
+        return link
+
+    def _forget(self, link: SocketLink) -> None:
+        del self._links[link]
+
+
+class SocketListener:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        sockets: list[socket.socket],
+        admit: Callable[[socket.socket], None],
+    ) -> None:
+        self._loop = loop
+        self._sockets = sockets
+        self._admit = admit
+        self._host: str = sockets[0].getsockname()[0]
+        self._port: int = sockets[0].getsockname()[1]
+        for listening in sockets:
+            self._watch(listening)
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def close(self) -> None:
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        self._sockets.clear()
+
+    def _watch(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:  # Not closed while it paused.
+            self._loop.add_reader(listening.fileno(), self._acceptable, listening)
+
+    def _acceptable(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_WAKE_MAX):
+            try:
+                connected, _address = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    return  # The peer's trouble: it left before it was let in.
+                logger.warning(
+                    "cannot accept on %s: %s", name_of(listening.getsockname()), error.strerror
+                )
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._watch, listening)
+                return
+            self._admit(connected)
+
+
+async def _bound(loop: AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
+    """A listening socket for every address of the host that this machine has."""
+    found = await loop.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    refused: OSError | None = None
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            if sockets:  # Port 0 is any port, but the same one on every address.
+                port = sockets[0].getsockname()[1]
+            try:
+                sockets.append(_bound_to(family, (address[0], port, *address[2:])))
+            except OSError as error:
+                if error.errno not in _NO_SUCH_ADDRESS:
+                    raise
+                refused = error
+        if not sockets:
+            raise refused or OSError(f"{host} has no address")
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
+
+
+def _bound_to(family: int, address: tuple[Any, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # Its IPv4 twin is an address, and a socket, of its own.
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(LISTEN_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+async def _connected(loop: AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A socket connected to the first address of the host that answers."""
+    refused: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.setblocking(False)
+            await loop.sock_connect(connecting, address)
+        except BaseException as error:
+            connecting.close()
+            if not isinstance(error, OSError):
+                raise
+            refused = error
+        else:
+            return connecting
+    raise refused or OSError(f"{host} has no address")
+
+
+def _prepare(connected: socket.socket) -> None:
+    connected.setblocking(False)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_PROBE_SECONDS)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

@@ -1,0 +1,328 @@
+"""One node that crashes again and again, and the clients that trust it.
+
+Producers and readers speak Kafka over the simulated network to a whole server on a
+simulated disk. Meanwhile, and at the same time as each other: the power fails, the
+process is killed, links break, disks fill up and fail to write and to sync, the
+clock jumps. At the end everything is healed and the history is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any, NamedTuple
+
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v12.response import FetchResponse
+from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.schema.produce.v12.response import ProduceResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
+
+from entrepot.client.connection import Connection
+from entrepot.client.errors import ClientError
+from entrepot.config import Config, Ports, Topics
+from entrepot.core import batch
+from entrepot.core.ports import World
+from entrepot.core.record import Record
+from entrepot.server import Server, StartError
+from entrepot.sim.clock import SimClock
+from entrepot.sim.disk import Habits, SimDisk
+from entrepot.sim.entropy import SimEntropy
+from entrepot.sim.history import History, Violation
+from entrepot.sim.loop import Process, SimLoop
+from entrepot.sim.net import SimNetwork
+
+TOPIC = "orders"
+PARTITIONS = 14  # More than a commit syncs one by one: some ticks go through the journal.
+PRODUCERS = 6
+READERS = 2
+PORT = 9092
+_PATIENCE_S = 1.5
+_CONFIG = Config(
+    host="node",
+    ports=Ports(kafka=PORT),
+    topics=Topics(num_partitions=PARTITIONS, segment_bytes=3_000),
+)
+_FAULTS = (
+    ("write", errno.ENOSPC),
+    ("write", errno.EIO),
+    ("truncate", errno.EIO),
+    ("sync", errno.EIO),
+    ("open", errno.EMFILE),
+)
+
+
+class Result(NamedTuple):
+    acked: int
+    reads: int
+    crashes: int
+    faults: int
+    trace: str
+
+
+class CrashingNode:
+    def __init__(self, loop: SimLoop, *, seconds: float, sync_is_noop: bool) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._network = SimNetwork(loop.random("network"))
+        habits = Habits(short_write_chance=0.05, sync_is_noop=sync_is_noop)
+        self._disk = SimDisk(loop.random("disk"), habits)
+        self._clock = SimClock(loop)
+        self._entropy = SimEntropy(loop.random("entropy"))
+        self._process: Process | None = None
+        self._server: Server | None = None
+        self._is_over = False
+        self._idempotent: dict[str, _Idempotent] = {}
+        self._ends: dict[int, int] = {}  # Partition -> the end a reader has seen.
+        self._counter = 0
+        self.history = History()
+        self.crashes = 0
+        self.faults = 0
+
+    async def run(self) -> Result:
+        await self._start_whole()
+        assert self._server is not None
+        await self._server.broker.create_topic(TOPIC)
+        nemeses = [self._crash_now_and_then(), self._break_links(), self._fail_the_disk()]
+        nemeses.append(self._jump_the_clock())
+        clients = [self._client(f"p{n}", self._produce_once) for n in range(PRODUCERS // 2)]
+        clients += [self._client(f"i{n}", self._produce_again) for n in range(PRODUCERS // 2)]
+        clients += [self._client(f"r{n}", self._read_on) for n in range(READERS)]
+        tasks = [self._loop.create_task(work) for work in [*nemeses, *clients]]
+        await asyncio.sleep(self._seconds)
+        self._is_over = True
+        await asyncio.gather(*tasks)
+        await self._check()
+        history = self.history
+        return Result(len(history.acked), history.reads, self.crashes, self.faults, history.trace)
+
+    def _goes_on(self) -> bool:
+        return not self._is_over
+
+    # --- the node
+
+    def _start(self) -> asyncio.Task[None]:
+        doors = World(self._clock, self._entropy, self._disk, self._network.door("node"))
+        self._process = Process(self._loop)
+        return self._process.start(self._serve(doors))
+
+    async def _serve(self, doors: World) -> None:
+        server = Server(_CONFIG, doors)
+        try:
+            await server.start()
+            self._server = server
+        except StartError:
+            self.history.note(self._loop.time(), "start failed")
+
+    def _stop(self, disk: SimDisk) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._server = None
+        self._network.crash("node")
+        self._disk = disk
+
+    async def _start_whole(self) -> None:
+        """Start on a disk that does not fail; when it returns, the node serves."""
+        await self._start()
+        if self._server is None:
+            raise Violation("the node does not start on a healthy disk")
+
+    # --- what goes wrong
+
+    async def _crash_now_and_then(self) -> None:
+        random = self._loop.random("crashes")
+        while self._goes_on():
+            await asyncio.sleep(random.uniform(0.05, 1.5))
+            power_fails = random.random() < 0.6
+            self.history.note(self._loop.time(), "crash", power_fails)
+            self._stop(self._disk.crash() if power_fails else self._disk.kill())
+            self.crashes += 1
+            await asyncio.sleep(random.uniform(0, 0.3))
+            self._start()
+
+    async def _break_links(self) -> None:
+        random = self._loop.random("links")
+        while self._goes_on():
+            await asyncio.sleep(random.uniform(0.1, 1.0))
+            self._network.break_links(f"p{random.randrange(PRODUCERS)}")
+
+    async def _fail_the_disk(self) -> None:
+        random = self._loop.random("faults")
+        while self._goes_on():
+            await asyncio.sleep(random.uniform(0.1, 1.0))
+            operation, error = random.choice(_FAULTS)
+            pattern = random.choice(("*", "partitions/*", "journal/*", "*.log", "*.index"))
+            self._disk.fail_next(operation, error, pattern, random.choice((1, 1, 3)))  # type: ignore[arg-type]
+            self.faults += 1
+
+    async def _jump_the_clock(self) -> None:
+        random = self._loop.random("clock")
+        while self._goes_on():
+            await asyncio.sleep(random.uniform(0.5, 2.0))
+            self._clock.jump(random.randrange(-60_000, 60_000))
+
+    # --- clients
+
+    async def _client(
+        self, name: str, work: Callable[[str, Random, Connection], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Connect and work, again and again; a lost connection is ordinary."""
+        random, net = self._loop.random(name), self._network.door(name)
+        while self._goes_on():
+            try:
+                connection = await Connection.open(
+                    net, "node", PORT, client_id=name, timeout_s=_PATIENCE_S
+                )
+                while self._goes_on():
+                    await work(name, random, connection)
+                connection.close()
+            except ClientError:
+                await asyncio.sleep(random.uniform(0.01, 0.1))
+
+    async def _produce_once(self, name: str, random: Random, connection: Connection) -> None:
+        """To some partitions, and never again: what became of it may stay unknown."""
+        count = random.choice((1, 1, 2, PARTITIONS))
+        chosen = sorted(random.sample(range(PARTITIONS), count))
+        values = {p: self._new_values(name, p, random.randint(1, 4)) for p in chosen}
+        batches = {p: self._batch(values[p]) for p in chosen}
+        await self._produce(connection, values, batches)
+        await asyncio.sleep(random.uniform(0, 0.02))
+
+    async def _produce_again(self, name: str, random: Random, connection: Connection) -> None:
+        """An idempotent producer: the same batch until it is acknowledged, then the next."""
+        state = self._idempotent.setdefault(name, _Idempotent(1_000 + int(name[1:])))
+        partition = state.producer_id % PARTITIONS
+        if not state.values:
+            state.values = self._new_values(name, partition, random.randint(1, 3))
+        data = self._batch(state.values, state.producer_id, state.sequence)
+        if await self._produce(connection, {partition: state.values}, {partition: data}):
+            state.sequence += len(state.values)
+            state.values = []
+        await asyncio.sleep(random.uniform(0, 0.02))
+
+    def _new_values(self, name: str, partition: int, count: int) -> list[str]:
+        values = []
+        for _ in range(count):
+            self._counter += 1
+            values.append(f"{name}:{self._counter}")
+            self.history.write(partition, values[-1])
+        return values
+
+    def _batch(self, values: list[str], producer_id: int = -1, sequence: int = -1) -> bytes:
+        """Of different sizes, so that segments end anywhere."""
+        rows = [Record(None, value.encode(), (("pad", bytes(len(value) * 9)),)) for value in values]
+        return batch.build(
+            rows,
+            now_ms=self._clock.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            sequence_first=sequence,
+        )
+
+    async def _produce(
+        self, connection: Connection, values: dict[int, list[str]], batches: dict[int, bytes]
+    ) -> bool:
+        """Whether all of it was acknowledged."""
+        data = tuple(
+            PartitionProduceData(index=i32(p), records=Records(batches[p])) for p in sorted(batches)
+        )
+        request = ProduceRequest(
+            acks=i16(-1),
+            timeout=_milliseconds(1_000),
+            topic_data=(TopicProduceData(name=TopicName(TOPIC), partition_data=data),),
+        )
+        answer = await connection.ask(request, ProduceResponse, _PATIENCE_S)
+        is_whole = True
+        for result in answer.responses[0].partition_responses:
+            self.history.note(
+                self._loop.time(), result.index, result.error_code, result.base_offset
+            )
+            if result.error_code == 0:
+                self.history.ack(result.index, result.base_offset, values[result.index])
+            else:
+                is_whole = False
+        return is_whole
+
+    async def _read_on(self, name: str, random: Random, connection: Connection) -> None:
+        """A few partitions, each from somewhere at or below its end."""
+        for partition in random.sample(range(PARTITIONS), 3):
+            known = self._ends.get(partition, 0)
+            start = random.choice((known, known, random.randint(0, known)))
+            for offset, value in await self._fetch(connection, partition, start, wait_ms=20):
+                self.history.read(partition, offset, value)
+                self._ends[partition] = max(self._ends.get(partition, 0), offset + 1)
+        await asyncio.sleep(random.uniform(0, 0.05))
+
+    async def _fetch(
+        self, connection: Connection, partition: int, offset: int, *, wait_ms: int
+    ) -> list[tuple[int, str]]:
+        wanted = FetchPartition(
+            partition=i32(partition), fetch_offset=i64(offset), partition_max_bytes=i32(20_000)
+        )
+        request = FetchRequest(
+            replica_id=BrokerId(-1),
+            max_wait=_milliseconds(wait_ms),
+            min_bytes=i32(1),
+            max_bytes=i32(100_000),
+            isolation_level=i8(0),
+            session_id=i32(0),
+            session_epoch=i32(-1),
+            topics=(FetchTopic(topic=TopicName(TOPIC), partitions=(wanted,)),),
+            forgotten_topics_data=(),
+        )
+        answer = await connection.ask(request, FetchResponse, _PATIENCE_S)
+        found = answer.responses[0].partitions[0]
+        self.history.note(self._loop.time(), partition, found.error_code, found.high_watermark)
+        return _records(found.records or b"", offset)
+
+    # --- the end
+
+    async def _check(self) -> None:
+        """Heal, crash once more for good measure, and read everything."""
+        disk = self._disk.crash()
+        disk.habits.short_write_chance = 0.0
+        self._stop(disk)
+        await self._start_whole()
+        connection = await Connection.open(
+            self._network.door("judge"), "node", PORT, client_id="judge", timeout_s=60
+        )
+        logs: dict[int, list[tuple[int, str]]] = {}
+        for partition in range(PARTITIONS):
+            rows = logs[partition] = []
+            while found := await self._fetch(connection, partition, len(rows), wait_ms=0):
+                rows += found
+        self.history.check_final(logs)
+
+
+@dataclass(slots=True)
+class _Idempotent:
+    producer_id: int
+    sequence: int = 0
+    values: list[str] | None = None  # Sent, not acknowledged.
+
+
+def _milliseconds(count: int) -> i32Timedelta:
+    return i32Timedelta.parse(timedelta(milliseconds=count))
+
+
+def _records(data: bytes, offset: int) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    for position, header in batch.walk(data):
+        batch.check(data[position : position + header.size])
+        for record in batch.records(data[position : position + header.size]):
+            if record.offset >= offset:
+                assert record.value is not None
+                found.append((record.offset, record.value.decode()))
+    return found
+
+
+def crashing_node(
+    seconds: float = 6.0, *, sync_is_noop: bool = False
+) -> Callable[[SimLoop], Coroutine[Any, Any, Result]]:
+    """For `loop.run`."""
+    return lambda loop: CrashingNode(loop, seconds=seconds, sync_is_noop=sync_is_noop).run()

@@ -1,0 +1,86 @@
+"""Each port's real thing and its twin, as one fixture: a runner for an async test body.
+
+A body gets what it tests and returns nothing. The twin runs in a simulated world, once per
+seed, because what differs there is chance: order, delays, where the bytes are split.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import uvloop
+
+from entrepot.core.clock import SystemClock, SystemEntropy
+from entrepot.core.ports import Clock, Disk, Entropy, Net
+from entrepot.log.disk import FileDisk
+from entrepot.net.sockets import SocketNet
+from entrepot.sim.clock import SimClock
+from entrepot.sim.disk import SimDisk
+from entrepot.sim.entropy import SimEntropy
+from entrepot.sim.loop import SimLoop, run
+from entrepot.sim.net import SimNetwork
+
+SEEDS = range(8)
+LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
+
+OnClock = Callable[[Callable[[Clock], Coroutine[Any, Any, None]]], None]
+OnDisk = Callable[[Callable[[Disk], Coroutine[Any, Any, None]]], None]
+OnNet = Callable[[Callable[[Net, Disk], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(params=["system", "sim"])
+def on_clock(request: pytest.FixtureRequest) -> OnClock:
+    if request.param == "sim":
+        return lambda body: run(0, lambda loop: body(SimClock(loop)))
+    return lambda body: asyncio.run(body(SystemClock()))
+
+
+@pytest.fixture(params=["system", "sim"])
+def entropy(request: pytest.FixtureRequest) -> Entropy:
+    return SimEntropy(Random(0)) if request.param == "sim" else SystemEntropy()
+
+
+@pytest.fixture(params=["file", *(f"sim-{seed}" for seed in SEEDS)])
+def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
+    if request.param != "file":
+        seed = int(request.param.removeprefix("sim-"))
+        return lambda body: run(seed, lambda loop: body(SimDisk(loop.random("disk"))))
+
+    async def with_files(body: Callable[[Disk], Coroutine[Any, Any, None]]) -> None:
+        disk = FileDisk(tmp_path)
+        try:
+            await body(disk)
+        finally:
+            disk.close()
+
+    return lambda body: asyncio.run(with_files(body))
+
+
+@pytest.fixture(params=[*LOOPS, "no-descriptors", *(f"sim-{seed}" for seed in SEEDS)])
+def on_net(request: pytest.FixtureRequest, tmp_path: Path) -> OnNet:
+    """A net, and a disk for the ranges it sends; the real net also with files of the twin."""
+    if request.param.startswith("sim-"):
+
+        def in_simulation(body: Callable[[Net, Disk], Coroutine[Any, Any, None]]) -> None:
+            async def main(loop: SimLoop) -> None:
+                network = SimNetwork(loop.random("net"))
+                await body(network.door("here"), SimDisk(loop.random("disk")))
+
+            run(int(request.param.removeprefix("sim-")), main)
+
+        return in_simulation
+
+    async def with_sockets(body: Callable[[Net, Disk], Coroutine[Any, Any, None]]) -> None:
+        disk = SimDisk(Random(0)) if request.param == "no-descriptors" else FileDisk(tmp_path)
+        net = SocketNet()
+        try:
+            async with asyncio.timeout(20):
+                await body(net, disk)
+        finally:
+            net.close()
+
+    start = LOOPS.get(request.param, asyncio.run)
+    return lambda body: start(with_sockets(body))

@@ -1,0 +1,37 @@
+"""A whole server on a simulated disk and network that crash again and again.
+
+`make sim SEEDS=1000` runs many more; a seed that fails there is added here.
+"""
+
+import pytest
+
+from entrepot.sim.crashing_node import crashing_node
+from entrepot.sim.history import Violation
+from entrepot.sim.loop import run
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_nothing_acknowledged_is_lost_changed_or_reordered(number: int) -> None:
+    result = run(number, crashing_node(4.0))
+    assert result.acked > 0
+    assert result.reads > 0
+    assert result.crashes > 0
+    assert result.faults > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+def test_many_seeds() -> None:
+    for seed in range(1_000, 1_200):
+        run(seed, crashing_node(6.0))
+
+
+def test_one_seed_gives_one_trace() -> None:
+    assert run(7, crashing_node(2.0)) == run(7, crashing_node(2.0))
+    assert run(7, crashing_node(2.0)).trace != run(8, crashing_node(2.0)).trace
+
+
+def test_a_disk_that_only_pretends_to_sync_is_found_out() -> None:
+    with pytest.raises(Violation):
+        for seed in range(5):
+            run(seed, crashing_node(3.0, sync_is_noop=True))

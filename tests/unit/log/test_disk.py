@@ -1,0 +1,163 @@
+"""What only real files do: descriptors, worker threads, other processes."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from entrepot.log import disk as disk_module
+from entrepot.log.disk import FileDisk
+
+
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError as error:
+        return error.errno != errno.EBADF
+    return True
+
+
+def test_a_descriptor_closes_with_its_file(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path)
+    closed, dropped = disk.open("a", create=True), disk.open("b", create=True)
+    numbers = closed.fileno(), dropped.fileno()
+    assert all(map(is_open, numbers))
+    closed.close()
+    del dropped
+    assert not any(map(is_open, numbers))
+
+
+def test_descriptors_are_not_inherited(tmp_path: Path) -> None:
+    file = FileDisk(tmp_path).open("a", create=True)
+    assert fcntl.fcntl(file.fileno(), fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+def test_a_write_is_the_systems_at_once(tmp_path: Path) -> None:
+    FileDisk(tmp_path).open("a", create=True).write(0, [b"x"])
+    assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_missing_root_is_made_with_its_parents(tmp_path: Path) -> None:
+    FileDisk(tmp_path / "a" / "b").open("c", create=True)
+    assert (tmp_path / "a" / "b" / "c").exists()
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    with pytest.raises(NotADirectoryError):
+        FileDisk(tmp_path / "f")
+    with pytest.raises(NotADirectoryError):
+        FileDisk(tmp_path / "f" / "g")
+
+
+def test_a_failed_sync_is_that_files_answer_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FileDisk(tmp_path)
+    files = [disk.open(name, create=True) for name in "abc"]
+    sync, bad = disk_module._sync_descriptor, files[1].fileno()
+
+    def fail(number: int) -> None:
+        if number == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(number)
+
+    monkeypatch.setattr(disk_module, "_sync_descriptor", fail)
+    answers = asyncio.run(disk.sync(files, [""]))
+    assert [answer and answer.errno for answer in answers] == [None, errno.EIO, None, None]
+    disk.close()
+
+
+def test_a_descriptor_in_a_sync_is_not_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a file opened meanwhile would be synced in place of the one that was meant."""
+    disk = FileDisk(tmp_path)
+    begun, go_on = threading.Event(), threading.Event()
+    synced: list[int] = []
+
+    def wait(number: int) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        synced.append(os.fstat(number).st_ino)
+
+    monkeypatch.setattr(disk_module, "_sync_descriptor", wait)
+
+    async def main() -> None:
+        file = disk.open("a", create=True)
+        sync = asyncio.create_task(disk.sync([file]))
+        await asyncio.to_thread(begun.wait, 10)
+        file.close()
+        others = [disk.open(f"other {index}", create=True) for index in range(10)]
+        go_on.set()
+        assert await sync == [None]
+        assert len(others) == 10
+
+    asyncio.run(main())
+    assert synced == [(tmp_path / "a").stat().st_ino]
+    disk.close()
+
+
+def test_a_long_sync_does_not_hold_up_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FileDisk(tmp_path)
+    slow, fast = disk.open("slow", create=True), disk.open("fast", create=True)
+    go_on = threading.Event()
+    slow_number = slow.fileno()
+    monkeypatch.setattr(
+        disk_module, "_sync_descriptor", lambda number: number == slow_number and go_on.wait(10)
+    )
+
+    async def main() -> None:
+        background = asyncio.create_task(disk.sync([slow]))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            assert await disk.sync([fast]) == [None]
+        assert not background.done()
+        go_on.set()
+        assert await background == [None]
+
+    asyncio.run(main())
+    disk.close()
+
+
+def test_close_stops_the_workers_and_lets_the_lock_go(tmp_path: Path) -> None:
+    before = threading.active_count()
+    disk = FileDisk(tmp_path)
+    disk.lock("lock")
+    asyncio.run(disk.sync([disk.open("a", create=True)]))
+    assert threading.active_count() > before
+    with pytest.raises(BlockingIOError):
+        FileDisk(tmp_path).lock("lock")
+    disk.close()
+    assert threading.active_count() == before
+    FileDisk(tmp_path).lock("lock")
+
+
+def test_a_lock_keeps_other_processes_out_until_this_one_ends(tmp_path: Path) -> None:
+    program = (
+        "import sys; from entrepot.log.disk import FileDisk\n"
+        "disk = FileDisk(sys.argv[1]); disk.lock('lock'); print('held', flush=True); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        disk = FileDisk(tmp_path)
+        with pytest.raises(BlockingIOError):
+            disk.lock("lock")
+        holder.kill()
+    disk.lock("lock")
