@@ -40,7 +40,10 @@ class Setting:
 
 def _whole(least: int, most: int) -> Callable[[str], object]:
     def check(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
         if not least <= value <= most:
             raise ValueError(f"must be {least} to {most}")
         return value

@@ -141,8 +141,8 @@ class Committer:
         errors = await self._disk.sync(
             [*files, *seals], [*directories, layout.PARTITIONS] if named else []
         )
-        if named:
-            self._names_failure = self._names_failure or errors.pop()
+        failure_of_names = errors.pop() if named else None
+        self._names_failure = self._names_failure or failure_of_names
         for owner, failure in zip(owners, errors, strict=True):
             failure = failure or (self._names_failure if owner in named else None)
             if failure is not None and owner is not None and owner.stopped is None:

@@ -65,6 +65,7 @@ class Log:
         self._flush_due: dict[PartitionId, float] = {}
         self._removals: list[tuple[float, str]] = []  # (when, path), files and directories.
         self._checkpointed = b""
+        self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
 
     # --- start
@@ -74,7 +75,7 @@ class Log:
         self._disk.make_directory(layout.PARTITIONS)
         self._disk.lock(layout.LOCK)
         state = read_clean_checkpoint(self._disk)
-        if state is not None:
+        if state is not None and not self._check_all:
             self.clean, self._clean_state = True, state
             return
         self._permanent = {row.id: row.offset for row in read_recovery_checkpoint(self._disk)}
@@ -134,6 +135,7 @@ class Log:
                 partition.advance(partition.end_mark())
         self._recovered.clear()
         self._journaled.clear()
+        await self._write_recovery_checkpoint()
         self._disk.remove(layout.CLEAN_CHECKPOINT)
         stopped = [p.id for p in self.partitions.values() if p.stopped is not None]
         remove_journals(self._disk, needed=stopped)
@@ -161,6 +163,8 @@ class Log:
 
     def append(self, partition: Partition, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
         """Append and see to the commit; returns the first offset."""
+        if self._is_closing:
+            raise StorageError("the broker is stopping")
         segments = len(partition.segments)
         offset = partition.append(batches)
         if partition.needs_commit:
@@ -268,6 +272,7 @@ class Log:
 
     async def close(self) -> None:
         """Make everything permanent and say so; the next start is then a quick one."""
+        self._is_closing = True
         if self._maintenance is not None:
             self._maintenance.cancel()
         await self.committer.drain()
@@ -279,6 +284,7 @@ class Log:
             log.warning("not a clean stop: %s", stopped[0].stopped)
             return
         await self._seal_large()
+        await self._write_recovery_checkpoint()
         state = clean_checkpoint(self.partitions.values())
         await replace(self._disk, "", layout.CLEAN_CHECKPOINT, state)
         remove_journals(self._disk)

@@ -59,18 +59,20 @@ def recover_segments(
     for base in bases:
         segment, damage = inspect(disk, directory, base, check_all=check_all)
         if segments and segments[-1].offset_end != base:
-            if not segment.size and damage is None:
+            if base < segments[-1].offset_end and not segment.size and damage is None:
                 disk.remove(segment.path)  # A roll that failed; nothing was ever in it.
                 continue
-            damage = _gap(segments[-1], base)
+            damage = gap(segments[-1], base)
             segment = segments.pop()
         segment.opened_ms = segment.opened_ms or now_ms
         segments.append(segment)
         if damage is not None:
-            check_permanent(segment, damage, offset_permanent)
+            later = [b for b in bases if b > segment.offset_base]
+            check_permanent(disk, segment, damage, offset_permanent, later)
             _cut(disk, segment, damage)
-            _put_aside(disk, directory, [b for b in bases if b > segment.offset_base])
+            _put_aside(disk, directory, later)
             break
+    check_end(directory, segments[-1].offset_end if segments else 0, offset_permanent)
     _sweep_companions(disk, segments, directory)
     for segment in segments:
         if not segment.sealed:
@@ -78,7 +80,7 @@ def recover_segments(
     return segments
 
 
-def _gap(segment: Segment, base: int) -> Damage:
+def gap(segment: Segment, base: int) -> Damage:
     """A segment that ends before the next one starts: its last writes did not survive."""
     reason = f"ends at offset {segment.offset_end}, but the next segment starts at {base}"
     if segment.sealed or base < segment.offset_end:
@@ -136,12 +138,26 @@ def _fault(file: File, segment: Segment, glance: Glance) -> str | None:
     return None
 
 
-def check_permanent(segment: Segment, damage: Damage, offset_permanent: int) -> None:
-    """Damage below the recovery point is not an unfinished write. Raises Corruption."""
+def check_permanent(
+    disk: Disk, segment: Segment, damage: Damage, offset_permanent: int, later: Sequence[int]
+) -> None:
+    """Damage below the recovery point or a seal is no unfinished write. Raises Corruption."""
+    for base in later:
+        if read_seal(disk, segment.directory, base) is not None:
+            offset_permanent = max(offset_permanent, base)
     if damage.offset < offset_permanent:
         raise Corruption(
             f"{segment.path}: {damage.reason} at byte {damage.position}, offset {damage.offset}; "
             f"everything below offset {offset_permanent} was permanent"
+        )
+
+
+def check_end(directory: str, offset_end: int, offset_permanent: int) -> None:
+    """What was permanent is there, or files were lost. Raises Corruption."""
+    if offset_end < offset_permanent:
+        raise Corruption(
+            f"{directory} ends at offset {offset_end}, "
+            f"but everything below offset {offset_permanent} was permanent"
         )
 
 

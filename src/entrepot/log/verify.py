@@ -14,7 +14,7 @@ from entrepot.core.errors import Corruption
 from entrepot.core.ports import Disk
 from entrepot.log import layout
 from entrepot.log.checkpoint import read_recovery_checkpoint
-from entrepot.log.recovery import check_permanent, inspect, segment_bases
+from entrepot.log.recovery import check_end, check_permanent, gap, inspect, segment_bases
 from entrepot.log.segment import Segment
 
 
@@ -44,9 +44,9 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
 
 
 def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Iterator[SegmentReport]:
-    offset_expected: int | None = None
+    bases = segment_bases(disk, directory)
     is_cut = False
-    for base in segment_bases(disk, directory):
+    for number, base in enumerate(bases, 1):
         path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
         size = disk.open(path).size()
         if is_cut:
@@ -55,14 +55,22 @@ def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Itera
         segment = Segment(directory, base, 0)
         verdict, detail = Verdict.GOOD, ""
         try:
-            if offset_expected is not None and base != offset_expected:
-                raise Corruption(f"starts at offset {base}, not at {offset_expected}")
             segment, damage = inspect(disk, directory, base, check_all=True)
+            later = [b for b in bases[number:] if not _is_leftover(disk, segment, b)]
+            if damage is None and later and segment.offset_end != later[0]:
+                damage = gap(segment, later[0])
+            if damage is None and not later:
+                check_end(directory, segment.offset_end, offset_permanent)
             if damage is not None:
-                check_permanent(segment, damage, offset_permanent)
+                check_permanent(disk, segment, damage, offset_permanent, later)
                 verdict, is_cut = Verdict.UNFINISHED, True
                 detail = f"{damage.reason} at byte {damage.position}, offset {damage.offset}"
         except Corruption as error:
             verdict, detail = Verdict.CORRUPT, str(error)
-        offset_expected = segment.offset_end if verdict is Verdict.GOOD else None
         yield SegmentReport(path, size, base, segment.offset_end, verdict, detail)
+
+
+def _is_leftover(disk: Disk, segment: Segment, base: int) -> bool:
+    """An empty file that a failed roll left behind; recovery removes it."""
+    path = f"{segment.directory}/{layout.file_name(base, layout.SEGMENT)}"
+    return base < segment.offset_end and not disk.open(path).size()

@@ -1,0 +1,183 @@
+"""One Kafka client's connection: requests in, answers out in the same order.
+
+A request is served when the one before it has been, as Kafka does, with one
+exception that makes durable writes fast: a Produce is served once it is appended,
+and only its answer waits for the commit. All answers that are ready go out in one
+write per read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from entrepot.core import limits
+from entrepot.core.errors import MalformedFrame, PeerError
+from entrepot.core.ports import Chunk, Link
+from entrepot.gateway.kafka import api_versions, apis
+from entrepot.gateway.kafka.context import Context
+from entrepot.wire.kafka.api import Api
+from entrepot.wire.kafka.frames import (
+    FrameBuffer,
+    RequestHeader,
+    read_request_header,
+    response_header,
+    size_prefix,
+)
+
+log = logging.getLogger("entrepot.kafka")
+
+_WAITING_BYTES_MAX = 8 * limits.MIB
+
+
+class Answer:
+    """The place of an answer among those of its connection."""
+
+    __slots__ = ("_adapter", "_header", "chunks")
+
+    def __init__(self, adapter: KafkaAdapter, header: RequestHeader) -> None:
+        self._adapter = adapter
+        self._header = header
+        self.chunks: list[Chunk] | None = None  # None: not known yet.
+
+    def send(self, body: Sequence[Chunk], size: int) -> None:
+        header = self._header
+        head = response_header(header.api_key, header.version, header.correlation_id)
+        self.chunks = [size_prefix(len(head) + size) + head, *body]
+        self._adapter.answered()
+
+    def omit(self) -> None:
+        """There is none: a Produce with acks=0."""
+        self.chunks = []
+        self._adapter.answered()
+
+    def refuse(self, reason: str) -> None:
+        """The protocol has no answer but a closed connection."""
+        self._adapter.refuse(reason)
+
+
+class KafkaAdapter:
+    """Receiver of one link."""
+
+    def __init__(self, link: Link, context: Context) -> None:
+        self._link = link
+        self._context = context
+        self._inbox = FrameBuffer()
+        self._requests: deque[memoryview] = deque()  # Whole, waiting to be served.
+        self._answers: deque[Answer] = deque()  # Of requests being served, oldest first.
+        self._serving: asyncio.Future[Any] | None = None  # What the next request waits for.
+        self._working = False  # In _work, which flushes at its end.
+        self._woken = False  # _work is about to be called.
+        self._paused = False
+        self._is_open = True
+
+    # --- Receiver
+
+    def writable(self) -> memoryview:
+        return self._inbox.writable()
+
+    def received(self, size: int) -> None:
+        self._requests.extend(self._inbox.received(size))
+        self._work()
+
+    def drained(self) -> None:
+        self._work()
+
+    def closed(self, reason: str) -> None:
+        self._is_open = False
+        self._requests.clear()
+        self._answers.clear()
+        if self._serving is not None:
+            self._serving.cancel()
+        log.debug("%s: %s", self._link.peer, reason)
+
+    # --- serving
+
+    def _work(self) -> None:
+        """Serve what waits. Called by the net, by a commit and by a finished request alike."""
+        self._working, self._woken = True, False
+        try:
+            while self._requests and self._may_serve():
+                self._serve(self._requests.popleft())
+        except PeerError as error:
+            self.refuse(str(error))
+        finally:
+            self._working = False
+        self._flush()
+        self._pace()
+
+    def _may_serve(self) -> bool:
+        return (
+            self._is_open
+            and self._serving is None
+            and len(self._answers) < limits.RESPONSES_WAITING_MAX
+            and self._link.backlog < limits.BACKLOG_BYTES_HIGH
+        )
+
+    def _serve(self, frame: memoryview) -> None:
+        header, position = read_request_header(frame)
+        answer = Answer(self, header)
+        self._answers.append(answer)
+        handler = apis.find(header.api_key, header.version)
+        if handler is None:
+            if header.api_key != Api.API_VERSIONS:
+                raise MalformedFrame(f"API {header.api_key} version {header.version} is not served")
+            answer.chunks = api_versions.unsupported(header.correlation_id)
+            return
+        result = handler(self._context, header, frame, position, answer)
+        if result is not None:
+            self._serving = asyncio.ensure_future(result)
+            self._serving.add_done_callback(self._served)
+
+    def _served(self, done: asyncio.Future[Any]) -> None:
+        self._serving = None
+        if done.cancelled() or not self._is_open:
+            return
+        error = done.exception()
+        if error is not None:
+            log.error("%s: a request failed", self._link.peer, exc_info=error)
+            self.refuse("internal error")
+        else:
+            self._work()
+
+    def answered(self) -> None:
+        """One write for all that becomes ready in a tick, as when a commit is through."""
+        if not self._working and not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def refuse(self, reason: str) -> None:
+        """End the connection, after the answers that are ready."""
+        log.warning("%s: closed: %s", self._link.peer, reason)
+        self._is_open = False
+        self._flush()
+        self._link.close(reason)
+
+    def _flush(self) -> None:
+        """Send the answers that are ready, up to the first that is not."""
+        ready: list[Chunk] = []
+        while self._answers:
+            chunks = self._answers[0].chunks
+            if chunks is None:
+                break
+            ready += chunks
+            self._answers.popleft()
+        if ready:
+            self._link.send(ready)
+
+    def _pace(self) -> None:
+        """Stop reading from a client that does not wait for its answers."""
+        waiting = (
+            len(self._requests) > limits.FRAMES_WAITING_MAX
+            or sum(map(len, self._requests)) > _WAITING_BYTES_MAX
+            or self._link.backlog >= limits.BACKLOG_BYTES_HIGH
+        )
+        if waiting != self._paused:
+            self._paused = waiting
+            if waiting:
+                self._link.pause()
+            else:
+                self._link.resume()

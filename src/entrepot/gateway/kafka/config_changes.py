@@ -1,0 +1,78 @@
+"""Changing settings: what AlterConfigs and IncrementalAlterConfigs have in common.
+
+Only a topic's can be changed while the server runs. A request names a resource
+once, and a setting of it once; otherwise it would not say in which order to apply.
+"""
+
+from asyncio import gather
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.topic_config import check_settings
+from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.config_entries import ResourceType
+from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of
+
+
+class Change(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class Resource(Protocol):
+    @property
+    def resource_type(self) -> i8: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def configs(self) -> Sequence[Change]: ...
+
+
+R = TypeVar("R", bound=Resource)
+SettingsAfter = Callable[[Topic, R], Mapping[str, str]]
+
+
+class Outcome(NamedTuple):
+    error_code: ErrorCode
+    error_message: str | None
+
+
+async def change_all(
+    context: Context, resources: Sequence[R], settings_after: SettingsAfter[R], validate_only: bool
+) -> list[Outcome]:
+    """One outcome per resource. `settings_after` says what a topic will have set on it."""
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+
+    async def change(resource: R) -> Outcome:
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise PeerError("the resource is in the request twice")
+            topic = _topic_of(context, resource)
+            settings = settings_after(topic, resource)
+            check_settings(settings)
+            if not validate_only:
+                await context.broker.alter_settings(topic, settings)
+        except KNOWN as error:
+            return Outcome(code_of(error), str(error))
+        return Outcome(ErrorCode.none, None)
+
+    return await gather(*map(change, resources))
+
+
+def _topic_of(context: Context, resource: Resource) -> Topic:
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            pass
+        case ResourceType.BROKER:
+            raise PeerError("the server's settings are those it was started with")
+        case other:
+            raise PeerError(f"resources of type {other} have no settings here")
+    if len({change.name for change in resource.configs}) < len(resource.configs):
+        raise PeerError("a setting is in the request twice")
+    return context.broker.topic(resource.resource_name)

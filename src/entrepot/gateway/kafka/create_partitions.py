@@ -1,0 +1,64 @@
+"""CreatePartitions (key 37), v0 to v3: more partitions for a topic. Fewer is impossible.
+
+An assignment, when there is one, has a row for each new partition and gives it to
+this node. A topic that comes twice in a request is refused.
+"""
+
+from asyncio import gather
+from collections import Counter
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_partitions.v3.response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from kio.schema.errors import ErrorCode
+
+from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import Refusal, reason_of
+
+
+async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    times = Counter(wanted.name for wanted in request.topics)
+    wanted_once = {wanted.name: wanted for wanted in request.topics}
+    results = await gather(
+        *(
+            _answer(context, wanted, times[name] == 1, request.validate_only)
+            for name, wanted in wanted_once.items()
+        )
+    )
+    return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+async def _answer(
+    context: Context, wanted: CreatePartitionsTopic, is_alone: bool, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if not is_alone:
+            raise PeerError(f"topic {wanted.name!r} is in the request twice")
+        topic = context.broker.topic(wanted.name)
+        context.broker.check_partition_count(topic, wanted.count)
+        if wanted.assignments:
+            _check_assignments(context, wanted, wanted.count - topic.partition_count)
+        if not validate_only:
+            await context.broker.create_partitions(topic, wanted.count)
+    except KNOWN as error:
+        code, text = reason_of(error)
+        return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=text)
+    return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.none)
+
+
+def _check_assignments(context: Context, wanted: CreatePartitionsTopic, added: int) -> None:
+    assert wanted.assignments is not None
+    if len(wanted.assignments) != added:
+        raise Refusal(
+            ErrorCode.invalid_replica_assignment,
+            f"{len(wanted.assignments)} assignments for {added} new partitions",
+        )
+    if any(each.broker_ids != (context.node_id,) for each in wanted.assignments):
+        raise Refusal(
+            ErrorCode.invalid_replica_assignment,
+            f"the only node there is to assign partitions to is {context.node_id}",
+        )

@@ -1,0 +1,56 @@
+"""DeleteTopics (key 20), v1 to v6. Answered when the topics are gone for good.
+
+v5: the answer has texts. v6: a topic is named by name or by id, not by both. A topic
+that comes twice in a request is refused.
+"""
+
+from asyncio import gather
+from collections import Counter
+
+from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsRequestV5
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+
+from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.topics import topic_of
+
+MODEL_VERSIONS = (5,)
+
+
+async def handle(
+    context: Context, request: DeleteTopicsRequestV5 | DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """All are begun at once, so that one commit serves them."""
+    if isinstance(request, DeleteTopicsRequestV5):
+        wanted = [DeleteTopicState(name=name, topic_id=None) for name in request.topic_names]
+    else:
+        wanted = list(request.topics)
+    times = Counter(wanted)
+    results = await gather(*(_answer(context, each, times[each] == 1) for each in times))
+    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
+
+
+async def _answer(
+    context: Context, wanted: DeleteTopicState, is_alone: bool
+) -> DeletableTopicResult:
+    try:
+        if not is_alone:
+            raise PeerError("the topic is in the request twice")
+        if (wanted.name is None) == (wanted.topic_id is None):
+            raise PeerError("a topic is deleted by its name or by its id")
+        topic = topic_of(context, wanted.topic_id if wanted.name is None else wanted.name)
+        await context.broker.delete_topic(topic)
+    except KNOWN as error:
+        return DeletableTopicResult(
+            name=wanted.name,
+            topic_id=wanted.topic_id,
+            error_code=code_of(error),
+            error_message=str(error),
+        )
+    return DeletableTopicResult(
+        name=TopicName(topic.name), topic_id=topic.id, error_code=ErrorCode.none
+    )

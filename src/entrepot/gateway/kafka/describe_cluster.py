@@ -1,0 +1,42 @@
+"""DescribeCluster (key 60), v0 to v2: the nodes and who is their controller.
+
+v1: the request says which kind of node it expects to talk to. This one is a broker,
+and its own controller; it has no separate endpoint for that.
+"""
+
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32
+
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type != _BROKERS:
+        is_known = request.endpoint_type == _CONTROLLERS
+        return DescribeClusterResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.mismatched_endpoint_type
+            if is_known
+            else ErrorCode.unsupported_endpoint_type,
+            error_message="this is a broker's endpoint",
+            cluster_id="",
+            brokers=(),
+        )
+    us = BrokerId(context.node_id)
+    return DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        cluster_id=context.broker.cluster_id,
+        controller_id=us,
+        brokers=(
+            DescribeClusterBroker(
+                broker_id=us, host=context.host, port=i32(context.port), is_fenced=False
+            ),
+        ),
+    )

@@ -1,0 +1,93 @@
+"""DescribeConfigs (key 32), v1 to v4: the settings of topics, and of this server.
+
+The server's are told for its node id; they are read-only, because they are what it
+was started with. The empty name stands for what was set for all servers: nothing.
+No keys asked for means all of them.
+
+v1: where a value comes from and, when asked for, what it hides. v3: its type and,
+when asked for, its documentation.
+"""
+
+from collections.abc import Iterable
+
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8
+
+from entrepot.core.errors import PeerError
+from entrepot.core.names import check_topic_name
+from entrepot.gateway.kafka.config_entries import (
+    Entry,
+    ResourceType,
+    server_entries,
+    topic_entries,
+)
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of
+
+
+def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(_answer(context, request, wanted) for wanted in request.resources),
+    )
+
+
+def _answer(
+    context: Context, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    code, text = ErrorCode.none, None
+    entries: Iterable[Entry] = ()
+    try:
+        entries = _entries(context, wanted)
+    except KNOWN as error:
+        code, text = code_of(error), str(error)
+    keys = wanted.configuration_keys
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=text,
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        configs=tuple(
+            _described(entry, request) for entry in entries if not keys or entry.name in keys
+        ),
+    )
+
+
+def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entry]:
+    defaults = context.broker.defaults
+    match wanted.resource_type:
+        case ResourceType.TOPIC:
+            topic = context.broker.topic(check_topic_name(wanted.resource_name))
+            return topic_entries(topic.settings, defaults.settings)
+        case ResourceType.BROKER if wanted.resource_name == str(context.node_id):
+            return server_entries(context.node_id, defaults)
+        case ResourceType.BROKER if wanted.resource_name == "":
+            return ()
+        case ResourceType.BROKER:
+            raise PeerError(f"this is node {context.node_id}, not {wanted.resource_name!r}")
+    raise PeerError(f"resources of type {wanted.resource_type} have no settings here")
+
+
+def _described(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    value = entry.values[0]
+    synonyms = entry.values if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=value.text,
+        read_only=entry.is_read_only,
+        config_source=i8(value.source),
+        is_sensitive=False,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=each.name, value=each.text, source=i8(each.source))
+            for each in synonyms
+        ),
+        config_type=i8(entry.type),
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,86 @@
+"""DescribeLogDirs (key 35), v1 to v5: how large partitions are, and what is broken.
+
+There is one log directory; where it lies is nobody's business but the server's, so
+paths begin in it. Where Kafka loses a directory, we lose a partition: each that
+stopped is told as a directory of its own, in error. Partitions that are not there
+are left out. Sizes of the volume (v4) are not told.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v5.response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
+
+from entrepot.broker.stream import Stream
+from entrepot.core.errors import UnknownTopic
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.topics import stream_of
+
+_ROOT = "/"
+
+Row = tuple[str, Stream]  # A topic's name and one of its partitions.
+
+
+def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    rows = list(_rows(context, request))
+    healthy = [row for row in rows if row[1].partition.stopped is None]
+    stopped = [row for row in rows if row[1].partition.stopped is not None]
+    return DescribeLogDirsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results=(
+            _directory(_ROOT, ErrorCode.none, healthy),
+            *(
+                _directory(_ROOT + row[1].partition.directory, ErrorCode.kafka_storage_error, [row])
+                for row in stopped
+            ),
+        ),
+    )
+
+
+def _rows(context: Context, request: DescribeLogDirsRequest) -> Iterator[Row]:
+    for name, index in _wanted(context, request):
+        try:
+            yield name, stream_of(context, name, index)
+        except UnknownTopic:
+            continue
+
+
+def _wanted(context: Context, request: DescribeLogDirsRequest) -> Iterable[tuple[str, int]]:
+    """Each once, those of a topic together."""
+    if request.topics is None:
+        topics = context.broker.topics.values()
+        return [(topic.name, index) for topic in topics for index in range(topic.partition_count)]
+    return sorted({(each.topic, index) for each in request.topics for index in each.partitions})
+
+
+def _directory(path: str, error: ErrorCode, rows: list[Row]) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(
+        error_code=error,
+        log_dir=path,
+        topics=tuple(
+            DescribeLogDirsTopic(
+                name=TopicName(name), partitions=tuple(_partition(stream) for _, stream in group)
+            )
+            for name, group in groupby(rows, key=lambda row: row[0])
+        ),
+    )
+
+
+def _partition(stream: Stream) -> DescribeLogDirsPartition:
+    partition = stream.partition
+    return DescribeLogDirsPartition(
+        partition_index=i32(partition.id.number),
+        partition_size=i64(partition.size),
+        offset_lag=i64(partition.offset_end - partition.high_watermark),
+        is_future_key=False,
+    )

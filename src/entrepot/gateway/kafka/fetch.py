@@ -1,0 +1,210 @@
+"""Fetch (key 1), v4 to v18. Answers when there is enough, or when the client's patience ends.
+
+Record bytes go from the file to the socket; here they are ranges. What a partition
+gets is bounded by its own limit and by the request's; the first that has records
+gives at least one whole batch, so that a large one cannot block a consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+
+from entrepot.broker.stream import Stream
+from entrepot.core import limits
+from entrepot.core.ports import FileRange
+from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
+from entrepot.gateway.kafka.topics import stream_of, topic_key
+from entrepot.wire.kafka import fetch
+from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
+from entrepot.wire.kafka.frames import RequestHeader
+
+if TYPE_CHECKING:
+    from entrepot.gateway.kafka.adapter import Answer
+
+_READ_COMMITTED = 1
+_NO_SESSION = -1
+_NEW_SESSION = 0
+
+
+def serve(
+    context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
+) -> asyncio.Future[None] | None:
+    request = fetch.decode_request(header.version, frame, position)
+    work = _Fetch(context, header.version, request, answer)
+    session_error = work.resolve_session()
+    if session_error:
+        answer.send(*fetch.encode_response(header.version, [], error_code=session_error))
+        return None
+    return work.answer_now_or_wait()
+
+
+class _Fetch:
+    """One request being served."""
+
+    def __init__(
+        self, context: Context, version: int, request: FetchRequest, answer: Answer
+    ) -> None:
+        self._context = context
+        self._version = version
+        self._request = request
+        self._answer = answer
+        self._session: FetchSession | None = None
+        self._incremental = False
+        self._wanted: list[Wanted] = []
+        self._listening: list[Stream] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] | None = None
+
+    # --- the session
+
+    def resolve_session(self) -> int:
+        """Find out what is wanted, from the request and its session; an error code or 0."""
+        request, sessions = self._request, self._context.sessions
+        asked, forgotten = _asked(request)
+        if request.session_epoch in (_NO_SESSION, _NEW_SESSION):
+            if request.session_id:
+                sessions.close(request.session_id)
+            if request.session_epoch == _NEW_SESSION:
+                self._session = sessions.open(asked)
+            self._wanted = asked
+            return 0
+        session = sessions.find(request.session_id)
+        if session is None:
+            return ErrorCode.fetch_session_id_not_found
+        if session.epoch != request.session_epoch:
+            return ErrorCode.invalid_fetch_session_epoch
+        session.update(asked, forgotten)
+        self._session, self._incremental = session, True
+        self._wanted = list(session.partitions.values())
+        return 0
+
+    # --- waiting
+
+    def answer_now_or_wait(self) -> asyncio.Future[None] | None:
+        if self._request.max_wait_ms <= 0 or not self._wanted or self._is_enough():
+            self._send()
+            return None
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        self._done.add_done_callback(lambda _: self._stop_waiting())
+        self._timer = loop.call_later(self._request.max_wait_ms / 1_000, self._finish)
+        for wanted in self._wanted:
+            stream = self._stream(wanted)
+            stream.partition.listen(self, self._moved)
+            self._listening.append(stream)
+        return self._done
+
+    def _is_enough(self) -> bool:
+        """Whether the bytes asked for are there, or an error is to be told."""
+        size = 0
+        for wanted in self._wanted:
+            try:
+                partition = self._stream(wanted).partition
+                partition.check_readable(wanted.offset)
+            except KNOWN:
+                return True
+            size += min(partition.available(wanted.offset), wanted.bytes_max)
+            if size >= self._request.min_bytes:
+                return True
+        return False
+
+    def _moved(self) -> None:
+        if self._is_enough():
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._done is not None and not self._done.done():
+            self._send()
+            self._done.set_result(None)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for stream in self._listening:
+            stream.partition.unlisten(self)
+        self._listening.clear()
+
+    # --- answering
+
+    def _send(self) -> None:
+        room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
+        rows: list[tuple[Key, FetchedPartition]] = []
+        taken = 0
+        for wanted in self._wanted:
+            fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
+            size = fetched.records.size if isinstance(fetched.records, FileRange) else 0
+            taken += size
+            if self._is_news(wanted, fetched):
+                rows.append((wanted.key, fetched))
+            if size and self._session is not None:
+                self._session.partitions.move_to_end(wanted.key)
+        by_name = self._version < fetch.VERSION_TOPIC_ID
+        topics = [
+            FetchedTopic(topic if by_name else None, None if by_name else topic, [r for _, r in rs])
+            for topic, rs in groupby(rows, key=lambda row: row[0][0])
+        ]
+        session_id = self._session.id if self._session is not None else 0
+        self._answer.send(*fetch.encode_response(self._version, topics, session_id=session_id))
+
+    def _fetch(self, wanted: Wanted, room: int, *, is_first: bool) -> FetchedPartition:
+        index = wanted.key[1]
+        try:
+            partition = self._stream(wanted).partition
+            found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)))
+        except KNOWN as error:
+            return FetchedPartition(index, code_of(error))
+        if found is not None and found.size > room and not is_first:
+            found = None
+        return FetchedPartition(
+            index,
+            0,
+            partition.high_watermark,
+            partition.high_watermark,  # No transactions yet: all that is committed is stable.
+            partition.offset_start,
+            [] if self._request.isolation_level == _READ_COMMITTED else None,
+            -1,
+            found or b"",  # Empty, not null: librdkafka takes null for damage.
+        )
+
+    def _stream(self, wanted: Wanted) -> Stream:
+        stream = stream_of(self._context, *wanted.key)
+        stream.partition.check_epoch(wanted.leader_epoch)
+        return stream
+
+    def _is_news(self, wanted: Wanted, fetched: FetchedPartition) -> bool:
+        """In a session, what has not changed is left out."""
+        told = (wanted.high_watermark, wanted.offset_start)
+        wanted.high_watermark = fetched.high_watermark
+        wanted.offset_start = fetched.log_start_offset
+        return (
+            not self._incremental
+            or isinstance(fetched.records, FileRange)
+            or fetched.error_code != 0
+            or told != (fetched.high_watermark, fetched.log_start_offset)
+        )
+
+
+def _asked(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
+    asked = [
+        Wanted(
+            (topic_key(topic.name, topic.id), each.partition_index),
+            each.fetch_offset,
+            each.partition_max_bytes,
+            each.current_leader_epoch,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    forgotten = [
+        (topic_key(topic.name, topic.id), index)
+        for topic in request.forgotten
+        for index in topic.partitions
+    ]
+    return asked, forgotten

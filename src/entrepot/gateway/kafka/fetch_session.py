@@ -1,0 +1,88 @@
+"""Fetch sessions (KIP-227): a consumer says once what it reads, then only what changed.
+
+The broker remembers each partition's position and what it last said of it, and
+leaves out of an answer what has nothing new. Sessions are few and volatile: a
+client whose session is gone is told so and starts a new one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from entrepot.core import limits
+from entrepot.core.ports import Clock, Entropy
+
+_EPOCHS = 2**31
+Key = tuple[str | UUID, int]  # Topic name, or id from version 13 on; partition.
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What a consumer wants of one partition."""
+
+    key: Key
+    offset: int
+    bytes_max: int
+    leader_epoch: int
+    # What the session's last answer said; a change is worth an answer.
+    high_watermark: int = -1
+    offset_start: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    id: int
+    epoch: int  # What the client's next request must carry.
+    used_s: float
+    # In the order they are served; one that was served moves to the end.
+    partitions: OrderedDict[Key, Wanted] = field(default_factory=OrderedDict)
+
+    def update(self, wanted: list[Wanted], forgotten: list[Key]) -> None:
+        for each in wanted:
+            known = self.partitions.get(each.key)
+            if known is None:
+                self.partitions[each.key] = each
+            else:
+                known.offset, known.bytes_max = each.offset, each.bytes_max
+                known.leader_epoch = each.leader_epoch
+        for key in forgotten:
+            self.partitions.pop(key, None)
+        self.epoch = self.epoch % (_EPOCHS - 1) + 1
+
+
+class FetchSessions:
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # Least recently used first.
+
+    def open(self, wanted: list[Wanted]) -> FetchSession | None:
+        """A new session; None when there are too many young ones."""
+        now = self._clock.monotonic()
+        if len(self._sessions) >= limits.FETCH_SESSIONS_MAX:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.used_s < limits.FETCH_SESSION_IDLE_MS_MIN / 1_000:
+                return None
+            del self._sessions[oldest.id]
+        session = FetchSession(self._new_id(), 0, now)
+        session.update(wanted, [])
+        self._sessions[session.id] = session
+        return session
+
+    def find(self, identity: int) -> FetchSession | None:
+        session = self._sessions.get(identity)
+        if session is not None:
+            session.used_s = self._clock.monotonic()
+            self._sessions.move_to_end(identity)
+        return session
+
+    def close(self, identity: int) -> None:
+        self._sessions.pop(identity, None)
+
+    def _new_id(self) -> int:
+        while True:
+            identity = 1 + self._entropy.below(_EPOCHS - 1)
+            if identity not in self._sessions:
+                return identity

@@ -1,0 +1,88 @@
+"""IncrementalAlterConfigs (key 44), v0 and v1: change some settings of a topic.
+
+SET and DELETE work on any setting, APPEND and SUBTRACT on the words of a list; they
+start from the value that counts, also where that is a default. All of a topic's
+changes are made, or none.
+"""
+
+from enum import IntEnum
+
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.schema.incremental_alter_configs.v1.response import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.topic_config import SETTINGS, Kind
+from entrepot.core.errors import InvalidConfig, PeerError
+from entrepot.gateway.kafka.config_changes import change_all
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+
+
+class Operation(IntEnum):
+    """Numbers are Kafka's."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def handle(
+    context: Context, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    server = context.broker.defaults.settings
+
+    def settings_after(topic: Topic, resource: AlterConfigsResource) -> dict[str, str]:
+        settings = dict(topic.settings)
+        for change in resource.configs:
+            _apply(change, settings, server)
+        return settings
+
+    resources = request.resources
+    outcomes = await change_all(context, resources, settings_after, request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=outcome.error_code,
+                error_message=outcome.error_message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, outcome in zip(resources, outcomes, strict=True)
+        ),
+    )
+
+
+def _apply(change: AlterableConfig, settings: dict[str, str], server: dict[str, str]) -> None:
+    name, value = change.name, change.value
+    match change.config_operation:
+        case Operation.DELETE:
+            settings.pop(name, None)
+        case _ if value is None:
+            raise PeerError(f"{name} has no value")
+        case Operation.SET:
+            settings[name] = value
+        case Operation.APPEND:
+            words = _words(name, settings, server)
+            settings[name] = ",".join(dict.fromkeys(words + value.split(",")))
+        case Operation.SUBTRACT:
+            gone = value.split(",")
+            kept = [word for word in _words(name, settings, server) if word not in gone]
+            settings[name] = ",".join(kept)
+        case other:
+            raise PeerError(f"there is no operation {other}")
+
+
+def _words(name: str, settings: dict[str, str], server: dict[str, str]) -> list[str]:
+    setting = SETTINGS.get(name)
+    if setting is None or setting.kind is not Kind.LIST:
+        raise InvalidConfig(f"{name} is not a list")
+    current = settings.get(name) or server.get(name) or setting.default
+    return current.split(",")

@@ -1,0 +1,85 @@
+"""ListOffsets (key 2), v1 to v11: an offset for a time, or for a place with a name.
+
+A time gives the first record at or after it; -1 in the answer means that there is
+none. Places are negative times. Nothing is in tiered storage, so what is local is
+all there is, and nothing is tiered (v9) or waits to be (v11). Without transactions
+all that is committed is stable: both isolation levels see the same end.
+"""
+
+from enum import IntEnum
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+from kio.schema.list_offsets.v11.response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kio.static.primitive import i32, i64
+
+from entrepot.broker.stream import Stream
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import Refusal, reason_of
+from entrepot.gateway.kafka.topics import stream_of
+
+_NONE = -1  # No such offset; and the time of an offset that was not asked for by time.
+
+
+class Place(IntEnum):
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(_answer(context, topic.name, each) for each in topic.partitions),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _answer(
+    context: Context, name: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    try:
+        stream = stream_of(context, name, wanted.partition_index)
+        stream.partition.check_epoch(wanted.current_leader_epoch)
+        offset, timestamp = _find(stream, wanted.timestamp)
+    except KNOWN as error:
+        code, _ = reason_of(error)
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.none,
+        timestamp=i64(timestamp),
+        offset=i64(offset),
+        leader_epoch=i32(_NONE if offset == _NONE else stream.partition.leader_epoch),
+    )
+
+
+def _find(stream: Stream, timestamp: int) -> tuple[int, int]:
+    """An offset and its time."""
+    partition = stream.partition
+    partition.check_readable(partition.offset_start)
+    if timestamp >= 0:
+        return partition.offset_for_time(timestamp) or (_NONE, _NONE)
+    match timestamp:
+        case Place.LATEST:
+            return partition.high_watermark, _NONE
+        case Place.EARLIEST | Place.EARLIEST_LOCAL:
+            return partition.offset_start, _NONE
+        case Place.MAX_TIMESTAMP:
+            return partition.latest_time() or (_NONE, _NONE)
+        case Place.LATEST_TIERED | Place.EARLIEST_PENDING_UPLOAD:
+            return _NONE, _NONE
+    raise Refusal(ErrorCode.unsupported_version, f"no place is called {timestamp}")

@@ -1,0 +1,137 @@
+"""Metadata (key 3), v0 to v13: the nodes, and the topics asked for or all of them.
+
+A topic that is not there is created when both the request (v4 on) and the server
+allow it, and answered as it then is. One that cannot be had right now, because
+its namesake is still being deleted or the disk fails, is LEADER_NOT_AVAILABLE:
+clients ask again. Authorized operations are not told, as if never asked for.
+
+v0: an empty list means all topics; later that is null. v10 and v11 have ids in
+their layout, but as with Kafka they count from v12 on.
+"""
+
+from asyncio import gather
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v0.request import MetadataRequest as MetadataRequestV0
+from kio.schema.metadata.v11.request import MetadataRequest as MetadataRequestV11
+from kio.schema.metadata.v13.request import MetadataRequest
+from kio.schema.metadata.v13.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32
+
+from entrepot.broker.catalog import Topic
+from entrepot.core.errors import StorageError, TopicExists
+from entrepot.core.names import check_topic_name
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.leadership import leadership_of
+from entrepot.gateway.kafka.topics import topic_of
+
+MODEL_VERSIONS = (0, 11)
+
+Request = MetadataRequestV0 | MetadataRequestV11 | MetadataRequest
+
+
+async def handle(context: Context, request: Request) -> MetadataResponse:
+    wanted = _wanted(request)
+    if wanted is None:
+        topics = [_described(context, topic) for topic in context.broker.topics.values()]
+    else:
+        failures = await _create_missing(context, wanted) if _may_create(context, request) else {}
+        topics = [_found(context, each, failures) for each in wanted]
+    us = BrokerId(context.node_id)
+    return MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(MetadataResponseBroker(node_id=us, host=context.host, port=i32(context.port)),),
+        cluster_id=context.broker.cluster_id,
+        controller_id=us,
+        topics=tuple(topics),
+        error_code=ErrorCode.none,
+    )
+
+
+def _wanted(request: Request) -> list[str | UUID] | None:
+    """Names and ids, each once; None for all topics."""
+    if isinstance(request, MetadataRequest):
+        if request.topics is None:
+            return None
+        return list(dict.fromkeys(each.topic_id or each.name or "" for each in request.topics))
+    if request.topics is None or (isinstance(request, MetadataRequestV0) and not request.topics):
+        return None
+    return list(dict.fromkeys(each.name or "" for each in request.topics))
+
+
+def _may_create(context: Context, request: Request) -> bool:
+    asked = isinstance(request, MetadataRequestV0) or request.allow_auto_topic_creation
+    return asked and context.broker.defaults.auto_create_topics
+
+
+async def _create_missing(context: Context, wanted: list[str | UUID]) -> dict[str, ErrorCode]:
+    """All at once, so that one commit serves them; returns what went wrong."""
+    topics = context.broker.topics
+    missing = [each for each in wanted if isinstance(each, str) and each not in topics]
+    codes = await gather(*(_create(context, name) for name in missing))
+    return dict(zip(missing, codes, strict=True))
+
+
+async def _create(context: Context, name: str) -> ErrorCode:
+    try:
+        await context.broker.create_topic(name)
+    except (TopicExists, StorageError):
+        return ErrorCode.leader_not_available
+    except KNOWN as error:
+        return code_of(error)
+    return ErrorCode.none
+
+
+def _found(
+    context: Context, wanted: str | UUID, failures: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    try:
+        if isinstance(wanted, str):
+            failure = failures.get(wanted)
+            if failure:
+                return _missing(wanted, failure)
+            check_topic_name(wanted)
+        return _described(context, topic_of(context, wanted))
+    except KNOWN as error:
+        return _missing(wanted, code_of(error))
+
+
+def _missing(wanted: str | UUID, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error,
+        name=TopicName(wanted) if isinstance(wanted, str) else None,
+        topic_id=wanted if isinstance(wanted, UUID) else None,
+        partitions=(),
+    )
+
+
+def _described(context: Context, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.none,
+        name=TopicName(topic.name),
+        topic_id=topic.id,
+        partitions=tuple(
+            _partition(context, topic, index) for index in range(topic.partition_count)
+        ),
+    )
+
+
+def _partition(context: Context, topic: Topic, index: int) -> MetadataResponsePartition:
+    state = leadership_of(context, context.broker.stream(topic, index))
+    return MetadataResponsePartition(
+        error_code=state.error_code,
+        partition_index=i32(index),
+        leader_id=state.leader_id,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.in_sync,
+        offline_replicas=state.offline,
+    )

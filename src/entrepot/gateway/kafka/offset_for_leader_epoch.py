@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch (key 23), v2 to v4: where the records of a leader's epoch end.
+
+A consumer asks after a change of leader, to find out whether what it read was lost.
+Alone there is one epoch, and it ends where the log does; of any other we know
+nothing, which the answer says with -1 for both epoch and offset.
+"""
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_for_leader_epoch.v4.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+)
+from kio.schema.offset_for_leader_epoch.v4.response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from kio.static.primitive import i32, i64
+
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.topics import stream_of
+
+
+def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(_answer(context, topic.topic, each) for each in topic.partitions),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _answer(context: Context, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = stream_of(context, name, wanted.partition).partition
+        partition.check_epoch(wanted.current_leader_epoch)
+        partition.check_readable(partition.offset_start)
+    except KNOWN as error:
+        return EpochEndOffset(error_code=code_of(error), partition=wanted.partition)
+    if wanted.leader_epoch != partition.leader_epoch:
+        return EpochEndOffset(error_code=ErrorCode.none, partition=wanted.partition)
+    return EpochEndOffset(
+        error_code=ErrorCode.none,
+        partition=wanted.partition,
+        leader_epoch=i32(partition.leader_epoch),
+        end_offset=i64(partition.offset_end),
+    )

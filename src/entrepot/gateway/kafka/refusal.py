@@ -1,0 +1,17 @@
+"""What is wrong only in Kafka's terms: the code is known where the mistake is found."""
+
+from kio.schema.errors import ErrorCode
+
+from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.errors import code_of
+
+
+class Refusal(PeerError):
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def reason_of(error: Exception) -> tuple[ErrorCode, str]:
+    """The code and the text of an error, as answers carry them."""
+    return error.code if isinstance(error, Refusal) else code_of(error), str(error)

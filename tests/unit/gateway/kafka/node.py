@@ -1,0 +1,71 @@
+"""One node on a simulated disk, without a network: handlers are called directly."""
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from entrepot.broker.broker import Broker, Defaults, committed
+from entrepot.core import batch
+from entrepot.core.record import Record
+from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.fetch_session import FetchSessions
+from entrepot.sim import loop
+from entrepot.sim.clock import SimClock
+from entrepot.sim.disk import SimDisk
+from entrepot.sim.entropy import SimEntropy
+
+NODE_ID = 7
+HOST, PORT = "node.example", 19092
+
+Body = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Node:
+    """What a test's body gets: the context, and the disk to break things with."""
+
+    def __init__(self, sim: loop.SimLoop, defaults: Defaults) -> None:
+        self.disk = SimDisk(sim.random("disk"))
+        self._clock, self._entropy = SimClock(sim), SimEntropy(sim.random("entropy"))
+        self._defaults = defaults
+        self.context = self._context()
+
+    def _context(self) -> Context:
+        clock, entropy = self._clock, self._entropy
+        broker = Broker(self.disk, clock, entropy, self._defaults)
+        return Context(broker, clock, FetchSessions(clock, entropy), NODE_ID, HOST, PORT)
+
+    async def power_fails(self) -> None:
+        """Start again from what is permanent."""
+        self.disk = self.disk.crash()
+        self.context = self._context()
+        await self.context.broker.open()
+
+    async def append(self, topic: str, timestamps: Sequence[int], index: int = 0) -> None:
+        """One batch with a record per timestamp, committed."""
+        broker = self.context.broker
+        stream = broker.stream(broker.topic(topic), index)
+        records = [Record(b"key", b"value", (), timestamp) for timestamp in timestamps]
+        appended = stream.append(batch.build(records, now_ms=self._clock.now_ms()))
+        await committed(stream.partition, appended.offset_end)
+
+
+def on_node(defaults: Defaults | None = None) -> Callable[[Body], Callable[..., None]]:
+    """Makes a test of `async def test(node, ...)`; the other arguments stay pytest's."""
+
+    def decorate(body: Body) -> Callable[..., None]:
+        async def main(sim: loop.SimLoop, arguments: dict[str, Any]) -> None:
+            node = Node(sim, defaults or Defaults())
+            await node.context.broker.open()
+            await body(node, **arguments)
+
+        def test(**arguments: Any) -> None:
+            loop.run(0, lambda sim: main(sim, arguments))
+
+        signature = inspect.signature(body)
+        test.__name__ = body.__name__
+        test.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=list(signature.parameters.values())[1:], return_annotation=None
+        )
+        return test
+
+    return decorate

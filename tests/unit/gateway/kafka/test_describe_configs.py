@@ -1,0 +1,139 @@
+import pytest
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8
+
+from entrepot.broker.broker import Defaults
+from entrepot.broker.topic_config import SETTINGS
+from entrepot.gateway.kafka.describe_configs import handle
+from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+OF_TOPIC, OF_SERVER, DEFAULT = 1, 4, 5
+BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
+
+
+def describe(
+    node: Node,
+    kind: int,
+    name: str,
+    keys: tuple[str, ...] | None = None,
+    *,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(
+        resource_type=i8(kind), resource_name=name, configuration_keys=keys
+    )
+    request = DescribeConfigsRequest(
+        resources=(resource,), include_synonyms=synonyms, include_documentation=documentation
+    )
+    (result,) = handle(node.context, request).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def by_name(result: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
+    assert (result.error_code, result.error_message) == (ErrorCode.none, None)
+    return {each.name: each for each in result.configs}
+
+
+DEFAULTS = Defaults(
+    partition_count=3,
+    auto_create_topics=False,
+    settings={"retention.ms": "1000", "segment.bytes": "2097152", "retention.bytes": "-1"},
+)
+
+
+@on_node(DEFAULTS)
+async def test_a_topics_settings_and_where_they_come_from(node: Node) -> None:
+    settings = {"segment.bytes": "1048576", "cleanup.policy": "delete"}
+    await node.context.broker.create_topic("one", 1, settings)
+    found = by_name(describe(node, TOPIC, "one"))
+    assert list(found) == list(SETTINGS)
+    for name, value, source, kind in (
+        ("segment.bytes", "1048576", OF_TOPIC, INT),
+        ("cleanup.policy", "delete", OF_TOPIC, LIST),
+        ("retention.ms", "1000", OF_SERVER, LONG),
+        ("retention.bytes", "-1", DEFAULT, LONG),
+        ("compression.type", "producer", DEFAULT, STRING),
+    ):
+        each = found[name]
+        assert (each.value, each.config_source, each.config_type) == (value, source, kind)
+        assert not each.read_only
+        assert not each.is_sensitive
+        assert each.synonyms == ()
+        assert each.documentation is None
+
+
+@on_node(DEFAULTS)
+async def test_synonyms_and_documentation_when_asked_for(node: Node) -> None:
+    await node.context.broker.create_topic("one", 1, {"segment.bytes": "1048576"})
+    found = by_name(describe(node, TOPIC, "one", synonyms=True, documentation=True))
+    assert [(each.name, each.value, each.source) for each in found["segment.bytes"].synonyms] == [
+        ("segment.bytes", "1048576", OF_TOPIC),
+        ("log.segment.bytes", "2097152", OF_SERVER),
+        ("log.segment.bytes", "1073741824", DEFAULT),
+    ]
+    assert all(each.documentation for each in found.values())
+
+
+@pytest.mark.parametrize("keys", [None, ()])
+@on_node()
+async def test_no_keys_are_all_keys(node: Node, keys: tuple[str, ...] | None) -> None:
+    await node.context.broker.create_topic("one")
+    assert len(by_name(describe(node, TOPIC, "one", keys))) == len(SETTINGS)
+
+
+@on_node()
+async def test_keys(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    keys = ("retention.ms", "no.such.setting")
+    assert list(by_name(describe(node, TOPIC, "one", keys))) == ["retention.ms"]
+
+
+@on_node(DEFAULTS)
+async def test_the_servers_settings(node: Node) -> None:
+    found = by_name(describe(node, BROKER, str(NODE_ID), synonyms=True))
+    for name, value, source, kind in (
+        ("node.id", str(NODE_ID), OF_SERVER, INT),
+        ("auto.create.topics.enable", "false", OF_SERVER, BOOLEAN),
+        ("num.partitions", "3", OF_SERVER, INT),
+        ("default.replication.factor", "1", DEFAULT, INT),
+        ("log.retention.ms", "1000", OF_SERVER, LONG),
+        ("log.roll.ms", "604800000", DEFAULT, LONG),
+        ("compression.type", "producer", DEFAULT, STRING),
+    ):
+        each = found[name]
+        assert (each.value, each.config_source, each.config_type) == (value, source, kind)
+        assert each.read_only
+        assert each.synonyms[0].name == name
+    assert len(found) == len(SETTINGS) + 4
+
+
+@on_node()
+async def test_nothing_is_set_for_all_servers(node: Node) -> None:
+    assert by_name(describe(node, BROKER, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "one", ErrorCode.unknown_topic_or_partition),
+        (TOPIC, "no spaces", ErrorCode.invalid_topic_exception),
+        (BROKER, "8", ErrorCode.invalid_request),
+        (BROKER, "seven", ErrorCode.invalid_request),
+        (BROKER_LOGGER, str(NODE_ID), ErrorCode.invalid_request),
+        (0, "", ErrorCode.invalid_request),
+    ],
+)
+@on_node()
+async def test_refuses(node: Node, kind: int, name: str, code: ErrorCode) -> None:
+    result = describe(node, kind, name)
+    assert result.error_code is code
+    assert result.error_message
+    assert result.configs == ()

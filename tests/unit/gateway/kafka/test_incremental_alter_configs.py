@@ -1,0 +1,99 @@
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.schema.incremental_alter_configs.v1.response import AlterConfigsResourceResponse
+from kio.static.primitive import i8
+
+from entrepot.gateway.kafka.incremental_alter_configs import handle
+from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+Change = tuple[str, int, str | None]
+
+BEFORE = {"retention.ms": "1000", "flush.ms": "50"}
+
+
+async def alter(
+    node: Node, *changes: Change, kind: int = TOPIC, name: str = "one", validate_only: bool = False
+) -> AlterConfigsResourceResponse:
+    resource = AlterConfigsResource(
+        resource_type=i8(kind),
+        resource_name=name,
+        configs=tuple(
+            AlterableConfig(name=key, config_operation=i8(operation), value=value)
+            for key, operation, value in changes
+        ),
+    )
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+    (answer,) = (await handle(node.context, request)).responses
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("changes", "after"),
+    [
+        ([("retention.ms", SET, "2000")], {"retention.ms": "2000", "flush.ms": "50"}),
+        ([("segment.ms", SET, "1")], BEFORE | {"segment.ms": "1"}),
+        ([("flush.ms", DELETE, None)], {"retention.ms": "1000"}),
+        ([("segment.ms", DELETE, None)], BEFORE),
+        ([("cleanup.policy", APPEND, "delete")], BEFORE | {"cleanup.policy": "delete"}),
+        ([("cleanup.policy", SUBTRACT, "compact")], BEFORE | {"cleanup.policy": "delete"}),
+        (
+            [("flush.ms", DELETE, None), ("retention.ms", SET, "-1")],
+            {"retention.ms": "-1"},
+        ),
+        ([], BEFORE),
+    ],
+)
+@on_node()
+async def test_changes(node: Node, changes: list[Change], after: dict[str, str]) -> None:
+    await node.context.broker.create_topic("one", 1, BEFORE)
+    answer = await alter(node, *changes, validate_only=True)
+    assert answer.error_code is ErrorCode.none
+    assert node.context.broker.topic("one").settings == BEFORE
+    answer = await alter(node, *changes)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.none, None)
+    await node.power_fails()
+    assert node.context.broker.topic("one").settings == after
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("no.such.setting", SET, "1")], ErrorCode.invalid_config),
+        ([("flush.ms", DELETE, None), ("retention.ms", SET, "soon")], ErrorCode.invalid_config),
+        ([("cleanup.policy", APPEND, "compact")], ErrorCode.invalid_config),
+        ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.invalid_config),
+        ([("retention.ms", APPEND, "1")], ErrorCode.invalid_config),
+        ([("retention.ms", SUBTRACT, "1")], ErrorCode.invalid_config),
+        ([("no.such.setting", APPEND, "1")], ErrorCode.invalid_config),
+        ([("retention.ms", SET, None)], ErrorCode.invalid_request),
+        ([("retention.ms", 4, "1")], ErrorCode.invalid_request),
+        ([("flush.ms", SET, "1"), ("flush.ms", SET, "2")], ErrorCode.invalid_request),
+    ],
+)
+@on_node()
+async def test_refuses_all_or_nothing(node: Node, changes: list[Change], code: ErrorCode) -> None:
+    await node.context.broker.create_topic("one", 1, BEFORE)
+    for validate_only in (True, False):
+        answer = await alter(node, *changes, validate_only=validate_only)
+        assert answer.error_code is code
+        assert answer.error_message
+    assert node.context.broker.topic("one").settings == BEFORE
+
+
+@on_node()
+async def test_refuses_resources(node: Node) -> None:
+    change: Change = ("flush.ms", SET, "1")
+    answer = await alter(node, change, name="two")
+    assert answer.error_code is ErrorCode.unknown_topic_or_partition
+    answer = await alter(node, change, kind=BROKER, name=str(NODE_ID))
+    assert answer.error_code is ErrorCode.invalid_request
+    assert answer.error_message == "the server's settings are those it was started with"
