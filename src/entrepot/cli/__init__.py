@@ -1,0 +1,55 @@
+"""The command line. One module per command, imported when it is called.
+
+A broker is started and a topic is listed by people and by scripts; both count the
+milliseconds before the first line. So this module knows the commands by name only,
+and a command imports the server, the client or rich when it needs them.
+
+Mistakes give one line on stderr: exit code 2 for how it was called, 1 for what
+went wrong then.
+"""
+
+from importlib import import_module
+
+import click
+
+# Name, module and one line of help. The lectures' names come last, as in Kafka's bin/.
+COMMANDS = {
+    "serve": ("serve", "Start a broker."),
+    "topics": ("topics", "Create, list, describe, alter and delete topics."),
+    "produce": ("produce", "Send lines of text as records."),
+    "consume": ("consume", "Print records."),
+    "log": ("log", "Look into a data directory: verify it, dump it."),
+    "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
+    "kafka-server-stop": ("kafka_server", "Stop it."),
+    "kafka-topics": ("kafka_topics", "topics, with the flags of Kafka's tool."),
+    "kafka-console-producer": ("kafka_console_producer", "produce, with those flags."),
+    "kafka-console-consumer": ("kafka_console_consumer", "consume, with those flags."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = import_module(f"entrepot.cli.{COMMANDS[name][0]}")
+        command = getattr(module, name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Help without importing a thing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="entrepot")
+def main() -> None:
+    """One durable log that Kafka clients use: a broker and its tools.
+
+    `entrepot serve` starts a broker here; every other command talks to one, or reads
+    its files. `entrepot COMMAND --help` says more.
+    """

@@ -1,0 +1,182 @@
+"""`kafka-console-consumer`: the flags and the output of Kafka's tool of that name."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from entrepot.cli.consume import Tap, Write, find_offsets, partitions_of
+from entrepot.cli.kafka_flags import bootstrap_options, is_true, note_ignored, properties
+from entrepot.cli.talk import talk
+
+if TYPE_CHECKING:
+    from entrepot.client.client import Client
+    from entrepot.client.reader import Message
+
+_CONSUMER_PROPERTIES = ("auto.offset.reset", "client.id", "group.id", "isolation.level")
+_FORMATTER_PROPERTIES = (
+    "headers.separator",
+    "key.separator",
+    "line.separator",
+    "null.literal",
+    "print.headers",
+    "print.key",
+    "print.offset",
+    "print.partition",
+    "print.timestamp",
+    "print.value",
+)
+
+
+@click.command("kafka-console-consumer")
+@click.option("--topic", required=True)
+@click.option("--from-beginning", is_flag=True, help="Else only what comes from now on.")
+@click.option("--partition", type=click.IntRange(0), help="Only this one.")
+@click.option("--offset", metavar="N", help="With --partition: a number, earliest or latest.")
+@click.option("--max-messages", type=click.IntRange(0), metavar="N", help="Stop after N.")
+@click.option("--timeout-ms", type=click.IntRange(0), metavar="MS", help="Stop when none comes.")
+@click.option(
+    "--property",
+    "--formatter-property",
+    "formatter_properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="What a line shows: print.key=true, print.offset, print.partition, print.timestamp, "
+    "print.headers, print.value=false, key.separator=TEXT, …",
+)
+@click.option("--formatter-config", metavar="FILE", help="The same, from a file.")
+@click.option(
+    "--consumer-property",
+    "--command-property",
+    "consumer_properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="auto.offset.reset, client.id, isolation.level.",
+)
+@click.option(
+    "--consumer.config", "--command-config", "consumer_config", metavar="FILE", help="From a file."
+)
+@click.option("--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]))
+@click.option("--group", metavar="ID", help="Not supported yet.")
+@bootstrap_options
+def kafka_console_consumer(
+    topic: str,
+    from_beginning: bool,
+    partition: int | None,
+    offset: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    formatter_properties: tuple[str, ...],
+    formatter_config: str | None,
+    consumer_properties: tuple[str, ...],
+    consumer_config: str | None,
+    isolation_level: str | None,
+    group: str | None,
+    bootstrap: str,
+    broker_list: str | None,
+) -> None:
+    """Print the records of a topic as they come, with the flags of Kafka's tool."""
+    formatting = properties(formatter_properties, "--formatter-property", [formatter_config])
+    note_ignored(formatting, _FORMATTER_PROPERTIES, "--formatter-property")
+    given = properties(consumer_properties, "--consumer-property", [consumer_config])
+    note_ignored(given, _CONSUMER_PROPERTIES, "--consumer-property")
+    if group is not None or "group.id" in given:
+        raise click.ClickException(
+            "--group: consumer groups are not supported yet; without it, all partitions are read"
+        )
+    from_earliest = from_beginning or given.get("auto.offset.reset") == "earliest"
+    start = _parse_start(offset, partition, from_beginning, from_earliest)
+    committed = (isolation_level or given.get("isolation.level")) == "read_committed"
+    taps: list[Tap] = []
+
+    async def work(client: "Client") -> None:
+        from entrepot.client.client import EARLIEST, LATEST
+        from entrepot.client.reader import Reader
+
+        parts = await partitions_of(client, topic, partition, create=True)
+        if isinstance(start, int):
+            positions = dict.fromkeys(parts, start)
+        else:
+            place = EARLIEST if start == "earliest" else LATEST
+            positions = await find_offsets(client, parts, place, committed=committed)
+        reset = EARLIEST if from_earliest else LATEST
+        reader = Reader(client, positions, reset=reset, committed=committed)
+        write = line_writer(formatting)
+        tap = Tap(reader, write, count_max=max_messages, quiet_ms_max=timeout_ms)
+        taps.append(tap)
+        if partition is None:
+            tap.watch(client, topic)
+        await tap.run()
+
+    client_id = given.get("client.id", "console-consumer")
+    try:
+        talk(broker_list or bootstrap, work, client_id=client_id)
+    except SystemExit:  # Ctrl-C, the usual end.
+        _say_total(taps)
+        raise
+    _say_total(taps)
+
+
+def _say_total(taps: list[Tap]) -> None:
+    count = sum(tap.count for tap in taps)
+    click.echo(f"Processed a total of {count} messages", err=True)
+
+
+def _parse_start(
+    offset: str | None, partition: int | None, from_beginning: bool, from_earliest: bool
+) -> int | str:
+    """Where to begin: an offset, `earliest` or `latest`."""
+    if offset is None:
+        return "earliest" if from_earliest else "latest"
+    if partition is None:
+        raise click.UsageError("--offset needs --partition")
+    if from_beginning:
+        raise click.UsageError("either --offset or --from-beginning")
+    if offset in ("earliest", "latest"):
+        return offset
+    if not offset.isdecimal():
+        raise click.UsageError(f"--offset {offset}: a number, earliest or latest")
+    return int(offset)
+
+
+def line_writer(given: dict[str, str]) -> Write:
+    """How a record is printed; the order of the fields is Kafka's."""
+    separator = given.get("key.separator", "\t").encode()
+    line_end = given.get("line.separator", "\n").encode()
+    headers_separator = given.get("headers.separator", ",").encode()
+    null = given.get("null.literal", "null").encode()
+
+    def headers(message: "Message") -> bytes:
+        pairs = message.record.headers
+        return (
+            headers_separator.join(
+                name.encode() + b":" + (null if value is None else value) for name, value in pairs
+            )
+            or b"NO_HEADERS"
+        )
+
+    def timestamp(message: "Message") -> bytes:
+        if message.record.timestamp_ms < 0:
+            return b"NO_TIMESTAMP"
+        kind = "LogAppendTime" if message.is_append_time else "CreateTime"
+        return f"{kind}:{message.record.timestamp_ms}".encode()
+
+    def key(message: "Message") -> bytes:
+        return null if message.record.key is None else message.record.key
+
+    def value(message: "Message") -> bytes:
+        return null if message.record.value is None else message.record.value
+
+    fields: list[Write] = []
+    if is_true(given, "print.timestamp"):
+        fields.append(timestamp)
+    if is_true(given, "print.partition"):
+        fields.append(lambda message: b"Partition:%d" % message.part.partition)
+    if is_true(given, "print.offset"):
+        fields.append(lambda message: b"Offset:%d" % message.record.offset)
+    if is_true(given, "print.headers"):
+        fields.append(headers)
+    if is_true(given, "print.key"):
+        fields.append(key)
+    if given.get("print.value", "true").strip().lower() == "true":
+        fields.append(value)
+    return lambda message: separator.join(field(message) for field in fields) + line_end

@@ -1,0 +1,161 @@
+"""`entrepot serve`: a broker in this process, until SIGTERM or Ctrl-C.
+
+What others may rely on: when every listener accepts, a table of endpoints and then
+the line `ready` are on stdout, and the data directory says the same (see `presence`).
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from entrepot.cli.logs import configure
+from entrepot.cli.presence import announced, remove_leftovers
+from entrepot.config import PROTOCOLS, Config, ConfigError, load
+from entrepot.log.policy import Durability
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _parse_port(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | int | None:
+    if value is None or value == "off":
+        return value
+    if not value.isdecimal() or int(value) > 65535:
+        raise click.BadParameter(f"{value!r} is not 0 to 65535, nor off")
+    return int(value)
+
+
+def port_options(command: _Command) -> _Command:
+    """One flag per protocol we speak."""
+    for protocol in reversed(PROTOCOLS):
+        command = click.option(
+            f"--{protocol}-port",
+            callback=_parse_port,
+            metavar="PORT",
+            help=f"Where {protocol.capitalize()} clients connect: a port, 0 for any free one, "
+            "or off.",
+        )(command)
+    return command
+
+
+@click.command()
+@click.option("--config", "config_file", metavar="FILE", help="Settings, as TOML.")
+@click.option(
+    "--data-dir", metavar="DIR", envvar="ENTREPOT_DATA_DIR", help="Where everything is kept."
+)
+@click.option("--host", metavar="ADDRESS", help="The address to listen on.")
+@port_options
+@click.option(
+    "--durability",
+    type=click.Choice([str(choice) for choice in Durability]),
+    help="What an acknowledgement means: on disk, on disk within a second, or with the "
+    "operating system.",
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How stderr is written.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Any other setting of the file, as in --set topics.num_partitions=4.",
+)
+def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> None:
+    """Start a broker.
+
+    Without a flag it listens on 127.0.0.1, keeps its data in ./data and acknowledges
+    nothing that is not on disk. Flags go over the settings of --config.
+    """
+    flags = {_key(name): value for name, value in given.items() if value is not None}
+    try:
+        for setting in settings:
+            key, value = _parse_setting(setting)
+            flags[key] = value
+        config = load(config_file, flags)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    run(config)
+
+
+def _key(flag: str) -> str:
+    return f"ports.{flag.removesuffix('_port')}" if flag.endswith("_port") else flag
+
+
+def _parse_setting(setting: str) -> tuple[str, object]:
+    """The value is read as TOML where it is (4, true, "x") and as text where it is not."""
+    import tomllib
+
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {setting}: write it as KEY=VALUE")
+    try:
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), text
+
+
+def run(config: Config, notes: tuple[str, ...] = ()) -> None:
+    """Serve until told to stop. `notes` are logged at the start."""
+    from entrepot.server import StartError
+
+    configure(config.log_level, config.log_format)
+    for note in notes:
+        logging.getLogger(__name__).warning(note)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config))
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # Where it does not build. The standard loop serves, a little slower.
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: Config) -> None:
+    from entrepot.server import Server, stop_the_node, world
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(stop_the_node)
+
+    def ask_to_stop() -> None:
+        """The first signal asks; a second one meets the system's default and ends us."""
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask_to_stop)
+    directory = Path(config.data_dir)
+    server = Server(config, world(config))
+    remove_leftovers(directory)
+    await server.start()
+    try:
+        endpoints = {name: (end.host, end.port) for name, end in server.endpoints.items()}
+        with announced(directory, endpoints):
+            _say_ready(config, endpoints)
+            await stop.wait()
+    finally:
+        await server.stop()
+
+
+def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:
+    lines = [
+        f"data in {Path(config.data_dir).absolute()}, durability {config.durability}",
+        *(f"  {name:<8} {host}:{port}" for name, (host, port) in endpoints.items()),
+        "ready",
+    ]
+    with contextlib.suppress(BrokenPipeError):  # Nobody reads. That does not stop a broker.
+        print("\n".join(lines), flush=True)

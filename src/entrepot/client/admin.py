@@ -1,0 +1,244 @@
+"""Topics and their settings, made and unmade through the cluster's controller.
+
+Verbs that take many topics answer for each: `None` where it is done, or why not. A
+verb repeated after a lost connection may find its work done, and then says so: a
+topic "exists already".
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kio.schema.create_partitions.v3.request import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
+from kio.schema.create_topics.v7.request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.delete_records.v2.request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kio.schema.delete_records.v2.response import DeleteRecordsResponse
+from kio.schema.delete_topics.v5.request import DeleteTopicsRequest
+from kio.schema.delete_topics.v5.response import DeleteTopicsResponse
+from kio.schema.describe_configs.v4.request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i16, i32, i64
+
+from entrepot.client.client import Client, TopicPartition, by_topic, milliseconds
+from entrepot.client.cluster import TopicInfo
+from entrepot.client.errors import Refused, check
+
+TIMEOUT_MS = 30_000
+
+_TOPIC = i8(2)  # What a setting is of.
+_SET, _DELETE = i8(0), i8(1)
+_SOURCE_TOPIC = 1
+_SOURCE_DEFAULT = 5
+
+Outcome = Refused | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    name: str
+    partitions: int = -1  # -1: as the broker likes, here and below.
+    replication_factor: int = -1
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    value: str | None
+    source: int  # Who said so, as the protocol numbers it.
+
+    @property
+    def is_default(self) -> bool:
+        """Neither the topic nor the broker's configuration says anything."""
+        return self.source == _SOURCE_DEFAULT
+
+    @property
+    def is_of_topic(self) -> bool:
+        return self.source == _SOURCE_TOPIC
+
+
+class Admin:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._cluster = client.cluster
+
+    async def create_topics(self, topics: Iterable[NewTopic]) -> dict[str, Outcome]:
+        request = CreateTopicsRequest(
+            topics=tuple(
+                CreatableTopic(
+                    name=TopicName(topic.name),
+                    num_partitions=i32(topic.partitions),
+                    replication_factor=i16(topic.replication_factor),
+                    assignments=(),
+                    configs=tuple(
+                        CreatableTopicConfig(name=name, value=value)
+                        for name, value in topic.settings.items()
+                    ),
+                )
+                for topic in topics
+            ),
+            timeout=milliseconds(TIMEOUT_MS),
+        )
+
+        async def attempt() -> dict[str, Outcome]:
+            answer = await self._cluster.ask_controller(request, CreateTopicsResponse)
+            return {
+                topic.name: _outcome(topic.error_code, topic.name, topic.error_message)
+                for topic in answer.topics
+            }
+
+        return await self._change(attempt)
+
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, Outcome]:
+        request = DeleteTopicsRequest(
+            topic_names=tuple(map(TopicName, names)), timeout=milliseconds(TIMEOUT_MS)
+        )
+
+        async def attempt() -> dict[str, Outcome]:
+            answer = await self._cluster.ask_controller(request, DeleteTopicsResponse)
+            return {
+                topic.name: _outcome(topic.error_code, topic.name, topic.error_message)
+                for topic in answer.responses
+            }
+
+        return await self._change(attempt)
+
+    async def create_partitions(self, counts: Mapping[str, int]) -> dict[str, Outcome]:
+        """Grow these topics to so many partitions."""
+        request = CreatePartitionsRequest(
+            topics=tuple(
+                CreatePartitionsTopic(name=TopicName(name), count=i32(count), assignments=None)
+                for name, count in counts.items()
+            ),
+            timeout=milliseconds(TIMEOUT_MS),
+            validate_only=False,
+        )
+
+        async def attempt() -> dict[str, Outcome]:
+            answer = await self._cluster.ask_controller(request, CreatePartitionsResponse)
+            return {
+                topic.name: _outcome(topic.error_code, topic.name, topic.error_message)
+                for topic in answer.results
+            }
+
+        return await self._change(attempt)
+
+    async def describe(self, names: Iterable[str] | None = None) -> list[TopicInfo | Refused]:
+        """These topics or all, as the cluster sees them now."""
+        names = None if names is None else list(names)
+        return await self._cluster.retry(lambda: self._cluster.describe(names))
+
+    async def settings(self, topics: Iterable[str]) -> dict[str, list[Setting]]:
+        """Everything a topic may be set to, with the values in force."""
+        request = DescribeConfigsRequest(
+            resources=tuple(
+                DescribeConfigsResource(
+                    resource_type=_TOPIC, resource_name=name, configuration_keys=None
+                )
+                for name in topics
+            )
+        )
+
+        async def attempt() -> dict[str, list[Setting]]:
+            answer = await self._cluster.ask(request, DescribeConfigsResponse)
+            found = {}
+            for result in answer.results:
+                name = result.resource_name
+                check(result.error_code, f"topic {name}", result.error_message)
+                found[name] = [
+                    Setting(each.name, each.value, each.config_source) for each in result.configs
+                ]
+            return found
+
+        return await self._cluster.retry(attempt)
+
+    async def alter_settings(
+        self, topic: str, put: Mapping[str, str], remove: Iterable[str] = ()
+    ) -> None:
+        """Change some settings and give others their defaults back; leave the rest."""
+        changes = [AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in put.items()]
+        changes += [AlterableConfig(name=k, config_operation=_DELETE, value=None) for k in remove]
+        resource = AlterConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configs=tuple(changes)
+        )
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+        async def attempt() -> None:
+            answer = await self._cluster.ask_controller(request, IncrementalAlterConfigsResponse)
+            for each in answer.responses:
+                check(each.error_code, f"topic {topic}", each.error_message)
+
+        await self._cluster.retry(attempt)
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Forget what is before these offsets (-1: everything); the logs' new first offsets."""
+
+        async def ask(leader: int, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+            request = DeleteRecordsRequest(
+                topics=tuple(
+                    DeleteRecordsTopic(
+                        name=TopicName(topic),
+                        partitions=tuple(
+                            DeleteRecordsPartition(partition_index=i32(p), offset=i64(o))
+                            for p, o in partitions
+                        ),
+                    )
+                    for topic, partitions in by_topic(wanted)
+                ),
+                timeout=milliseconds(TIMEOUT_MS),
+            )
+            answer = await self._cluster.ask(request, DeleteRecordsResponse, node=leader)
+            found = {}
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    name = TopicPartition(topic.name, each.partition_index)
+                    check(each.error_code, name)
+                    found[name] = int(each.low_watermark)
+            return found
+
+        return await self._client.per_leader(offsets, ask)
+
+    async def _change(
+        self, attempt: Callable[[], Awaitable[dict[str, Outcome]]]
+    ) -> dict[str, Outcome]:
+        """Repeat it when the controller is elsewhere; then what we knew of topics is old."""
+
+        async def checked() -> dict[str, Outcome]:
+            outcomes = await attempt()
+            for outcome in outcomes.values():
+                if outcome is not None and outcome.code is ErrorCode.not_controller:
+                    raise outcome
+            return outcomes
+
+        outcomes = await self._cluster.retry(checked)
+        self._cluster.forget()
+        return outcomes
+
+
+def _outcome(code: ErrorCode, name: str, message: str | None) -> Outcome:
+    return None if code is ErrorCode.none else Refused(code, f"topic {name}", message)

@@ -1,0 +1,76 @@
+"""What can go wrong for a client, in words for the person who called.
+
+`retriable` says whether the same request may succeed later: connections break and
+leaders move. The client repeats those itself, a bounded number of times.
+"""
+
+from kio.schema.errors import ErrorCode
+
+_WORDS = {
+    ErrorCode.unknown_server_error: "the broker failed; its log says why",
+    ErrorCode.offset_out_of_range: "the offset is not in the log",
+    ErrorCode.corrupt_message: "the batch is damaged",
+    ErrorCode.unknown_topic_or_partition: "there is no such topic or partition",
+    ErrorCode.leader_not_available: "the partition has no leader at the moment",
+    ErrorCode.not_leader_or_follower: "the partition is led by another broker",
+    ErrorCode.request_timed_out: "the broker did not finish in time",
+    ErrorCode.message_too_large: "the batch is larger than the topic allows",
+    ErrorCode.invalid_topic_exception: "the topic's name is not legal",
+    ErrorCode.not_enough_replicas: "too few replicas are in sync",
+    ErrorCode.unsupported_version: "the broker does not know this version of the request",
+    ErrorCode.topic_already_exists: "the topic exists already",
+    ErrorCode.invalid_partitions: "the number of partitions is not legal",
+    ErrorCode.invalid_replication_factor: "the replication factor is not legal",
+    ErrorCode.invalid_config: "a setting is unknown or its value is not legal",
+    ErrorCode.invalid_request: "the broker does not understand the request",
+    ErrorCode.invalid_timestamp: "the timestamp is too far from the broker's clock",
+    ErrorCode.policy_violation: "the broker's policy forbids it",
+    ErrorCode.out_of_order_sequence_number: "a batch of this producer is missing",
+    ErrorCode.kafka_storage_error: "the broker's disk failed",
+    ErrorCode.topic_authorization_failed: "no permission for this topic",
+    ErrorCode.cluster_authorization_failed: "no permission for this cluster",
+    ErrorCode.invalid_record: "the broker refuses a record of the batch",
+    ErrorCode.unknown_topic_id: "there is no topic of that id",
+}
+
+
+class ClientError(Exception):
+    """The request did not succeed. The text is one line."""
+
+    retriable = False
+
+
+class Unreachable(ClientError):
+    """No connection, or it is gone, or no answer came. Whether it was done is unknown."""
+
+    retriable = True
+
+
+class Unsupported(ClientError):
+    """The broker does not have what this needs."""
+
+
+class BadAnswer(ClientError):
+    """The broker's bytes are not the protocol."""
+
+
+class Refused(ClientError):
+    """The broker's answer is an error code of the protocol."""
+
+    def __init__(self, code: ErrorCode, about: object = "", message: str | None = None) -> None:
+        self.code = code
+        self.about = about
+        self.retriable = code.retriable
+        self.words = message or _WORDS.get(code) or "the broker refuses"
+        text = f"{self.words} ({self.name})"
+        super().__init__(f"{about}: {text}" if about else text)
+
+    @property
+    def name(self) -> str:
+        """As Kafka's documentation spells it."""
+        return self.code.name.upper()
+
+
+def check(code: ErrorCode, about: object = "", message: str | None = None) -> None:
+    if code is not ErrorCode.none:
+        raise Refused(code, about, message)

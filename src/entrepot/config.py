@@ -1,0 +1,193 @@
+"""One frozen tree of settings, parsed once, before anything else is built.
+
+Three sources, each over the one before: the defaults written here, a file (our
+TOML, or a Kafka `server.properties`), the flags of the command line. A mistake in
+any of them is a `ConfigError`: one line that names the source, the key, and the
+legal key that looks most like it. Parts of the house never see this module; the
+server hands them plain values.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from entrepot.core import limits
+from entrepot.log.policy import Durability
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+PROTOCOLS = ("kafka",)  # Each has a port in `Ports` and a flag `--<protocol>-port`.
+
+_Natural = Annotated[int, Meta(ge=0)]
+_Positive = Annotated[int, Meta(ge=1)]
+_OrUnlimited = Annotated[int, Meta(ge=-1)]  # -1 stands for no limit.
+_Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+class ConfigError(Exception):
+    """A setting somebody got wrong. The text is one line for that person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where each protocol listens: 0 is any free port; None ("off") is nowhere."""
+
+    kafka: _Port | None = 9092
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """What clients are told to connect to, when it is not where we listen."""
+
+    host: str | None = None
+    kafka_port: _Port | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What a topic gets that does not say otherwise. Named after Kafka's topic settings."""
+
+    auto_create: bool = True
+    num_partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)] = 1
+    cleanup_policy: Literal["delete"] = "delete"
+    compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = (
+        "producer"
+    )
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    max_message_bytes: Annotated[int, Meta(ge=0, le=limits.FRAME_BYTES_MAX)] = (
+        limits.BATCH_BYTES_MAX
+    )
+    retention_ms: _OrUnlimited = 7 * 24 * 3600 * 1000
+    retention_bytes: _OrUnlimited = -1
+    segment_bytes: Annotated[
+        int, Meta(ge=limits.SEGMENT_BYTES_MIN, le=limits.SEGMENT_BYTES_MAX)
+    ] = limits.SEGMENT_BYTES
+    segment_ms: _Positive = 7 * 24 * 3600 * 1000
+    file_delete_delay_ms: _Natural = 60_000
+    flush_messages: _Positive | None = None  # Not set: what the durability says.
+    flush_ms: _Natural | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    data_dir: str = "data"  # Relative to the current directory.
+    host: str = "127.0.0.1"
+    node_id: _Natural = 1
+    durability: Durability = Durability.FSYNC
+    recovery: Literal["tail", "full"] = "tail"  # What is checked after a crash.
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    ports: Ports = field(default_factory=Ports)
+    advertised: Advertised = field(default_factory=Advertised)
+    topics: Topics = field(default_factory=Topics)
+
+
+def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:
+    """Settings from a TOML file, if any, under the flags: `{"ports.kafka": 0, …}`."""
+    document = _read_toml(path) if path is not None else {}
+    return build(document, path or "settings", flags)
+
+
+def build(
+    document: Mapping[str, Any], source: str, flags: Mapping[str, object] | None = None
+) -> Config:
+    """Settings from a parsed document; mistakes are reported as those of `source`."""
+    config = _convert(document, source)
+    if flags:
+        merged = {key: dict(v) if isinstance(v, Mapping) else v for key, v in document.items()}
+        for key, value in flags.items():
+            put(merged, key, value)
+        config = _convert(merged, "command line")
+    return config
+
+
+def put(document: dict[str, Any], key: str, value: object) -> None:
+    """Set `"ports.kafka"` of a nested document."""
+    table, _, name = key.rpartition(".")
+    (document.setdefault(table, {}) if table else document)[name] = value
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+
+
+def _convert(document: Mapping[str, Any], source: str) -> Config:
+    _check_keys(document, Config, source, "")
+    ports = document.get("ports", {})
+    opened = {name: None if port == "off" else port for name, port in ports.items()}
+    try:
+        return msgspec.convert({**document, "ports": opened}, Config)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$.")
+        where = where.rstrip("`")
+        raise ConfigError(f"{source}: {where}: {_lower_first(problem)}{_choices(where)}") from None
+
+
+def _check_keys(document: Mapping[str, Any], model: type, source: str, prefix: str) -> None:
+    assert is_dataclass(model)
+    legal = {entry.name: entry for entry in fields(model)}
+    for key, value in document.items():
+        if key not in legal:
+            raise ConfigError(f'{source}: unknown key "{prefix}{key}"{_nearest(key, prefix)}')
+        part = legal[key].type
+        if isinstance(part, type) and is_dataclass(part):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{source}: {key}: expected a table, as in [{key}]")
+            _check_keys(value, part, source, f"{key}.")
+
+
+def _nearest(key: str, prefix: str) -> str:
+    """A hint. Keys of all tables are looked at: the right key in the wrong place is common."""
+    paths = {path.rpartition(".")[2]: path for path in legal_keys()}
+    paths.update({path: path for path in legal_keys()})
+    for candidate in (prefix + key, key):
+        for match in difflib.get_close_matches(candidate, paths, n=1, cutoff=0.7):
+            return f'; did you mean "{paths[match]}"?'
+    return ""
+
+
+def legal_keys() -> list[str]:
+    """Every key there is, tables spelled out: `"data_dir"`, `"topics.retention_ms"`, …"""
+    keys = []
+    for entry in fields(Config):
+        if isinstance(entry.type, type) and is_dataclass(entry.type):
+            keys += [f"{entry.name}.{inner.name}" for inner in fields(entry.type)]
+        else:
+            keys.append(entry.name)
+    return keys
+
+
+def _choices(key: str) -> str:
+    """The legal values, where they can be listed."""
+    table, _, name = key.rpartition(".")
+    hints: dict[str, Any] = {entry.name: entry.type for entry in fields(Config)}
+    if table:
+        hints = {entry.name: entry.type for entry in fields(hints[table])}
+    hint = hints[name]
+    if hint is Durability:
+        return f"; one of {', '.join(Durability)}"
+    if get_origin(hint) is Literal:
+        return f"; one of {', '.join(get_args(hint))}"
+    return ""
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

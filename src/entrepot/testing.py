@@ -1,0 +1,166 @@
+"""A broker of your own, for tests: a real one, in its own process, on free ports.
+
+    with entrepot.testing.broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+It starts in a fraction of a second, in a temporary directory, and is gone afterwards.
+`kill` ends it as a power cut would end its process; `start` brings it back on the same
+data and the same ports, so connected clients find it again. `async with` does the same
+without holding up the loop. With pytest, take the fixture `entrepot_broker`.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+START_S_MAX = 30.0
+STOP_S_MAX = 30.0
+_STEP_S = 0.01
+
+
+class Broker:
+    """Started by `with`, or by `start`."""
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        durability: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if data_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="entrepot-")
+            data_dir = Path(self._temporary.name) / "data"
+        self.data_dir = Path(data_dir)
+        self.endpoints: dict[str, tuple[str, int]] = {}
+        self._settings = dict(settings or {})
+        if durability is not None:
+            self._settings["durability"] = durability
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """For Kafka clients: `host:port`."""
+        host, port = self.endpoints["kafka"]
+        return f"{host}:{port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    @property
+    def log_path(self) -> Path:
+        """What it said, over all its starts."""
+        return self.data_dir.with_name(self.data_dir.name + ".log")
+
+    def start(self) -> None:
+        """Return when it is ready; raise RuntimeError with what it said when it is not."""
+        assert self._process is None, "the broker is running"
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        ready = self.data_dir / "endpoints.json"
+        ready.unlink(missing_ok=True)  # A killed broker leaves its own behind.
+        with self.log_path.open("ab") as log:
+            process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_S_MAX
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                said = self.log_path.read_text(errors="replace")
+                raise RuntimeError(f"the broker did not start:\n{said}")
+            time.sleep(_STEP_S)
+        self._process = process
+        document = json.loads(ready.read_text())
+        self.endpoints = {name: (end["host"], end["port"]) for name, end in document.items()}
+
+    def stop(self) -> None:
+        """Ask it to stop, as SIGTERM does, and wait. Fine when it is not running."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process at once, with kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it and remove what was temporary."""
+        try:
+            self.stop()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
+        settings = {"ports.kafka": 0, **self._settings}
+        # A client that knows the old port must find us there again.
+        settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
+        for key, value in settings.items():
+            command += ["--set", f"{key}={json.dumps(value)}"]
+        return command
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def broker(
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    durability: str | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Broker:
+    """A broker to be used in `with` or `async with`.
+
+    `settings` are those of the configuration file, by their whole name:
+    `{"topics.num_partitions": 4}`. A data directory that is given is kept.
+    """
+    return Broker(data_dir, durability=durability, settings=settings)
+
+
+try:
+    import pytest
+except ImportError:  # Of use without it, too.
+    pass
+else:
+
+    @pytest.fixture
+    def entrepot_broker() -> Iterator[Broker]:
+        """A fresh broker for one test."""
+        with broker() as started:
+            yield started

@@ -1,0 +1,84 @@
+"""The commands are there, explain themselves, and import only what they need."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from entrepot.cli import COMMANDS, main
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+def test_help_lists_every_command() -> None:
+    output = CliRunner().invoke(main, ["--help"]).output
+    for name, (_, line) in COMMANDS.items():
+        assert name in output
+        assert line in output
+
+
+def test_an_unknown_command() -> None:
+    result = CliRunner().invoke(main, ["frobnicate"])
+    assert result.exit_code == 2
+    assert "No such command 'frobnicate'" in result.output
+
+
+def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
+    program = (
+        "import sys, entrepot.cli.serve, entrepot.server\n"
+        "print(*[name for name in ('rich', 'entrepot.client', 'pytest')"
+        " if name in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["kafka-topics", "--list", "--zookeeper", "localhost:2181"], "--bootstrap-server"),
+        (["kafka-topics", "--topic", "t"], "one of --create"),
+        (["kafka-topics", "--create"], "--create needs --topic"),
+        (["kafka-topics", "--alter", "--topic", "t"], "needs --partitions"),
+        (["kafka-topics", "--create", "--topic", "t", "--config", "x"], "key=value"),
+        (["kafka-console-consumer", "--topic", "t", "--offset", "2"], "needs --partition"),
+        (
+            ["kafka-console-consumer", "--topic", "t", "--offset", "two", "--partition", "0"],
+            "a number, earliest or latest",
+        ),
+        (["kafka-console-producer", "--topic", "t", "--property", "x"], "key=value"),
+        (["produce", "t", "--key", "a", "--key-separator", "b"], "either --key or"),
+        (["topics", "alter", "t"], "nothing to change"),
+        (["serve", "--kafka-port", "many"], "'many' is not 0 to 65535, nor off"),
+    ],
+)
+def test_usage(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["kafka-console-consumer", "--topic", "t", "--group", "g"], "not supported yet"),
+        (["topics", "list", "-b", "127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
+        (["topics", "list", "-b", "x:y"], "'x:y' is not an address"),
+        (["serve", "--set", "hots=x"], 'did you mean "host"'),
+        (["serve", "--config", "/nosuch.toml"], "/nosuch.toml: cannot be read"),
+        (["kafka-server-start", "/nosuch.properties"], "/nosuch.properties: cannot be read"),
+        (["kafka-server-stop", "--data-dir", "/nosuch"], "none is running on /nosuch"),
+        (["log", "verify", "/"], "not a broker's data directory"),
+    ],
+)
+def test_failures_are_one_line(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, said in result.output) == (1, True), result.output
+    assert len(result.output.splitlines()) == 1

@@ -1,0 +1,113 @@
+"""Defaults, files, flags, and what a mistake is answered with."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrepot.config import Config, ConfigError, Ports, Topics, build, legal_keys, load
+from entrepot.log.policy import Durability
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "entrepot.toml"
+
+
+def write(directory: Path, text: str) -> str:
+    path = directory / "entrepot.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_no_file_gives_the_defaults() -> None:
+    assert load(None) == Config()
+
+
+def test_a_file_and_flags_over_it(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        host = "0.0.0.0"
+        durability = "os"
+        [ports]
+        kafka = 1234
+        [topics]
+        num_partitions = 3
+        retention_ms = -1
+        """,
+    )
+    config = load(path, {"ports.kafka": 0, "durability": "interval"})
+    assert config.host == "0.0.0.0"
+    assert config.durability is Durability.INTERVAL
+    assert config.ports == Ports(kafka=0)
+    assert config.topics == Topics(num_partitions=3, retention_ms=-1)
+
+
+def test_off_is_no_port() -> None:
+    assert build({"ports": {"kafka": "off"}}, "test").ports.kafka is None
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        ({"hots": "x"}, 'unknown key "hots"; did you mean "host"?'),
+        (
+            {"topics": {"retention_msec": 1}},
+            'unknown key "topics.retention_msec"; did you mean "topics.retention_ms"?',
+        ),
+        (
+            {"num_partitions": 1},
+            'unknown key "num_partitions"; did you mean "topics.num_partitions"?',
+        ),
+        ({"port": {"kafka": 1}}, 'unknown key "port"'),
+        ({"zzz": 1}, 'unknown key "zzz"'),
+        ({"topics": 3}, "topics: expected a table, as in [topics]"),
+        ({"node_id": "one"}, "node_id: expected `int`, got `str`"),
+        ({"topics": {"num_partitions": 0}}, "topics.num_partitions: expected `int` >= 1"),
+        ({"ports": {"kafka": 65536}}, "ports.kafka: expected `int` <= 65535"),
+        ({"durability": "paper"}, "durability: invalid enum value 'paper'; one of fsync, interval"),
+        ({"log_format": "xml"}, "log_format: invalid enum value 'xml'; one of text, json"),
+        ({"topics": {"auto_create": "yes"}}, "topics.auto_create: expected `bool`, got `str`"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(document: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"the file: {line}")) as caught:
+        build(document, "the file")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_a_flag_is_not_the_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^command line: node_id"):
+        load(write(tmp_path, "node_id = 2"), {"node_id": -1})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(b"a = = b", "not TOML"), (b"a = '\xff'", "cannot be read: not UTF-8")]
+)
+def test_a_file_that_is_not_toml(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem):
+        load(str(path))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nosuch\.toml: cannot be read: No such file"):
+        load(str(tmp_path / "nosuch.toml"))
+
+
+def test_the_example_shows_every_setting_with_its_default(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    assert load(str(EXAMPLE)) == Config()
+    uncommented = re.sub(r"(?m)^#(?=\w+ = )", "", text)
+    shown = load(write(tmp_path, uncommented))
+    for key in legal_keys():
+        assert re.search(rf"(?m)^#{key.rpartition('.')[2]} = ", text), key
+        without_default = key.startswith(("advertised.", "topics.flush"))
+        assert without_default or _value(shown, key) == _value(Config(), key), key
+
+
+def _value(config: Config, key: str) -> object:
+    value: object = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
