@@ -54,7 +54,8 @@ class PartitionState(msgspec.Struct, array_like=True):
     def of(cls, partition: Partition) -> PartitionState:
         segments = [SegmentState.of(segment) for segment in partition.segments]
         topic, index = partition.id
-        return cls(topic.bytes, index, partition.offset_start, segments, partition.view_snapshot())
+        view = partition.view_snapshot() if partition.view_snapshot is not None else b""
+        return cls(topic.bytes, index, partition.offset_start, segments, view)
 
     @property
     def id(self) -> PartitionId:

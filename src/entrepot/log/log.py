@@ -105,12 +105,13 @@ class Log:
         return Opened(partition, Saved(partition.offset_end, state.view))
 
     def _opened_unclean(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
+        offset_permanent = self._permanent.get(identity, 0)
         try:
             segments = recover_segments(
                 self._disk,
                 directory,
                 self._clock.now_ms(),
-                offset_permanent=self._permanent.get(identity, 0),
+                offset_permanent=offset_permanent,
                 check_all=self._check_all,
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
@@ -119,10 +120,12 @@ class Log:
             log.error("partition refused: %s", error)
             partition = Partition(identity, directory, policy, self._pool, self._clock)
             partition.refuse(str(error))
+            partition.offset_synced = offset_permanent  # The next start must know it too.
             return Opened(partition, None)
         if count:
             log.info("%s: %d batches came from the journal", directory, count)
         partition.recovered()
+        partition.offset_synced = max(partition.offset_synced, offset_permanent)
         self._recovered.append(partition)
         return Opened(partition, newest_view(self._disk, partition))
 

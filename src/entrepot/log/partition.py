@@ -68,7 +68,8 @@ class Partition:
         self.stopped: str | None = None
         self.refused = False  # Stopped by recovery: not even readable.
         # The broker's fold over this partition, saved with each new segment.
-        self.view_snapshot: Callable[[], bytes] = lambda: b""
+        # None until it is folded: a roll before that must not save an empty one.
+        self.view_snapshot: Callable[[], bytes] | None = None
         self._pool = pool
         self._clock = clock
         # Ascending, each starting where the one before ends. Empty until the first append.
@@ -190,8 +191,8 @@ class Partition:
         segment = Segment(self.directory, offset_base, now_ms)
         self._pool.disk.make_directory(self.directory)
         self._pool.get(segment.path, create=True).truncate(0)
-        if self.segments:
-            self._save_view(segment)
+        if self.segments and self.view_snapshot is not None:
+            self._save_view(segment, self.view_snapshot())
         self.segments.append(segment)
         self._last = None
         self.unsynced_names = True
@@ -199,10 +200,10 @@ class Partition:
             self._visible = self._end_mark()
         return segment
 
-    def _save_view(self, segment: Segment) -> None:
+    def _save_view(self, segment: Segment, state: bytes) -> None:
         file = self._pool.disk.open(segment.path_of(layout.VIEW), create=True)
         file.truncate(0)
-        write_all(file, 0, seal(self.view_snapshot()))
+        write_all(file, 0, seal(state))
         self._unsynced_views.append(file)
 
     def _reopen(self, active: Segment) -> None:
