@@ -1,0 +1,75 @@
+# Every target makes .venv when it is missing and installs anew when pyproject.toml changed.
+# `make run` installs what the broker needs, `make test` adds the test clients, `make lint` the tools.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
+DATA  ?= ./data
+ARGS  ?=
+SEEDS ?= 200
+FIRST ?= 0
+
+# PYTHON=/path/to/python overrides the search.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo $$python && break; done)
+
+.DEFAULT_GOAL := all
+.PHONY: all run test test-slow lint format bench sim clean help
+
+all: format lint test  ## format, lint and the fast tests: what a change must pass
+
+run: $(VENV)/.installed-run  ## start a broker on ./data (DATA=dir, ARGS='--kafka-port 0')
+	@exec $(BIN)/entrepot serve --data-dir $(DATA) $(ARGS)
+
+test: $(VENV)/.installed-test  ## the fast tests (ARGS='-k journal')
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.installed-test  ## the tests marked slow: crashes, many seeds, large logs
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## format check, lint, types, import contracts
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.installed-dev  ## format the code and sort its imports
+	$(BIN)/ruff check --quiet --fix --exit-zero .
+	$(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.installed-test  ## measure, beside Apache Kafka where Java and Maven are there
+	$(BIN)/python -m bench $(ARGS)
+
+sim: $(VENV)/.installed-run  ## the simulation (SEEDS=1000; FIRST=17 SEEDS=1 replays one)
+	$(BIN)/python -m entrepot.sim --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+clean:  ## remove .venv, caches and builds; ./data is yours and stays
+	rm -rf $(VENV) build dist src/*.egg-info
+	find . -type d \( -name __pycache__ -o -name '.*_cache' -o -name .hypothesis \) -prune \
+	  -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "entrepot needs Python 3.11 or newer with the venv module." \
+	  "Install it (Debian and Ubuntu: apt install python3 python3-venv)" \
+	  "or say where it is: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "making $(VENV) with $(PYTHON) ($$($(PYTHON) --version))"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-run: pyproject.toml | $(BIN)/python
+	@echo "installing entrepot"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	@echo "installing entrepot with its test clients"
+	@$(PIP) install --editable '.[test]'
+	@touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo "installing entrepot with its test clients and tools"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed-test $(VENV)/.installed-run

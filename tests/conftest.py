@@ -1,0 +1,26 @@
+"""What every test shares: hypothesis without deadlines, and seeds.
+
+A test that takes `seed` runs once per seed. `--seeds` says how many, `--seed-first`
+where to begin, so a failure `[seed=17]` replays with `--seed-first 17 --seeds 1`.
+"""
+
+import pytest
+from hypothesis import settings
+
+# A busy machine is not a bug: no deadlines. A failure prints what reproduces it.
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("seeds")
+    group.addoption("--seeds", type=int, default=20, help="how many seeds a test gets")
+    group.addoption("--seed-first", type=int, default=0, help="the first of them")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" not in metafunc.fixturenames:
+        return
+    first = metafunc.config.getoption("--seed-first")
+    seeds = range(first, first + metafunc.config.getoption("--seeds"))
+    metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed={seed}")

@@ -1,0 +1,236 @@
+"""The house checks itself: what docs/STYLE.md asks and a program can judge.
+
+Every check of tests/tidy.py runs here on the tree, and on a small bad sample that it
+must refuse and a good one that it must accept: a check that cannot fail is worse than
+none. Exceptions are listed with their reason, and an exception nobody needs is an error.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import tidy
+from tests.tidy import Module, parse
+
+ROOT = Path(__file__).parent.parent
+SOURCE = tidy.modules(ROOT / "src" / "entrepot")
+ALL_PYTHON = [
+    module._replace(path=f"{tree}/{module.path}")
+    for tree in ("src", "tests", "bench")
+    for module in tidy.modules(ROOT / tree)
+]
+TEXT_SUFFIXES = ("", ".md", ".py", ".sh", ".toml", ".xml", ".yml", ".yaml", ".txt")
+
+# Where a door stands open, and why. Everything else gets the world handed in.
+DOORS_OPEN = {
+    "core/clock.py": ("time chance", "the real Clock and Entropy"),
+    "log/disk.py": ("disk threads", "the real Disk; a thread waits for its syncs"),
+    "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
+    "cli/": ("time disk threads", "a program of its own, run by a person"),
+    "config.py": ("disk", "the configuration file, read once before the doors are built"),
+    "sim/": ("chance", "a simulation is chance out of a seed"),
+    "testing.py": ("time disk threads", "starts brokers from the outside"),
+}
+
+# Who may wait. `core` otherwise holds values, and `wire` is told what came in.
+MAY_WAIT = (
+    "core/ports.py",
+    "log/commit.py",
+    "log/disk.py",
+    "log/files.py",
+    "log/log.py",
+    "broker/",
+    "gateway/",
+    "net/",
+    "client/",
+    "server.py",
+    "cli/",
+    "testing.py",
+    "sim/",
+)
+
+# Where one seed must give one trace.
+ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "sim/")
+
+Check = Callable[[Module], Iterator[str]]
+
+
+def findings(check: Check, modules: list[Module]) -> list[str]:
+    return [finding for module in modules for finding in check(module)]
+
+
+def closed_doors(module: Module) -> Iterator[str]:
+    opened = " ".join(
+        doors for prefix, (doors, _) in DOORS_OPEN.items() if module.path.startswith(prefix)
+    )
+    for door, finding in tidy.doors(module):
+        if door not in opened:
+            yield finding
+
+
+def waits_elsewhere(module: Module) -> Iterator[str]:
+    if not module.path.startswith(MAY_WAIT):
+        yield from tidy.coroutines(module)
+
+
+def unordered(module: Module) -> Iterator[str]:
+    if module.path.startswith(ORDERED):
+        yield from tidy.set_iteration(module)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text file of the project, by the places we know: no build output, no caches."""
+    known = ("src/entrepot", "tests", "bench", "bin", "compat", "config", "docs", ".ci")
+    paths = [path for place in known for path in (ROOT / place).rglob("*")]
+    for path in sorted([*paths, *ROOT.glob("*")]):
+        name = path.relative_to(ROOT).as_posix()
+        is_ours = name != "LICENSE" and not re.search(r"/[._][^/]*(cache|hypothesis)", name)
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and is_ours:
+            yield name, path.read_text("utf-8", errors="replace")
+
+
+# --- the tree
+
+
+@pytest.mark.parametrize("check", [tidy.long_functions, tidy.long_files])
+def test_size(check: Check) -> None:
+    assert findings(check, ALL_PYTHON) == []
+
+
+@pytest.mark.parametrize(
+    "check",
+    [tidy.missing_theory, closed_doors, waits_elsewhere, tidy.module_state, unordered],
+)
+def test_habits(check: Check) -> None:
+    assert findings(check, SOURCE) == []
+
+
+def test_wire_is_sans_io() -> None:
+    wire = [module for module in SOURCE if module.path.startswith("wire/")]
+    assert wire, "the check looks at nothing"
+    used = [finding for module in wire for _, finding in tidy.doors(module)]
+    assert used + findings(tidy.coroutines, wire) == []
+
+
+def test_no_open_door_that_nobody_uses() -> None:
+    for prefix, (doors, reason) in DOORS_OPEN.items():
+        used = {
+            door
+            for module in SOURCE
+            if module.path.startswith(prefix)
+            for door, _ in tidy.doors(module)
+        }
+        assert set(doors.split()) <= used, f"{prefix} ({reason}) uses only {used}"
+
+
+def test_no_leftovers() -> None:
+    assert [finding for path, text in texts() for finding in tidy.leftovers(path, text)] == []
+
+
+def test_no_dead_modules() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    started = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
+    tests = tidy.modules(ROOT / "tests")
+    simulated = [name for module in tests for name in tidy.imports(module) if ".sim" in name]
+    alive = [name.partition(":")[0] for name in started] + simulated
+    assert list(tidy.dead_modules(SOURCE, alive)) == []
+
+
+def test_import_contracts() -> None:
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+# --- the checks
+
+SAMPLES = {
+    "a function too long": (
+        tidy.long_functions,
+        "def f():\n" + "    f()\n" * 60,
+        "def f():\n" + "    f()\n" * 59,
+    ),
+    "a file too long": (tidy.long_files, "1\n" * 501, "1\n" * 500),
+    "no theory": (tidy.missing_theory, "X = 1", '"""What X is."""\nX = 1'),
+    "the clock": (closed_doors, "import time as t\nt.monotonic()", "clock.monotonic()"),
+    "the clock by name": (closed_doors, "from time import time", "from entrepot import time"),
+    "today": (
+        closed_doors,
+        "from datetime import datetime\ndatetime.now()",
+        "from datetime import datetime\ndatetime.fromtimestamp(0)",
+    ),
+    "chance": (closed_doors, "import random", "entropy.below(6)"),
+    "an id": (closed_doors, "import uuid\nuuid.uuid4()", "import uuid\nuuid.UUID(int=1)"),
+    "an id by name": (closed_doors, "from uuid import uuid4", "from uuid import UUID"),
+    "a file": (closed_doors, "open('x')", "disk.open('x')"),
+    "a descriptor": (closed_doors, "import os\nos.open('x')", "import os\nos.strerror(5)"),
+    "a path": (closed_doors, "from pathlib import Path", "from posixpath import join"),
+    "a socket": (closed_doors, "import socket", "net.listen()"),
+    "a server": (closed_doors, "loop.create_server(f)", "loop.create_task(f)"),
+    "a thread": (closed_doors, "loop.run_in_executor(None, f)", "loop.call_later(1, f)"),
+    "waiting": (waits_elsewhere, "async def f(): ...", "def f(): ..."),
+    "asyncio": (waits_elsewhere, "import asyncio", "import struct"),
+    "a shared list": (tidy.module_state, "seen = []", "def f():\n    seen = []"),
+    "a shared counter": (tidy.module_state, "ids = itertools.count()", "IDS = (1, 2)"),
+    "a shared attribute": (
+        tidy.module_state,
+        "class C:\n    seen = {}",
+        "class C:\n    __slots__ = ['a']\n    size = 3",
+    ),
+    "a global": (tidy.module_state, "def f():\n    global x\n    x = 1", "x = 1"),
+    "a constant set": (tidy.module_state, "T = {}\nT['a'] = 1", "T = {}\nT['a']"),
+    "a constant grown": (tidy.module_state, "T = [1]\nT.append(2)", "T = [1]\nT.index(1)"),
+    "a set literal": (unordered, "for x in {1, 2}: ...", "for x in sorted({1, 2}): ..."),
+    "a set call": (unordered, "[x for x in set(y)]", "[x for x in y]"),
+    "a set attribute": (
+        unordered,
+        "class C:\n    def f(self):\n        self.a: set[int] = set()\n        list(self.a)",
+        "class C:\n    def f(self):\n        self.a: dict[int, None] = {}\n        list(self.a)",
+    ),
+    "a difference": (unordered, "a = {1}\nfor x in a - b: ...", "a = 1\nfor x in [a - b]: ..."),
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_check_refuses_the_bad_and_accepts_the_good(sample: str) -> None:
+    check, bad, good = SAMPLES[sample]
+    assert findings(check, [parse("core/sample.py", bad)])
+    assert findings(check, [parse("core/sample.py", good)]) == []
+
+
+def test_an_open_door_is_open_where_listed_only() -> None:
+    clock = "import time\nimport socket"
+    assert len(findings(closed_doors, [parse("core/clock.py", clock)])) == 1
+    assert len(findings(closed_doors, [parse("core/batch.py", clock)])) == 2
+
+
+def test_leftovers_are_found() -> None:
+    for bad in ("# TO" + "DO: later", "path = '/home" + "/ada/x'", "/roo" + "t/x"):
+        assert list(tidy.leftovers("x.py", "fine\n" + bad)), bad
+    assert list(tidy.leftovers("x.py", "a method\nthe root/leaf\nhomes")) == []
+
+
+def test_dead_modules_are_found() -> None:
+    tree = [
+        parse("__init__.py", ""),
+        parse("cli/__init__.py", "from importlib import import_module\nF = 'serve', Api.FETCH"),
+        parse("cli/serve.py", "import entrepot.server"),
+        parse("cli/fetch.py", ""),
+        parse("cli/forgotten.py", ""),
+        parse("server.py", "from entrepot.core import names"),
+        parse("core/names.py", ""),
+    ]
+    assert list(tidy.dead_modules(tree, [])) == ["cli/forgotten.py:1: nobody imports this module"]
+    assert list(tidy.dead_modules(tree, ["entrepot.cli.forgotten"])) == []
