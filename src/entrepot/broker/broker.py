@@ -89,6 +89,8 @@ class Broker:
         if self._changes.refused:
             raise StorageError(f"the catalog is damaged: {self._changes.stopped}")
         self._fold_catalog(self._changes)
+        if not self.catalog.cluster_id and self._log.has_others:
+            raise StorageError("the catalog is lost, but there are partitions")
         for topic in self.catalog.topics.values():
             self._open_streams(topic, 0)
         await self._log.ready()
@@ -185,15 +187,15 @@ class Broker:
         return topic
 
     async def delete_topic(self, topic: Topic) -> None:
+        permanent = self._change(topic_deleted_record(topic.name))
         # Its directories carry its name: nobody else may have it until they are gone.
         self._deleting.add(topic.name)
-        try:
-            await self._change(topic_deleted_record(topic.name))
-            for index in range(topic.partition_count):
-                stream = self._streams.pop(PartitionId(topic.id, index))
-                self._log.drop(stream.partition)
-        finally:
-            self._deleting.discard(topic.name)
+        await permanent
+        for index in range(topic.partition_count):
+            stream = self._streams.pop(PartitionId(topic.id, index))
+            self._log.drop(stream.partition)
+        await self._log.dropped()
+        self._deleting.discard(topic.name)
         log.info("topic %s deleted", topic.name)
 
     def check_partition_count(self, topic: Topic, count: int) -> None:
@@ -227,6 +229,8 @@ class Broker:
         """Forget what is below an offset (-1: all of it); returns the new log start."""
         partition = stream.partition
         target = partition.high_watermark if offset == -1 else offset
+        if partition.has_gap:  # Offsets that a deletion speaks of must not be given again.
+            await self._log.flush(partition)
         if target > partition.offset_start or offset < 0:
             partition.delete_before(target)
             await self._change(start_record(partition.id, target))
@@ -238,7 +242,7 @@ class Broker:
         assert self._changes is not None
         mine = self._producer_id
         self._producer_id += 1
-        if mine == self.catalog.producer_id_next:
+        if mine >= self.catalog.producer_id_next:
             await self._change(producer_id_record(mine + _PRODUCER_IDS_PER_BLOCK))
         else:  # The block may have been reserved a moment ago.
             await committed(self._changes, self._changes.offset_end)

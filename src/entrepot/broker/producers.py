@@ -69,10 +69,13 @@ class Producers:
         last = producer.batches[-1].sequence_last
         if header.sequence_first == (last + 1) % _SEQUENCES:
             return None
-        if header.sequence_last <= last:
+        # A client takes a duplicate for a success, so it must lie in what we know was written.
+        known = producer.batches[0].sequence_first
+        first = (header.sequence_first - known) % _SEQUENCES
+        if first <= (header.sequence_last - known) % _SEQUENCES <= (last - known) % _SEQUENCES:
             raise DuplicateSequence(
                 f"producer {header.producer_id}: sequence {header.sequence_first} "
-                "was written long ago"
+                "was written in other batches"
             )
         raise OutOfOrderSequence(
             f"producer {header.producer_id}: sequence {header.sequence_first} "

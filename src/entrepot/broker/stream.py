@@ -7,16 +7,19 @@ idempotent producer's retry is not written twice.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from entrepot.broker.producers import Producers, Written
 from entrepot.broker.topic_config import TopicConfig
 from entrepot.core.batch import BatchHeader, check, recompress, restamp_append_time, walk
-from entrepot.core.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
+from entrepot.core.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, StorageError
 from entrepot.core.ports import Buffer, Clock
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition, Waiter
+
+log = logging.getLogger("entrepot.broker")
 
 Batches = Sequence[tuple[BatchHeader, Buffer]]
 
@@ -44,7 +47,7 @@ class Stream:
         Raises a PeerError for what is wrong with it, StorageError when it cannot be kept.
         """
         batches = self._accept(data)
-        if batches[0][0].producer_id >= 0:
+        if any(header.producer_id >= 0 for header, _ in batches):
             return self._append_once(batches)
         return self._append(batches)
 
@@ -52,10 +55,7 @@ class Stream:
         batches: list[tuple[BatchHeader, Buffer]] = []
         view, end = memoryview(data), 0
         for position, header in walk(view):
-            if header.size > self.config.batch_bytes_max:
-                raise BatchTooLarge(
-                    f"a batch of {header.size} bytes; the topic takes {self.config.batch_bytes_max}"
-                )
+            self._check_size(header)
             end = position + header.size
             batch = view[position:end]
             batches.append(self._prepare(check(batch), batch))
@@ -76,7 +76,15 @@ class Stream:
             if header.is_append_time:
                 raise InvalidTimestamp("the topic keeps the producer's timestamps")
             self._check_timestamps(header)
-        return (check(batch) if changed else header), batch
+        if changed:
+            header = check(batch)
+            self._check_size(header)
+        return header, batch
+
+    def _check_size(self, header: BatchHeader) -> None:
+        size, size_max = header.size, self.config.batch_bytes_max
+        if size > size_max:
+            raise BatchTooLarge(f"a batch of {size} bytes; the topic takes {size_max}")
 
     def _check_timestamps(self, header: BatchHeader) -> None:
         now_ms, config = self._clock.now_ms(), self.config
@@ -116,6 +124,10 @@ def _fold(opened: Opened) -> Producers:
     """What was saved, and the batches since. After a clean stop there are none."""
     saved = opened.saved
     producers = Producers.restore(saved.state if saved else b"")
-    for header in opened.partition.headers(saved.offset if saved else 0):
-        producers.note(header, header.offset_first)
+    try:
+        for header in opened.partition.headers(saved.offset if saved else 0):
+            producers.note(header, header.offset_first)
+    except (StorageError, OSError) as error:
+        log.error("partition refused: %s", error)
+        opened.partition.refuse(str(error))
     return producers

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
-from entrepot.core.errors import Corruption, StorageError
+from entrepot.core.errors import StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, Disk
 from entrepot.log import layout
@@ -89,8 +89,8 @@ class Log:
         state = self._clean_state.pop(identity, None)
         if state is not None:
             opened = self._opened_clean(identity, directory, policy, state)
-        elif self.clean:
-            opened = Opened(Partition(identity, directory, policy, self._pool, self._clock), None)
+        elif self.clean or self._maintenance is not None:
+            opened = self._opened_new(identity, directory, policy)
         else:
             opened = self._opened_unclean(identity, directory, policy)
         self.partitions[identity] = opened.partition
@@ -104,6 +104,15 @@ class Log:
         partition.offset_start = max(partition.offset_start, state.offset_start)
         return Opened(partition, Saved(partition.offset_end, state.view))
 
+    def _opened_new(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
+        partition = Partition(identity, directory, policy, self._pool, self._clock)
+        if self._maintenance is not None:
+            try:
+                self._disk.remove_directory(directory)  # What a deletion could not remove.
+            except OSError as error:
+                partition.refuse(f"{directory}: {error.strerror}")
+        return Opened(partition, None)
+
     def _opened_unclean(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
         offset_permanent = self._permanent.get(identity, 0)
         try:
@@ -116,7 +125,7 @@ class Log:
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
             count = replay(partition, self._journaled.pop(identity, []))
-        except (Corruption, OSError) as error:
+        except (StorageError, OSError) as error:
             log.error("partition refused: %s", error)
             partition = Partition(identity, directory, policy, self._pool, self._clock)
             partition.refuse(str(error))
@@ -142,13 +151,11 @@ class Log:
         self._disk.remove(layout.CLEAN_CHECKPOINT)
         stopped = [p.id for p in self.partitions.values() if p.stopped is not None]
         remove_journals(self._disk, needed=stopped)
-        for error in await self._disk.sync([], [""]):
-            if error is not None:
-                raise error
+        self._remove_orphans()
+        await self._sync_names("", layout.PARTITIONS)
         self.committer = Committer(
             self._pool, Journal(self._disk, self._generation), self.partitions.get
         )
-        self._remove_orphans()
         self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
         self._maintenance.add_done_callback(lambda done: done.cancelled() or done.result())
 
@@ -161,6 +168,18 @@ class Log:
                 log.info("removing %s: no topic owns it", directory)
                 self._disk.remove_directory(directory)
         self._disk.remove_directory(layout.DELETED)
+
+    async def _sync_names(self, *directories: str) -> None:
+        for error in await self._disk.sync([], directories):
+            if error is not None:
+                raise error
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are partitions on disk that were not opened."""
+        known = [partition.directory for partition in self.partitions.values()]
+        names = self._disk.names(layout.PARTITIONS)
+        return any(f"{layout.PARTITIONS}/{name}" not in known for name in names)
 
     # --- use
 
@@ -181,8 +200,17 @@ class Log:
             self._flush_due[partition.id] = 0.0  # The full segment wants its seal.
         return offset
 
+    async def flush(self, partition: Partition) -> None:
+        """Make all of it permanent, whatever its durability."""
+        await self.committer.sync([(partition, partition.end_mark())])
+        if partition.stopped is not None:
+            raise StorageError(partition.stopped)
+
     def drop(self, partition: Partition) -> None:
-        """A deleted partition: out of service now, off the disk after a while."""
+        """A deleted partition: out of service now, off the disk after a while.
+
+        Its name may be another's once `dropped` returns.
+        """
         partition.stop(f"{partition.directory} is deleted")
         del self.partitions[partition.id]
         self._pool.forget_below(partition.directory)
@@ -197,6 +225,10 @@ class Log:
             return
         delay_s = partition.policy.file_delete_delay_ms / 1_000
         self._removals.append((self._clock.monotonic() + delay_s, grave))
+
+    async def dropped(self) -> None:
+        """Make it permanent, or a power failure gives the files to the name's next owner."""
+        await self._sync_names(layout.PARTITIONS)
 
     # --- housekeeping
 
@@ -280,17 +312,23 @@ class Log:
             self._maintenance.cancel()
         await self.committer.drain()
         behind = [p for p in self.partitions.values() if p.stopped is None and p.segments]
-        behind = [p for p in behind if p.unsynced or p.unsynced_names]
+        behind = [p for p in behind if p.unsynced or p.unsynced_names or p.names_changed]
+        for partition in behind:  # What retention took must not come back beside the checkpoint.
+            partition.unsynced_names = partition.unsynced_names or partition.names_changed
         await self.committer.sync([(p, p.end_mark()) for p in behind])
         stopped = [p for p in self.partitions.values() if p.stopped is not None]
+        self._remove_due(float("inf"))
         if stopped:
             log.warning("not a clean stop: %s", stopped[0].stopped)
             return
-        await self._seal_large()
-        await self._write_recovery_checkpoint()
-        state = clean_checkpoint(self.partitions.values())
-        await replace(self._disk, "", layout.CLEAN_CHECKPOINT, state)
-        remove_journals(self._disk)
+        try:
+            await self._seal_large()
+            await self._write_recovery_checkpoint()
+            state = clean_checkpoint(self.partitions.values())
+            await replace(self._disk, "", layout.CLEAN_CHECKPOINT, state)
+            remove_journals(self._disk)
+        except OSError as error:
+            log.warning("not a clean stop: %s", error)
 
     async def _seal_large(self) -> None:
         seals = [

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -35,10 +36,11 @@ from entrepot.core.ports import Buffer, Clock, File, FileRange
 from entrepot.log import layout
 from entrepot.log.files import FilePool, seal, write_all
 from entrepot.log.policy import Durability, Policy
-from entrepot.log.segment import Glance, Index, Segment, glances, read_seal
+from entrepot.log.segment import Glance, Index, Segment, build_index, glances, read_seal
 
 _STAMP = Struct(">qii")  # offset_first, length, leader_epoch: the fields the CRC leaves out.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
+_base = attrgetter("offset_base")
 
 Waiter = Callable[[StorageError | None], None]
 
@@ -76,11 +78,12 @@ class Partition:
         self.segments: list[Segment] = segments or []
         self.offset_start = self.segments[0].offset_base if self.segments else 0
         self.offset_synced = self.offset_end
-        self._visible: Mark | None = self._end_mark()
+        self._visible: Mark | None = self.end_mark() if self.segments else None
         # Below it, what the segments do not have permanently is in the journal.
         self.offset_journaled = 0
         self.unsynced: list[Segment] = []  # Segments with bytes, or a seal, still to sync.
-        self.unsynced_names = False  # The directory has names still to sync.
+        self.unsynced_names = False  # The directory has new names still to sync.
+        self.names_changed = False  # New, or gone: a clean stop makes it permanent.
         self._unsynced_views: list[File] = []
         self._waiters: list[tuple[int, Waiter]] = []  # Ascending offsets.
         self._listeners: dict[object, Callable[[], None]] = {}
@@ -99,12 +102,6 @@ class Partition:
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
-
-    def _end_mark(self) -> Mark | None:
-        if not self.segments:
-            return None
-        active = self.segments[-1]
-        return Mark(active.offset_end, active, active.size)
 
     # --- appending
 
@@ -140,7 +137,7 @@ class Partition:
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)
         if self.policy.durability is not Durability.FSYNC and not self.needs_commit:
-            self.advance(self._end_mark())
+            self.advance(self.end_mark())
         return offset_first
 
     @property
@@ -182,6 +179,8 @@ class Partition:
     def roll(self) -> Segment:
         """Close the active segment and open the next one."""
         full = self.segments[-1]
+        if not full.sealed:
+            self.index_of(full)  # For its seal.
         opened = self._open_segment(self.offset_end, self._clock.now_ms())
         if not full.sealed and full not in self.unsynced:
             self.unsynced.append(full)
@@ -189,16 +188,29 @@ class Partition:
 
     def _open_segment(self, offset_base: int, now_ms: int) -> Segment:
         segment = Segment(self.directory, offset_base, now_ms)
+        self.names_changed = True
         self._pool.disk.make_directory(self.directory)
-        self._pool.get(segment.path, create=True).truncate(0)
-        if self.segments and self.view_snapshot is not None:
-            self._save_view(segment, self.view_snapshot())
+        try:
+            self._pool.get(segment.path, create=True).truncate(0)
+            if self.segments and self.view_snapshot is not None:
+                self._save_view(segment, self.view_snapshot())
+        except OSError:
+            self._remove_unused(segment)
+            raise
         self.segments.append(segment)
         self._last = None
         self.unsynced_names = True
         if self._visible is None or self._visible.offset == offset_base:
-            self._visible = self._end_mark()
+            self._visible = self.end_mark()
         return segment
+
+    def _remove_unused(self, segment: Segment) -> None:
+        """Left there, an empty segment would be a gap once others are written around it."""
+        self._pool.forget(segment.path)
+        try:
+            self._pool.disk.remove(segment.path)
+        except OSError as error:
+            self.stop(f"{segment.path}: {error.strerror}")
 
     def _save_view(self, segment: Segment, state: bytes) -> None:
         file = self._pool.disk.open(segment.path_of(layout.VIEW), create=True)
@@ -220,9 +232,8 @@ class Partition:
         return views
 
     def end_mark(self) -> Mark:
-        mark = self._end_mark()
-        assert mark is not None
-        return mark
+        active = self.segments[-1]
+        return Mark(active.offset_end, active, active.size)
 
     @property
     def has_gap(self) -> bool:
@@ -250,9 +261,8 @@ class Partition:
         if mark.segment is active:
             self.unsynced_names = False
 
-    def advance(self, mark: Mark | None) -> None:
+    def advance(self, mark: Mark) -> None:
         """Move the watermark and wake those who wait below it."""
-        assert mark is not None
         if mark.offset <= self.high_watermark:
             return
         self._visible = mark
@@ -371,17 +381,10 @@ class Partition:
             if sealed is not None and sealed.size == segment.size:
                 segment.index = sealed.index
             else:
-                segment.index = self._rebuild_index(segment)
+                segment.index = build_index(self._pool.get(segment.path), segment.size)
             self._pool.keep_index(segment)
         assert segment.index is not None
         return segment.index
-
-    def _rebuild_index(self, segment: Segment) -> Index:
-        index, timestamp_max = Index(), -1
-        for glance in glances(self._pool.get(segment.path), 0, segment.size):
-            index.note(glance.offset_first, glance.position, timestamp_max)
-            timestamp_max = max(timestamp_max, glance.timestamp_max)
-        return index
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """Every batch's header from that offset to the end, for folding a view."""
@@ -461,18 +464,15 @@ class Partition:
             newest_ms = segment.timestamp_max if segment.timestamp_max >= 0 else segment.opened_ms
             too_old = keep_ms >= 0 and newest_ms < now_ms - keep_ms
             too_much = keep_bytes >= 0 and size - segment.size >= keep_bytes
-            if segment.offset_end > self.high_watermark or not segment.size:
-                break
-            if not (too_old or too_much):
+            is_committed = segment.size and segment.offset_end <= self.high_watermark
+            if not is_committed or not (too_old or too_much):
                 break
             self.offset_start = max(self.offset_start, segment.offset_end)
             size -= segment.size
 
     def mark_forgotten(self) -> list[str]:
         """Take segments wholly below the start out of service; the files to remove later."""
-        active = self.segments[-1] if self.segments else None
-        is_used = active is not None and active.size and self.stopped is None
-        if is_used and self.offset_end <= self.offset_start:
+        if self.segments[-1].size and self.offset_end <= self.offset_start:
             self.roll()
         # Until the name of the newest segment is permanent, the old ones hold our offsets.
         marked: list[str] = []
@@ -486,6 +486,7 @@ class Partition:
 
     def _mark(self, segment: Segment) -> list[str]:
         disk, marked = self._pool.disk, []
+        self.names_changed = True
         self._pool.forget(segment.path)
         # The segment last: if one of them fails, it is still in service and comes again.
         for kind in (layout.INDEX, layout.VIEW, layout.SEGMENT):
@@ -494,7 +495,3 @@ class Partition:
                 disk.rename(path, path + layout.MARKED)
                 marked.append(path + layout.MARKED)
         return marked
-
-
-def _base(segment: Segment) -> int:
-    return segment.offset_base

@@ -187,3 +187,12 @@ def glances(file: File, position: int, end: int) -> Iterator[Glance]:
             raise Corruption(f"{file.path}: no batch at byte {position}")
         yield Glance(position, offset_first, 12 + length, offset_first + delta, timestamp_max)
         position += 12 + length
+
+
+def build_index(file: File, size: int) -> Index:
+    """The index of a segment that has lost it."""
+    index, timestamp_max = Index(), -1
+    for glance in glances(file, 0, size):
+        index.note(glance.offset_first, glance.position, timestamp_max)
+        timestamp_max = max(timestamp_max, glance.timestamp_max)
+    return index

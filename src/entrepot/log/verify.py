@@ -46,7 +46,8 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
 def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Iterator[SegmentReport]:
     bases = segment_bases(disk, directory)
     is_cut = False
-    for number, base in enumerate(bases, 1):
+    while bases:
+        base = bases.pop(0)
         path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
         size = disk.open(path).size()
         if is_cut:
@@ -56,13 +57,13 @@ def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Itera
         verdict, detail = Verdict.GOOD, ""
         try:
             segment, damage = inspect(disk, directory, base, check_all=True)
-            later = [b for b in bases[number:] if not _is_leftover(disk, segment, b)]
-            if damage is None and later and segment.offset_end != later[0]:
-                damage = gap(segment, later[0])
-            if damage is None and not later:
+            bases = [later for later in bases if not _is_leftover(disk, segment, later)]
+            if damage is None and bases and segment.offset_end != bases[0]:
+                damage = gap(segment, bases[0])
+            if damage is None and not bases:
                 check_end(directory, segment.offset_end, offset_permanent)
             if damage is not None:
-                check_permanent(disk, segment, damage, offset_permanent, later)
+                check_permanent(disk, segment, damage, offset_permanent, bases)
                 verdict, is_cut = Verdict.UNFINISHED, True
                 detail = f"{damage.reason} at byte {damage.position}, offset {damage.offset}"
         except Corruption as error:
