@@ -3,7 +3,7 @@
 A request is served when the one before it has been, as Kafka does, with one
 exception that makes durable writes fast: a Produce is served once it is appended,
 and only its answer waits for the commit. All answers that are ready go out in one
-write per read.
+write per read, or per turn: a client that asks for much at once gets it in turns.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from entrepot.wire.kafka.frames import (
 
 log = logging.getLogger("entrepot.kafka")
 
+TURN_BYTES_MAX = 1 * limits.MIB  # Answers made at once; then the others have their turn.
+
 _WAITING_BYTES_MAX = 8 * limits.MIB
 
 
@@ -47,7 +49,7 @@ class Answer:
         header = self._header
         head = response_header(header.api_key, header.version, header.correlation_id)
         self.chunks = [size_prefix(len(head) + size) + head, *body]
-        self._adapter.answered()
+        self._adapter.answered(size)
 
     def omit(self) -> None:
         """There is none: a Produce with acks=0."""
@@ -71,6 +73,7 @@ class KafkaAdapter:
         self._serving: asyncio.Future[Any] | None = None  # What the next request waits for.
         self._working = False  # In _work, which flushes at its end.
         self._woken = False  # _work is about to be called.
+        self._turn_bytes = 0  # Of answers made in this turn of _work.
         self._paused = False
         self._is_open = True
 
@@ -98,9 +101,9 @@ class KafkaAdapter:
 
     def _work(self) -> None:
         """Serve what waits. Called by the net, by a commit and by a finished request alike."""
-        self._working, self._woken = True, False
+        self._working, self._woken, self._turn_bytes = True, False, 0
         try:
-            while self._requests and self._may_serve():
+            while self._turn_bytes < TURN_BYTES_MAX and self._may_serve():
                 self._serve(self._requests.popleft())
         except PeerError as error:
             self.refuse(str(error))
@@ -108,13 +111,16 @@ class KafkaAdapter:
             self._working = False
         self._flush()
         self._pace()
+        if self._may_serve():
+            self._wake()
 
     def _may_serve(self) -> bool:
         return (
-            self._is_open
+            bool(self._requests)
+            and self._is_open
             and self._serving is None
             and len(self._answers) < limits.RESPONSES_WAITING_MAX
-            and self._link.backlog < limits.BACKLOG_BYTES_HIGH
+            and self._link.backlog <= limits.BACKLOG_BYTES_HIGH
         )
 
     def _serve(self, frame: memoryview) -> None:
@@ -143,9 +149,14 @@ class KafkaAdapter:
         else:
             self._work()
 
-    def answered(self) -> None:
+    def answered(self, size: int = 0) -> None:
+        self._turn_bytes += size
+        if not self._working:
+            self._wake()
+
+    def _wake(self) -> None:
         """One write for all that becomes ready in a tick, as when a commit is through."""
-        if not self._working and not self._woken:
+        if not self._woken:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._work)
 
@@ -173,7 +184,7 @@ class KafkaAdapter:
         waiting = (
             len(self._requests) > limits.FRAMES_WAITING_MAX
             or sum(map(len, self._requests)) > _WAITING_BYTES_MAX
-            or self._link.backlog >= limits.BACKLOG_BYTES_HIGH
+            or self._link.backlog > limits.BACKLOG_BYTES_HIGH
         )
         if waiting != self._paused:
             self._paused = waiting

@@ -52,6 +52,7 @@ class _Fetch:
     ) -> None:
         self._context = context
         self._version = version
+        self._by_name = version < fetch.VERSION_TOPIC_ID
         self._request = request
         self._answer = answer
         self._session: FetchSession | None = None
@@ -71,7 +72,7 @@ class _Fetch:
             if request.session_id:
                 sessions.close(request.session_id)
             if request.session_epoch == _NEW_SESSION:
-                self._session = sessions.open(asked)
+                self._session = sessions.open(asked, by_name=self._by_name)
             self._wanted = asked
             return 0
         session = sessions.find(request.session_id)
@@ -79,7 +80,10 @@ class _Fetch:
             return ErrorCode.fetch_session_id_not_found
         if session.epoch != request.session_epoch:
             return ErrorCode.invalid_fetch_session_epoch
-        session.update(asked, forgotten)
+        if session.by_name != self._by_name:
+            return ErrorCode.fetch_session_topic_id_error
+        if not sessions.update(session, asked, forgotten):
+            return ErrorCode.fetch_session_id_not_found
         self._session, self._incremental = session, True
         self._wanted = list(session.partitions.values())
         return 0
@@ -107,9 +111,9 @@ class _Fetch:
             try:
                 partition = self._stream(wanted).partition
                 partition.check_readable(wanted.offset)
+                size += min(partition.available(wanted.offset), wanted.bytes_max)
             except KNOWN:
                 return True
-            size += min(partition.available(wanted.offset), wanted.bytes_max)
             if size >= self._request.min_bytes:
                 return True
         return False
@@ -145,7 +149,7 @@ class _Fetch:
                 rows.append((wanted.key, fetched))
             if size and self._session is not None:
                 self._session.partitions.move_to_end(wanted.key)
-        by_name = self._version < fetch.VERSION_TOPIC_ID
+        by_name = self._by_name
         topics = [
             FetchedTopic(topic if by_name else None, None if by_name else topic, [r for _, r in rs])
             for topic, rs in groupby(rows, key=lambda row: row[0][0])

@@ -2,7 +2,8 @@
 
 The broker remembers each partition's position and what it last said of it, and
 leaves out of an answer what has nothing new. Sessions are few and volatile: a
-client whose session is gone is told so and starts a new one.
+client whose session is gone is told so and starts a new one. What they remember
+together is bounded too; a client without a session says everything every time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from uuid import UUID
 
 from entrepot.core import limits
 from entrepot.core.ports import Clock, Entropy
+
+PARTITIONS_MAX = 2 * limits.PARTITIONS_MAX  # Of all sessions together.
 
 _EPOCHS = 2**31
 Key = tuple[str | UUID, int]  # Topic name, or id from version 13 on; partition.
@@ -36,6 +39,7 @@ class FetchSession:
     id: int
     epoch: int  # What the client's next request must carry.
     used_s: float
+    by_name: bool  # Whether its keys are names or ids; versions of the request differ in it.
     # In the order they are served; one that was served moves to the end.
     partitions: OrderedDict[Key, Wanted] = field(default_factory=OrderedDict)
 
@@ -57,18 +61,19 @@ class FetchSessions:
         self._clock = clock
         self._entropy = entropy
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # Least recently used first.
+        self._partition_count = 0  # Of all sessions.
 
-    def open(self, wanted: list[Wanted]) -> FetchSession | None:
+    def open(self, wanted: list[Wanted], *, by_name: bool) -> FetchSession | None:
         """A new session; None when there are too many young ones."""
         now = self._clock.monotonic()
-        if len(self._sessions) >= limits.FETCH_SESSIONS_MAX:
-            oldest = next(iter(self._sessions.values()))
-            if now - oldest.used_s < limits.FETCH_SESSION_IDLE_MS_MIN / 1_000:
+        while not self._has_room(len(wanted)):
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.used_s < limits.FETCH_SESSION_IDLE_MS_MIN / 1_000:
                 return None
-            del self._sessions[oldest.id]
-        session = FetchSession(self._new_id(), 0, now)
-        session.update(wanted, [])
+            self.close(oldest.id)
+        session = FetchSession(self._new_id(), 0, now, by_name)
         self._sessions[session.id] = session
+        self.update(session, wanted, [])
         return session
 
     def find(self, identity: int) -> FetchSession | None:
@@ -78,8 +83,26 @@ class FetchSessions:
             self._sessions.move_to_end(identity)
         return session
 
+    def update(self, session: FetchSession, wanted: list[Wanted], forgotten: list[Key]) -> bool:
+        """False when there is no room for what is added: the session is then gone."""
+        before = len(session.partitions)
+        session.update(wanted, forgotten)
+        self._partition_count += len(session.partitions) - before
+        if self._partition_count <= PARTITIONS_MAX:
+            return True
+        self.close(session.id)
+        return False
+
     def close(self, identity: int) -> None:
-        self._sessions.pop(identity, None)
+        session = self._sessions.pop(identity, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
+
+    def _has_room(self, partitions: int) -> bool:
+        return (
+            len(self._sessions) < limits.FETCH_SESSIONS_MAX
+            and self._partition_count + partitions <= PARTITIONS_MAX
+        )
 
     def _new_id(self) -> int:
         while True:

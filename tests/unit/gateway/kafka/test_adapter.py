@@ -1,0 +1,316 @@
+import asyncio
+import logging
+from collections.abc import Sequence
+from struct import unpack_from
+from typing import Any
+
+import pytest
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12.request import MetadataRequest
+
+from entrepot.core import limits
+from entrepot.core.errors import MalformedFrame
+from entrepot.core.ports import Chunk
+from entrepot.gateway.kafka import adapter as adapter_module
+from entrepot.gateway.kafka import apis
+from entrepot.gateway.kafka.adapter import KafkaAdapter
+from tests.end_to_end.bare import fetch_frame, framed, produce_frame, request_frame
+from tests.unit.gateway.kafka.node import Node, on_node
+from tests.unit.gateway.kafka.serving import batch_of, fetch_request, joined, wanted
+
+HIGH = limits.BACKLOG_BYTES_HIGH
+
+
+class FakeLink:
+    """A link whose other side takes everything at once, or nothing (`is_stuck`)."""
+
+    peer = "the peer"
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.backlog = 0
+        self.is_stuck = False
+        self.is_paused = False
+        self.closed: str | None = None
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self.closed is None:
+            self.writes.append(joined(chunks))
+            if self.is_stuck:
+                self.backlog += len(self.writes[-1])
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+    abort = close
+
+    @property
+    def answered(self) -> list[int]:
+        """The correlation ids of the answers so far."""
+        data, position, found = b"".join(self.writes), 0, []
+        while position < len(data):
+            size, correlation_id = unpack_from(">ii", data, position)
+            found.append(correlation_id)
+            position += 4 + size
+        return found
+
+
+def connected(node: Node) -> tuple[KafkaAdapter, FakeLink]:
+    link = FakeLink()
+    return KafkaAdapter(link, node.context), link
+
+
+def feed(adapter: KafkaAdapter, *frames: bytes) -> None:
+    """All of them in as few reads as the adapter has room for."""
+    data = b"".join(frames)
+    while data:
+        view = adapter.writable()
+        size = min(len(view), len(data))
+        view[:size] = data[:size]
+        del view
+        adapter.received(size)
+        data = data[size:]
+
+
+def versions(correlation_id: int) -> bytes:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    return request_frame(request, correlation_id)
+
+
+def metadata(correlation_id: int) -> bytes:
+    request = MetadataRequest(topics=None, include_topic_authorized_operations=False)
+    return request_frame(request, correlation_id)
+
+
+def produce(correlation_id: int, acks: int = -1, topic: str = "one") -> bytes:
+    return produce_frame(topic, batch_of(b"value"), acks=acks, correlation_id=correlation_id)
+
+
+def long_fetch(correlation_id: int) -> bytes:
+    request = fetch_request("one", wanted(), max_wait_ms=1_000)
+    return fetch_frame(request, correlation_id)
+
+
+def unknown_api(correlation_id: int) -> bytes:
+    return framed(b"\x7f\x00\x00\x00" + correlation_id.to_bytes(4, "big") + b"\xff\xff")
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.1)
+
+
+# --- order
+
+
+@on_node()
+async def test_answers_come_in_the_order_of_the_requests(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    adapter, link = connected(node)
+    feed(adapter, produce(1), versions(2), metadata(3), produce(4), produce(5, acks=0), versions(6))
+    assert link.answered == [], "the first waits for its commit"
+    await settle()
+    assert link.answered == [1, 2, 3, 4, 6]
+
+
+@on_node()
+async def test_produces_behind_each_other_share_a_commit(node: Node) -> None:
+    topic = await node.context.broker.create_topic("one")
+    partition = node.context.broker.stream(topic, 0).partition
+    adapter, link = connected(node)
+    feed(adapter, *(produce(number) for number in range(10)))
+    assert (partition.offset_end, partition.high_watermark) == (10, 0)
+    await settle()
+    assert link.answered == list(range(10))
+    assert len(link.writes) == 1
+
+
+@on_node()
+async def test_answers_of_one_read_are_one_write(node: Node) -> None:
+    adapter, link = connected(node)
+    feed(adapter, versions(1), versions(2), versions(3))
+    assert (link.answered, len(link.writes)) == ([1, 2, 3], 1)
+
+
+@on_node()
+async def test_a_request_waits_for_the_fetch_before_it(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    adapter, link = connected(node)
+    feed(adapter, long_fetch(1), versions(2))
+    await asyncio.sleep(0.95)
+    assert link.answered == []
+    await settle()
+    assert link.answered == [1, 2]
+
+
+@on_node()
+async def test_frames_in_pieces(node: Node) -> None:
+    adapter, link = connected(node)
+    data = versions(1) + versions(2)
+    for position in range(len(data)):
+        feed(adapter, data[position : position + 1])
+    assert link.answered == [1, 2]
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (unknown_api(3), "API 32512 version 0 is not served"),
+        (framed(b"\0\0\0\x63" + b"\0" * 8), "API 0 version 99 is not served"),
+        (framed(b"\0"), "request header"),
+        (framed(b"\0\x12\0\3\0\0\0\3\xff\xff\0" + b"\xff" * 9), "a varint of more than five"),
+        (produce(3, acks=0, topic="nosuch"), "acks=0 failed: there is no topic"),
+    ],
+    ids=["unknown API", "unknown version", "no header", "no message", "acks=0"],
+)
+@on_node()
+async def test_what_cannot_be_answered_ends_the_connection(
+    node: Node, caplog: Any, frame: bytes, reason: str
+) -> None:
+    adapter, link = connected(node)
+    with caplog.at_level(logging.WARNING):
+        feed(adapter, versions(1), frame, versions(4))
+    assert link.answered == [1], "what was ready before goes out"
+    assert link.closed is not None
+    assert reason in link.closed
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the peer: closed: {link.closed}"
+    ]
+
+
+@on_node()
+async def test_a_damaged_frame_is_the_nets_to_close(node: Node) -> None:
+    adapter, _ = connected(node)
+    with pytest.raises(MalformedFrame, match="a frame of -1 bytes"):
+        feed(adapter, b"\xff\xff\xff\xff")
+
+
+@on_node()
+async def test_an_unknown_version_of_api_versions_is_answered(node: Node) -> None:
+    adapter, link = connected(node)
+    feed(adapter, framed(b"\0\x12\0\x63\0\0\0\x07\xff\xff\0"))
+    assert link.answered == [7]
+    assert unpack_from(">h", link.writes[0], 8) == (ErrorCode.unsupported_version,)
+    assert link.closed is None
+
+
+@on_node()
+async def test_our_mistake_ends_one_connection(node: Node, caplog: Any, monkeypatch: Any) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("oops")
+
+    adapter, link = connected(node)
+    monkeypatch.setattr(apis, "find", lambda *_: broken)
+    feed(adapter, metadata(1))
+    await settle()
+    assert link.closed == "internal error"
+    assert "a request failed" in caplog.text
+    assert "oops" in caplog.text
+
+
+# --- the end
+
+
+@on_node()
+async def test_a_closed_link_leaves_nothing_behind(node: Node) -> None:
+    topic = await node.context.broker.create_topic("one")
+    partition = node.context.broker.stream(topic, 0).partition
+    adapter, link = connected(node)
+    feed(adapter, produce(1), long_fetch(2), versions(3))
+    link.close("gone")
+    adapter.closed("gone")
+    await settle()
+    assert partition.high_watermark == 1, "what was appended stays"
+    assert partition._listeners == {}
+    assert link.writes == []
+
+
+# --- bounds
+
+
+@on_node()
+async def test_a_client_that_sends_ahead_is_not_read_from(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    adapter, link = connected(node)
+    ahead = limits.FRAMES_WAITING_MAX + 1
+    feed(adapter, long_fetch(0), *(versions(1 + number) for number in range(ahead)))
+    assert link.is_paused
+    await asyncio.sleep(2)
+    assert link.answered == list(range(ahead + 1))
+    assert not link.is_paused
+
+
+@on_node()
+async def test_large_requests_that_wait_count_by_their_size(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    adapter, link = connected(node)
+    large = produce_frame("nosuch", b"x" * limits.MIB)
+    feed(adapter, long_fetch(0), *[large] * 8)
+    assert link.is_paused
+    await asyncio.sleep(2)
+    assert not link.is_paused
+
+
+@on_node()
+async def test_a_client_that_reads_nothing_gets_no_more(node: Node) -> None:
+    adapter, link = connected(node)
+    link.is_stuck, link.backlog = True, HIGH
+    feed(adapter, versions(1), versions(2))
+    assert link.answered == [1, 2], "up to the mark all is well: the link says when it is over"
+    feed(adapter, versions(3))
+    assert link.answered == [1, 2]
+    assert link.is_paused
+    link.backlog = 0
+    adapter.drained()
+    assert link.answered == [1, 2, 3]
+    assert not link.is_paused
+
+
+@on_node()
+async def test_large_answers_are_not_gathered(node: Node, monkeypatch: Any) -> None:
+    """A read may hold thousands of small requests for large answers."""
+    message = versions_answer(node)[8:]  # Without the frame's size and the header.
+    monkeypatch.setattr(adapter_module, "TURN_BYTES_MAX", 2 * len(message))
+    adapter, link = connected(node)
+    feed(adapter, *(versions(number) for number in range(6)))
+    assert link.answered == [0, 1], "then the others have their turn"
+    await settle()
+    assert link.answered == list(range(6))
+    assert len(link.writes) == 3
+
+
+def versions_answer(node: Node) -> bytes:
+    adapter, link = connected(node)
+    feed(adapter, versions(1))
+    return link.writes[0]
+
+
+@on_node()
+async def test_the_backlog_is_looked_at_between_answers(node: Node, monkeypatch: Any) -> None:
+    monkeypatch.setattr(adapter_module, "TURN_BYTES_MAX", 1)
+    adapter, link = connected(node)
+    link.is_stuck, link.backlog = True, HIGH
+    feed(adapter, *(versions(number) for number in range(50)))
+    await settle()
+    assert link.answered == [0]
+
+
+@on_node()
+async def test_answers_that_wait_for_a_commit_are_bounded(node: Node, monkeypatch: Any) -> None:
+    topic = await node.context.broker.create_topic("one")
+    partition = node.context.broker.stream(topic, 0).partition
+    monkeypatch.setattr(limits, "RESPONSES_WAITING_MAX", 3)
+    adapter, link = connected(node)
+    feed(adapter, *(produce(number) for number in range(10)))
+    assert partition.offset_end == 3
+    await settle()
+    assert link.answered == list(range(10))

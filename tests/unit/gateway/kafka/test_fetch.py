@@ -1,0 +1,233 @@
+import asyncio
+import errno
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from entrepot.core import limits
+from entrepot.wire.kafka.fetch import FetchPartition, FetchTopic
+from tests.unit.gateway.kafka.node import Node, on_node
+from tests.unit.gateway.kafka.serving import (
+    Fetching,
+    Produced,
+    batch_of,
+    fetch_request,
+    to,
+    values_in,
+    wanted,
+)
+
+
+async def topic(node: Node, partitions: int = 1, **settings: str) -> Any:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return await node.context.broker.create_topic("one", partitions, named)
+
+
+async def append(node: Node, *values: bytes, index: int = 0) -> None:
+    await Produced(node, [to("one", batch_of(*values), index)]).done()
+
+
+async def listeners(node: Node) -> int:
+    """How many wait, a moment from now."""
+    await asyncio.sleep(0.001)
+    broker = node.context.broker
+    return len(broker.stream(broker.topic("one"), 0).partition._listeners)
+
+
+# --- what an answer holds
+
+
+@on_node()
+async def test_from_an_offset(node: Node) -> None:
+    await topic(node)
+    await append(node, b"a", b"b")
+    await append(node, b"c")
+    (found,) = Fetching(node, fetch_request("one")).response().topics[0].partitions
+    assert values_in(found.records) == [b"a", b"b", b"c"]
+    assert found[:5] == (0, 0, 3, 3, 0)
+    (found,) = Fetching(node, fetch_request("one", wanted(2))).response().topics[0].partitions
+    assert values_in(found.records) == [b"c"]
+    (found,) = Fetching(node, fetch_request("one", wanted(3))).response().topics[0].partitions
+    assert found.records == b""
+
+
+@on_node()
+async def test_the_batch_that_holds_the_offset_comes_whole(node: Node) -> None:
+    await topic(node)
+    await append(node, b"a", b"b", b"c")
+    (found,) = Fetching(node, fetch_request("one", wanted(1))).response().topics[0].partitions
+    assert values_in(found.records) == [b"a", b"b", b"c"]
+
+
+@on_node()
+async def test_only_what_is_committed(node: Node) -> None:
+    await topic(node)
+    await append(node, b"a")
+    Produced(node, [to("one", batch_of(b"not yet"))])
+    (found,) = Fetching(node, fetch_request("one")).response().topics[0].partitions
+    assert (values_in(found.records), found.high_watermark) == ([b"a"], 1)
+
+
+@on_node()
+async def test_each_error_is_its_partitions(node: Node) -> None:
+    made = await topic(node, 2)
+    await append(node, b"a")
+    parts = [
+        wanted(0),
+        wanted(2),
+        wanted(-1),
+        wanted(0, 7),
+        FetchPartition(1, 5, 0, -1, -1, 100),
+    ]
+    both = [FetchTopic("one", None, parts), FetchTopic("two", None, [wanted()])]
+    response = Fetching(node, fetch_request(both)).response()
+    codes = [each.error_code for each in (*response.topics[0].partitions,)]
+    assert codes == [
+        0,
+        ErrorCode.offset_out_of_range,
+        ErrorCode.offset_out_of_range,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_leader_epoch,
+    ]
+    assert response.topics[1].partitions[0].error_code == ErrorCode.unknown_topic_or_partition
+    by_id = [FetchTopic(None, made.id, [wanted()]), FetchTopic(None, UUID(int=5), [wanted()])]
+    response = Fetching(node, fetch_request(by_id), version=13).response()
+    codes = [each.partitions[0].error_code for each in response.topics]
+    assert codes == [0, ErrorCode.unknown_topic_id]
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@on_node()
+async def test_isolation_level(node: Node, level: int) -> None:
+    await topic(node)
+    await append(node, b"a")
+    response = Fetching(node, fetch_request("one", isolation_level=level)).response()
+    (found,) = response.topics[0].partitions
+    assert found.aborted == ([] if level else None)
+    assert values_in(found.records) == [b"a"]
+
+
+@on_node()
+async def test_a_damaged_partition_says_so(node: Node) -> None:
+    made = await topic(node)
+    node.context.broker.stream(made, 0).partition.refuse("damaged")
+    (found,) = Fetching(node, fetch_request("one")).response().topics[0].partitions
+    assert found.error_code == ErrorCode.kafka_storage_error
+
+
+# --- how much
+
+
+@on_node()
+async def test_the_first_batch_comes_whole_however_small_the_limit(node: Node) -> None:
+    await topic(node, 2)
+    for index in (0, 1):
+        await append(node, b"x" * 1_000, index=index)
+        await append(node, b"y" * 1_000, index=index)
+    both = (wanted(0, 0), wanted(0, 1))
+    response = Fetching(node, fetch_request("one", *both, max_bytes=1)).response()
+    found = [values_in(each.records) for each in response.topics[0].partitions]
+    assert found == [[b"x" * 1_000], []]
+    small = (wanted(0, 0, 10), wanted(0, 1, 10))
+    response = Fetching(node, fetch_request("one", *small)).response()
+    found = [values_in(each.records) for each in response.topics[0].partitions]
+    assert found == [[b"x" * 1_000], [b"x" * 1_000]]
+
+
+@on_node()
+async def test_never_more_than_the_house_gives(node: Node, monkeypatch: Any) -> None:
+    await topic(node)
+    for _ in range(4):
+        await append(node, b"x" * 1_000)
+    monkeypatch.setattr(limits, "FETCH_BYTES_MAX", 2_500)
+    request = fetch_request("one", wanted(bytes_max=2**31 - 1), max_bytes=2**31 - 1)
+    (found,) = Fetching(node, request).response().topics[0].partitions
+    assert values_in(found.records) == [b"x" * 1_000] * 2
+    assert len(found.records) == 2_500
+
+
+# --- waiting
+
+
+def waiting(max_wait_ms: int = 500, min_bytes: int = 1, offset: int = 0) -> Any:
+    return fetch_request("one", wanted(offset), max_wait_ms=max_wait_ms, min_bytes=min_bytes)
+
+
+@on_node()
+async def test_an_append_ends_the_wait(node: Node) -> None:
+    await topic(node)
+    fetching = Fetching(node, waiting(max_wait_ms=3_600_000))
+    assert not fetching.answer.is_over
+    assert await listeners(node) == 1
+    before = node.context.clock.monotonic()
+    await append(node, b"a")
+    (found,) = (await fetching.done()).topics[0].partitions
+    assert values_in(found.records) == [b"a"]
+    assert node.context.clock.monotonic() - before < 1
+    assert await listeners(node) == 0
+
+
+@on_node()
+async def test_the_wait_ends_by_itself(node: Node) -> None:
+    await topic(node)
+    before = node.context.clock.monotonic()
+    response = await Fetching(node, waiting(max_wait_ms=500)).done()
+    assert node.context.clock.monotonic() - before == pytest.approx(0.5)
+    assert response.topics[0].partitions[0].records == b""
+    assert await listeners(node) == 0
+
+
+@on_node()
+async def test_until_there_is_enough(node: Node) -> None:
+    await topic(node)
+    fetching = Fetching(node, waiting(max_wait_ms=3_600_000, min_bytes=2_000))
+    await append(node, b"x" * 1_000)
+    assert not fetching.answer.is_over
+    await append(node, b"y" * 1_000)
+    (found,) = (await fetching.done()).topics[0].partitions
+    assert values_in(found.records) == [b"x" * 1_000, b"y" * 1_000]
+
+
+@on_node()
+async def test_what_is_there_is_not_waited_for(node: Node) -> None:
+    await topic(node)
+    await append(node, b"a")
+    assert Fetching(node, waiting()).pending is None
+    assert Fetching(node, waiting(offset=9)).pending is None, "an error is told at once"
+    assert Fetching(node, fetch_request([], max_wait_ms=500)).pending is None
+
+
+@on_node()
+async def test_a_cancelled_wait_leaves_nothing_behind(node: Node) -> None:
+    await topic(node)
+    fetching = Fetching(node, waiting())
+    assert fetching.pending is not None
+    fetching.pending.cancel()
+    assert await listeners(node) == 0
+    await append(node, b"a")
+    await asyncio.sleep(1)
+    assert not fetching.answer.is_over
+
+
+@on_node()
+async def test_a_topic_deleted_meanwhile(node: Node) -> None:
+    made = await topic(node)
+    fetching = Fetching(node, waiting())
+    await node.context.broker.delete_topic(made)
+    (found,) = (await fetching.done()).topics[0].partitions
+    assert found.error_code == ErrorCode.unknown_topic_or_partition
+
+
+@on_node()
+async def test_a_disk_that_fails_is_told_at_once(node: Node) -> None:
+    """After a clean stop, an index has to be read to know how much there is."""
+    made = await topic(node)
+    await append(node, b"a")
+    partition = node.context.broker.stream(made, 0).partition
+    partition.segments[-1].index = partition._last = None
+    node.disk.fail_next("read", errno.EIO, "*.log", count=2)
+    response = await Fetching(node, waiting(max_wait_ms=3_600_000)).done()
+    (found,) = response.topics[0].partitions
+    assert found.error_code == ErrorCode.kafka_storage_error

@@ -1,0 +1,155 @@
+import errno
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from entrepot.core import batch
+from entrepot.wire.kafka.produce import ProducePartition
+from tests.unit.gateway.kafka.node import Node, on_node
+from tests.unit.gateway.kafka.serving import Produced, batch_of, to
+
+
+async def stream_of(node: Node, partitions: int = 1, **settings: str) -> Any:
+    """The first partition of a new topic `one`."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    topic = await node.context.broker.create_topic("one", partitions, named)
+    return node.context.broker.stream(topic, 0)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@on_node()
+async def test_the_answer_waits_for_the_commit(node: Node, acks: int) -> None:
+    stream = await stream_of(node)
+    produced = Produced(node, [to("one", batch_of(b"a", b"b"))], acks=acks)
+    assert stream.partition.offset_end == 2
+    assert not produced.answer.is_over
+    (result,) = await produced.done()
+    assert stream.partition.high_watermark == 2
+    assert (result.error_code, result.offset_first, result.log_start) == (0, 0, 0)
+    assert result.append_time_ms == -1
+
+
+@on_node()
+async def test_acks_0_is_appended_and_not_answered(node: Node) -> None:
+    stream = await stream_of(node)
+    produced = Produced(node, [to("one", batch_of(b"a"))], acks=0)
+    assert produced.answer.is_omitted
+    assert stream.partition.offset_end == 1
+
+
+@on_node()
+async def test_acks_0_that_fails_ends_the_connection(node: Node) -> None:
+    produced = Produced(node, [to("nosuch", batch_of(b"a"))], acks=0)
+    assert produced.answer.refused is not None
+    assert "'nosuch'" in produced.answer.refused
+
+
+@on_node()
+async def test_other_acks_are_refused_and_nothing_is_appended(node: Node) -> None:
+    stream = await stream_of(node)
+    (result,) = Produced(node, [to("one", batch_of(b"a"))], acks=2).results()
+    assert result.error_code == ErrorCode.invalid_required_acks
+    assert stream.partition.offset_end == 0
+
+
+@on_node()
+async def test_one_partitions_failure_is_its_own(node: Node) -> None:
+    await stream_of(node, 2)
+    damaged = bytearray(batch_of(b"a"))
+    damaged[-1] ^= 1
+    produced = Produced(
+        node,
+        [
+            to("one", batch_of(b"a"), 0),
+            to("one", bytes(damaged), 1),
+            to("one", batch_of(b"a"), 2),
+            to("two", batch_of(b"a"), 0),
+            to("one", None, 0),
+            to("one", batch_of(b"b"), 0),
+        ],
+    )
+    results = await produced.done()
+    assert [result.error_code for result in results] == [
+        0,
+        ErrorCode.corrupt_message,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.corrupt_message,
+        0,
+    ]
+    assert results[-1].offset_first == 1
+    assert results[1].error_message == "the checksum does not match"
+
+
+@on_node()
+async def test_topics_by_id(node: Node) -> None:
+    await stream_of(node)
+    identity = node.context.broker.topic("one").id
+    partitions = [
+        ProducePartition(None, identity, 0, batch_of(b"a")),
+        ProducePartition(None, UUID(int=5), 0, batch_of(b"a")),
+        ProducePartition(None, None, 0, batch_of(b"a")),
+    ]
+    results = await Produced(node, partitions, version=13).done()
+    unknown = ErrorCode.unknown_topic_id
+    assert [result.error_code for result in results] == [0, unknown, unknown]
+
+
+@on_node()
+async def test_the_brokers_time_is_told(node: Node) -> None:
+    await stream_of(node, message_timestamp_type="LogAppendTime")
+    now_ms = node.context.clock.now_ms()
+    (result,) = await Produced(node, [to("one", batch_of(b"a"))]).done()
+    assert result.append_time_ms == now_ms
+
+
+@on_node()
+async def test_a_repeated_batch_gets_the_first_answer(node: Node) -> None:
+    stream = await stream_of(node)
+    await Produced(node, [to("one", batch_of(b"before"))]).done()
+    data = batch_of(b"a", b"b", producer_id=5, producer_epoch=0, sequence_first=0)
+    first = Produced(node, [to("one", data)])
+    again = Produced(node, [to("one", data)])
+    assert not again.answer.is_over, "the first one is not committed yet"
+    assert await again.done() == await first.done()
+    assert first.results()[0].offset_first == 1
+    assert stream.partition.offset_end == 3
+    gap = batch_of(b"d", producer_id=5, producer_epoch=0, sequence_first=3)
+    (result,) = Produced(node, [to("one", gap)]).results()
+    assert result.error_code == ErrorCode.out_of_order_sequence_number
+
+
+@on_node()
+async def test_no_room_is_an_error_and_passes(node: Node) -> None:
+    stream = await stream_of(node)
+    node.disk.fail_next("write", errno.ENOSPC, "partitions/one-0/*")
+    (result,) = Produced(node, [to("one", batch_of(b"a"))]).results()
+    assert result.error_code == ErrorCode.kafka_storage_error
+    assert "No space left" in (result.error_message or "")
+    (result,) = await Produced(node, [to("one", batch_of(b"b"))]).done()
+    assert (result.error_code, result.offset_first) == (0, 0)
+    assert stream.partition.stopped is None
+
+
+@on_node()
+async def test_a_failed_sync_is_told_to_all_who_wait_and_who_come(node: Node) -> None:
+    stream = await stream_of(node)
+    node.disk.fail_next("sync", errno.EIO, "partitions/one-0/*")
+    waiting = [Produced(node, [to("one", batch_of(b"a"))]) for _ in range(3)]
+    codes = [(await each.done())[0].error_code for each in waiting]
+    codes += [Produced(node, [to("one", batch_of(b"a"))]).results()[0].error_code]
+    assert codes == [ErrorCode.kafka_storage_error] * 4
+    assert stream.partition.high_watermark == 0
+
+
+@on_node()
+async def test_what_was_sent_is_what_is_stored(node: Node) -> None:
+    stream = await stream_of(node)
+    sent = batch_of(b"a", b"b")
+    await Produced(node, [to("one", batch_of(b"before")), to("one", sent)]).done()
+    stored = list(stream.partition.batches())[1]
+    expected = bytearray(sent)
+    batch.stamp(expected, 1, stream.partition.leader_epoch)
+    assert stored == expected
