@@ -38,7 +38,8 @@ class Committer:
         self._dirty: dict[PartitionId, Partition] = {}
         self._round: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
-        self._syncing: dict[PartitionId, asyncio.Future[None]] = {}
+        self._syncing: dict[PartitionId, asyncio.Task[None]] = {}
+        # Told once, but true for every new name from then on.
         self._names_failure: OSError | None = None
         self.rounds = 0
         self.rounds_journaled = 0
@@ -90,17 +91,15 @@ class Committer:
             await self._sync_slice(marks[first : first + _FILES_PER_SYNC])
 
     async def _sync_slice(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
-        """One sync of a partition at a time: when it fails, the system tells only one of two."""
+        """One sync of a partition at a time: when it fails, the system tells only one of two.
+
+        It goes on although the caller is cancelled, so that a failure is always heard.
+        """
         while busy := [self._syncing[p.id] for p, _ in marks if p.id in self._syncing]:
             await asyncio.wait(busy[:1])
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._syncing.update((partition.id, done) for partition, _ in marks)
-        try:
-            await self._sync_now(marks)
-        finally:
-            for partition, _ in marks:
-                del self._syncing[partition.id]
-            done.set_result(None)
+        work = _start(self._sync_now(marks))
+        self._syncing.update((partition.id, work) for partition, _ in marks)
+        await asyncio.shield(work)
 
     async def _sync_now(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
         full: list[tuple[Partition, Segment]] = []
@@ -117,6 +116,7 @@ class Committer:
             seals += partition.take_unsynced_views()
         await self._sync_files(last, [p for p, _ in marks if p.unsynced_names], seals)
         for partition, mark in marks:
+            del self._syncing[partition.id]
             if partition.stopped is None:
                 partition.synced(mark)
 
@@ -141,10 +141,11 @@ class Committer:
         errors = await self._disk.sync(
             [*files, *seals], [*directories, layout.PARTITIONS] if named else []
         )
-        failure_of_names = errors.pop() if named else None
-        self._names_failure = self._names_failure or failure_of_names
+        if named:
+            self._names_failure = errors.pop() or self._names_failure
+            owners += named
+            errors += [self._names_failure] * len(named)
         for owner, failure in zip(owners, errors, strict=True):
-            failure = failure or (self._names_failure if owner in named else None)
             if failure is not None and owner is not None and owner.stopped is None:
                 self._stop(owner, failure)
 

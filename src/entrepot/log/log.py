@@ -273,7 +273,8 @@ class Log:
             return
         delay_s = partition.policy.file_delete_delay_ms / 1_000
         due = self._clock.monotonic() + delay_s
-        self._removals.extend((due, path) for path in partition.mark_forgotten())
+        for path in partition.mark_forgotten():
+            self._removals.append((due, path))
         if partition.unsynced_names:
             self._flush_due.setdefault(partition.id, 0.0)
 

@@ -426,7 +426,8 @@ class Partition:
         """The committed record with the largest timestamp: (offset, its timestamp)."""
         best: tuple[int, int] | None = None
         for segment in self.segments:
-            if best is not None and segment.timestamp_max <= best[1]:
+            is_gone = segment.offset_end <= self.offset_start
+            if is_gone or (best is not None and segment.timestamp_max <= best[1]):
                 continue
             if self.offset_start <= segment.timestamp_max_offset < self.high_watermark:
                 found = [self._locate(segment, segment.timestamp_max_offset, segment.size)]
@@ -470,22 +471,20 @@ class Partition:
             self.offset_start = max(self.offset_start, segment.offset_end)
             size -= segment.size
 
-    def mark_forgotten(self) -> list[str]:
-        """Take segments wholly below the start out of service; the files to remove later."""
+    def mark_forgotten(self) -> Iterator[str]:
+        """Take segments wholly below the start out of service; yields files to remove later."""
         if self.segments[-1].size and self.offset_end <= self.offset_start:
             self.roll()
         # Until the name of the newest segment is permanent, the old ones hold our offsets.
-        marked: list[str] = []
         while len(self.segments) > 1 and not self.unsynced_names:
             oldest = self.segments[0]
             if oldest.offset_end > self.offset_start or oldest in self.unsynced:
                 break
-            marked.extend(self._mark(oldest))
+            yield from self._mark(oldest)
             del self.segments[0]
-        return marked
 
-    def _mark(self, segment: Segment) -> list[str]:
-        disk, marked = self._pool.disk, []
+    def _mark(self, segment: Segment) -> Iterator[str]:
+        disk = self._pool.disk
         self.names_changed = True
         self._pool.forget(segment.path)
         # The segment last: if one of them fails, it is still in service and comes again.
@@ -493,5 +492,4 @@ class Partition:
             path = segment.path_of(kind)
             if disk.exists(path):
                 disk.rename(path, path + layout.MARKED)
-                marked.append(path + layout.MARKED)
-        return marked
+            yield path + layout.MARKED

@@ -186,7 +186,7 @@ async def check_known(bed: Bed) -> None:
 
 async def fill(bed: Bed, **settings: str) -> None:
     await bed.start()
-    await bed.create("t", **settings)
+    await bed.create("t", 1, **settings)
     for sequence in range(4):
         await bed.commit("t", make(b"%d" % sequence, producer=7, sequence=sequence))
     await bed.commit("t", make(b"other", producer=8, epoch=1, sequence=0))

@@ -48,13 +48,13 @@ def make(
     codec: batch.Codec = batch.Codec.NONE,
 ) -> bytes:
     """One batch with a record per value."""
-    identity = {} if producer < 0 else {"producer_epoch": epoch, "sequence_first": sequence}
     return batch.build(
         [Record(None, value) for value in values],
         now_ms=time_ms,
         codec=codec,
         producer_id=producer,
-        **identity,
+        producer_epoch=-1 if producer < 0 else epoch,
+        sequence_first=-1 if producer < 0 else sequence,
     )
 
 

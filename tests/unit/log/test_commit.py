@@ -51,7 +51,9 @@ def journals(bed: Bed) -> list[str]:
 
 
 @simulated
-async def test_all_appends_of_a_tick_are_one_sync(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_appends_of_a_tick_are_one_sync(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await bed.start("t")
     await bed.write("t", b"a")
     with syncs(bed, monkeypatch) as calls:
@@ -252,4 +254,3 @@ async def test_a_new_directory_is_synced_once(bed: Bed, monkeypatch: pytest.Monk
     with syncs(bed, monkeypatch) as calls:
         await everywhere(bed, FEW, b"x")
     assert sum(call.count("partitions") for call in calls) == 1
-

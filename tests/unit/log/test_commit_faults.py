@@ -8,7 +8,8 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.core.ports import File
-from entrepot.log.policy import Policy
+from entrepot.log.partition import Waiter
+from entrepot.log.policy import Durability, Policy
 from entrepot.sim.disk import SimDisk
 from tests.unit.log.bed import Bed, make, simulated
 
@@ -42,8 +43,12 @@ def to_all(bed: Bed, value: bytes, names: Sequence[str] = MANY) -> None:
 def answers(bed: Bed, names: Sequence[str] = MANY) -> dict[str, list[str]]:
     """What those are told who wait for all there is."""
     heard: dict[str, list[str]] = {name: [] for name in names}
+
+    def hear(name: str) -> Waiter:
+        return lambda error: heard[name].append(str(error))
+
     for name in names:
-        bed[name].when_committed(bed[name].offset_end, lambda e, n=name: heard[n].append(str(e)))
+        bed[name].when_committed(bed[name].offset_end, hear(name))
     return heard
 
 
@@ -227,6 +232,34 @@ async def test_a_sync_behind_and_a_sync_in_front(bed: Bed) -> None:
     assert "sync failed" in heard[FIRST][0]
     assert bed[FIRST].offset_synced == 1
     assert all(bed[name].offset_synced == 2 for name in OTHERS[:4])
+
+
+class WorkerDisk(SimDisk):
+    """A sync that was begun goes on, whoever waits for it: as in the real disk's workers."""
+
+    async def sync(
+        self, files: Sequence[File], directories: Sequence[str] = ()
+    ) -> list[OSError | None]:
+        return await asyncio.shield(asyncio.create_task(super().sync(files, directories)))
+
+
+@simulated
+async def test_a_failure_is_heard_although_nobody_waits_any_more(bed: Bed) -> None:
+    """A sync that is cancelled and fails afterwards must not be followed by one that succeeds."""
+    bed.disk = WorkerDisk(bed.loop.random("disk"))
+    await bed.start("t")
+    await bed.write("t", b"a")
+    bed["t"].policy = Policy(Durability.OS)
+    bed.append("t", make(b"b"))
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.005
+    bed.disk.fail_next("sync", errno.EIO, "*.log")
+    waiting = bed.loop.create_task(bed.log.flush(bed["t"]))
+    await asyncio.sleep(0.0001)
+    waiting.cancel()
+    await bed.do(bed.log.close())
+    assert bed["t"].stopped is not None
+    assert bed["t"].offset_synced == 1
+    assert not bed.disk.exists("clean.checkpoint")
 
 
 @simulated

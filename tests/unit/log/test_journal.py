@@ -95,7 +95,7 @@ def test_what_an_earlier_use_left_behind_is_not_read() -> None:
 def test_entries_come_in_the_order_they_were_written() -> None:
     disk = SimDisk(Random(0))
     journal = Journal(disk, 0)
-    expected = []
+    expected: list[int] = []
     for number in range(5):
         journal.write([(A, 2 * number, 2 * number + 1, b"x")])
         journal.write([(A, 2 * number + 1, 2 * number + 2, b"x")])

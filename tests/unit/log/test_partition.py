@@ -8,11 +8,10 @@ import pytest
 from entrepot.core import batch
 from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
 from entrepot.log.files import FilePool
-from entrepot.log.partition import Partition
+from entrepot.log.partition import Partition, Waiter
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.segment import Segment
 from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
 from tests.unit.log.bed import Bed, headed, identity, make, simulated
 
 ONE = len(make(b"x"))  # Bytes of a batch with one small record.
@@ -173,12 +172,16 @@ async def test_a_relaxed_watermark_moves_with_the_append(bed: Bed, durability: D
 async def test_waiters_are_called_once_and_in_order(bed: Bed) -> None:
     await bed.start("t")
     heard: list[tuple[int, object]] = []
+
+    def hear(number: int) -> Waiter:
+        return lambda error: heard.append((number, error))
+
     for number in range(3):
         bed.append("t", make(b"x"))
-        bed["t"].when_committed(number + 1, lambda error, n=number: heard.append((n, error)))
+        bed["t"].when_committed(number + 1, hear(number))
     await bed.committed()
     assert heard == [(0, None), (1, None), (2, None)]
-    bed["t"].when_committed(3, lambda error: heard.append((3, error)))
+    bed["t"].when_committed(3, hear(3))
     assert heard[-1] == (3, None)
     await bed.write("t", b"y")
     assert len(heard) == 4
@@ -199,7 +202,11 @@ async def test_a_waiter_above_the_commit_goes_on_waiting(bed: Bed) -> None:
 async def test_a_waiter_may_append(bed: Bed) -> None:
     await bed.start("t")
     bed.append("t", make(b"a"))
-    bed["t"].when_committed(1, lambda _: bed.append("t", make(b"b")) and None)
+
+    def append_more(error: StorageError | None) -> None:
+        bed.append("t", make(b"b"))
+
+    bed["t"].when_committed(1, append_more)
     await bed.committed()
     assert bed.values("t") == [b"a", b"b"]
 
@@ -230,6 +237,17 @@ async def test_a_listener_may_leave_when_called(bed: Bed) -> None:
         bed["t"].listen(token, leave)
     await bed.write("t", b"a", b"b")
     assert heard == ["x", "y"]
+
+
+@simulated
+async def test_the_watermark_never_goes_back(bed: Bed) -> None:
+    await bed.start("t")
+    await bed.write("t", b"a")
+    earlier = bed["t"].end_mark()
+    await bed.write("t", b"b")
+    bed["t"].listen("here", lambda: pytest.fail("it did not move"))
+    bed["t"].advance(earlier)
+    assert bed["t"].high_watermark == 2
 
 
 @simulated
@@ -380,6 +398,6 @@ async def test_a_range_outlives_its_pool_and_its_name(bed: Bed) -> None:
     assert found is not None
     partition.synced(partition.end_mark())
     partition.delete_before(2)
-    assert partition.mark_forgotten()
+    assert list(partition.mark_forgotten())
     (record,) = batch.records(found.file.read(found.position, found.size))
     assert record.value == b"a"

@@ -2,13 +2,10 @@
 
 import asyncio
 import errno
-import logging
-from dataclasses import replace
 
 import pytest
 
 from entrepot.core.errors import StorageError
-from entrepot.log import recovery
 from entrepot.log.policy import Durability, Policy
 from entrepot.sim.disk import Operation
 from tests.unit.log.bed import Bed, make, simulated

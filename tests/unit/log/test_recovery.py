@@ -283,6 +283,7 @@ async def test_a_recovery_point_is_not_forgotten_by_a_recovery_that_fails(bed: B
     bed.disk.fail_next("sync", errno.EIO, "*.log")
     await bed.start("t")
     assert bed["t"].stopped is not None
+    assert bed["t"].high_watermark == 0, "what is not known to be permanent is not served"
     await asyncio.sleep(SETTLED_S)
     bed.kill()
     bed.flip(path("t", 0), 30)

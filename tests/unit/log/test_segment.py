@@ -15,17 +15,20 @@ DIRECTORY = "partitions/t-0"
 BASE = 5_000_000_000  # Offsets do not fit in 32 bits; deltas do.
 
 
+def time_of(number: int) -> int:
+    return 1_000 + number if number % 4 == 0 else 500
+
+
 def filled(count: int = 100, size: int = 5_000) -> Segment:
     """A segment of batches of two records; each fourth is later than all before it."""
     segment = Segment(DIRECTORY, BASE, opened_ms=77)
     for number in range(count):
-        time_ms = 1_000 + number if number % 4 == 0 else 500
         first = BASE + 2 * number
-        segment.note(Glance(number * size, first, size, first + 1, time_ms))
+        segment.note(Glance(number * size, first, size, first + 1, time_of(number)))
     return segment
 
 
-def disk_with(seal: bytes) -> SimDisk:
+def disk_with(seal: bytes | bytearray) -> SimDisk:
     disk = SimDisk(Random(0))
     disk.make_directory(DIRECTORY)
     disk.open(f"{DIRECTORY}/{BASE:020d}.index", create=True).write(0, [seal])
@@ -71,9 +74,7 @@ def test_a_look_up_by_time_skips_only_what_is_earlier() -> None:
     assert segment.index is not None
     for time_ms in (0, 500, 501, 1_000, 1_001, 1_050, 1_096):
         position = segment.index.position_for_time(time_ms)
-        first = next(
-            number for number in range(100) if (1_000 + number if number % 4 == 0 else 500) >= time_ms
-        )
+        first = next(number for number in range(100) if time_of(number) >= time_ms)
         assert position <= first * 5_000
     assert segment.index.position_for_time(1_050) > 0
     assert segment.index.position_for_time(9_999) == segment.index.positions[-1]

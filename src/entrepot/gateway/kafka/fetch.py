@@ -27,6 +27,8 @@ from entrepot.wire.kafka.frames import RequestHeader
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
 
+WAIT_MS_MAX = 300_000  # Whatever the client's patience: it is told of nothing, and asks again.
+
 _READ_COMMITTED = 1
 _NO_SESSION = -1
 _NEW_SESSION = 0
@@ -97,7 +99,8 @@ class _Fetch:
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         self._done.add_done_callback(lambda _: self._stop_waiting())
-        self._timer = loop.call_later(self._request.max_wait_ms / 1_000, self._finish)
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        self._timer = loop.call_later(wait_ms / 1_000, self._finish)
         for wanted in self._wanted:
             stream = self._stream(wanted)
             stream.partition.listen(self, self._moved)
@@ -196,19 +199,18 @@ class _Fetch:
 
 
 def _asked(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
-    asked = [
-        Wanted(
-            (topic_key(topic.name, topic.id), each.partition_index),
-            each.fetch_offset,
-            each.partition_max_bytes,
-            each.current_leader_epoch,
-        )
-        for topic in request.topics
-        for each in topic.partitions
-    ]
+    """What is wanted and what no longer; of a partition that is named twice, the last counts."""
+    asked: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        name = topic_key(topic.name, topic.id)
+        for each in topic.partitions:
+            key = name, each.partition_index
+            asked[key] = Wanted(
+                key, each.fetch_offset, each.partition_max_bytes, each.current_leader_epoch
+            )
     forgotten = [
         (topic_key(topic.name, topic.id), index)
         for topic in request.forgotten
         for index in topic.partitions
     ]
-    return asked, forgotten
+    return list(asked.values()), forgotten

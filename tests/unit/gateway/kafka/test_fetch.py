@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from entrepot.core import limits
+from entrepot.gateway.kafka.fetch import WAIT_MS_MAX
 from entrepot.wire.kafka.fetch import FetchPartition, FetchTopic
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import (
@@ -62,6 +63,16 @@ async def test_the_batch_that_holds_the_offset_comes_whole(node: Node) -> None:
 
 
 @on_node()
+async def test_a_partition_named_twice_is_answered_once(node: Node) -> None:
+    await topic(node)
+    await append(node, b"a")
+    await append(node, b"b")
+    twice = fetch_request("one", wanted(0), wanted(1))
+    (found,) = Fetching(node, twice).response().topics[0].partitions
+    assert values_in(found.records) == [b"b"]
+
+
+@on_node()
 async def test_only_what_is_committed(node: Node) -> None:
     await topic(node)
     await append(node, b"a")
@@ -72,14 +83,14 @@ async def test_only_what_is_committed(node: Node) -> None:
 
 @on_node()
 async def test_each_error_is_its_partitions(node: Node) -> None:
-    made = await topic(node, 2)
+    made = await topic(node, 4)
     await append(node, b"a")
     parts = [
         wanted(0),
-        wanted(2),
-        wanted(-1),
+        wanted(2, 1),
+        wanted(-1, 2),
         wanted(0, 7),
-        FetchPartition(1, 5, 0, -1, -1, 100),
+        FetchPartition(3, 5, 0, -1, -1, 100),
     ]
     both = [FetchTopic("one", None, parts), FetchTopic("two", None, [wanted()])]
     response = Fetching(node, fetch_request(both)).response()
@@ -177,6 +188,14 @@ async def test_the_wait_ends_by_itself(node: Node) -> None:
     assert node.context.clock.monotonic() - before == pytest.approx(0.5)
     assert response.topics[0].partitions[0].records == b""
     assert await listeners(node) == 0
+
+
+@on_node()
+async def test_nobody_waits_for_ever(node: Node) -> None:
+    await topic(node)
+    before = node.context.clock.monotonic()
+    await Fetching(node, waiting(max_wait_ms=2**31 - 1)).done()
+    assert node.context.clock.monotonic() - before == pytest.approx(WAIT_MS_MAX / 1_000)
 
 
 @on_node()

@@ -1,0 +1,141 @@
+"""The command line of the bench: pick the rows, run them in turns, print the tables."""
+
+import fnmatch
+import gc
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import confluent_kafka
+
+from bench import brokers
+from bench.brokers import Contestant, StartFailed
+from bench.scenarios import Arena, Scenario, scenarios
+from bench.table import PEER, Readings, tables
+from bench.targets import verdicts
+from bench.wire import Refused
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--quick", is_flag=True, help="Fewer rows and less data: about three minutes.")
+@click.option("--rows", multiple=True, help="Only these: a section or a pattern, 'raw/1 MiB*'.")
+@click.option("--list", "only_list", is_flag=True, help="Name the rows and stop.")
+@click.option("--runs", default=3, show_default=True, help="Runs of each row on each broker.")
+@click.option("--only", multiple=True, help="Only brokers whose name has this in it: os, Kafka.")
+@click.option("--minutes", type=float, help="Begin no row after this; 10, or 3 when quick.")
+@click.option("--dir", "directory", help="Where the brokers keep their data; removed at the end.")
+@click.option("--json", "output", type=click.Path(dir_okay=False), help="Write all samples here.")
+def main(
+    quick: bool,
+    rows: tuple[str, ...],
+    only_list: bool,
+    runs: int,
+    only: tuple[str, ...],
+    minutes: float | None,
+    directory: str | None,
+    output: str | None,
+) -> None:
+    """Measure entrepot beside Apache Kafka and print medians, ranges and ratios."""
+    chosen = [each for each in scenarios(quick) if _wanted(each.name, rows)]
+    if only_list:
+        for scenario in chosen:
+            print(scenario.name)
+        return
+    if not chosen:
+        raise click.UsageError("no such rows; --list names them")
+    signal.signal(signal.SIGTERM, _stop)
+    deadline = time.monotonic() + 60 * (minutes or (3 if quick else 10))
+    contestants = _contestants(only)
+    readings = Readings()
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=directory) as root:
+        print(_machine(Path(root)))
+        arena = Arena(Path(root))
+        try:
+            for i, scenario in enumerate(chosen, 1):
+                if time.monotonic() > deadline:
+                    print(f"out of time: {len(chosen) - i + 1} rows left out", file=sys.stderr)
+                    break
+                print(f"[{i}/{len(chosen)}] {scenario.name}", file=sys.stderr)
+                failures += _take_turns(scenario, arena, contestants, runs, readings)
+        finally:
+            arena.close()
+    print()
+    print(tables(readings, [each.name for each in contestants]))
+    print()
+    print(verdicts(readings))
+    if output:
+        Path(output).write_text(json.dumps(readings.as_json(), indent=1) + "\n")
+    if failures:
+        print("\nFailed\n" + "\n".join(failures))
+        sys.exit(1)
+
+
+def _take_turns(
+    scenario: Scenario,
+    arena: Arena,
+    contestants: Sequence[Contestant],
+    runs: int,
+    readings: Readings,
+) -> list[str]:
+    """A B A B: what disturbs the machine for a while disturbs everybody. Says what failed."""
+    failures = []
+    for run in range(runs):
+        for contestant in contestants:
+            if run and scenario.peer_once and contestant.name == PEER:
+                continue
+            gc.collect()
+            gc.disable()  # The client's collector is not part of any broker.
+            try:
+                for row, sample in scenario.measure(arena, contestant):
+                    readings.add(row, contestant.name, sample)
+            except (StartFailed, Refused, OSError) as error:
+                failures.append(f"{scenario.name} on {contestant.name}: {error}")
+                print(failures[-1], file=sys.stderr)
+            finally:
+                gc.enable()
+    return failures
+
+
+def _contestants(only: tuple[str, ...]) -> list[Contestant]:
+    found = [brokers.entrepot("os"), brokers.entrepot("fsync")]
+    peer = brokers.fetch_kafka()
+    if isinstance(peer, Path):
+        found.append(brokers.kafka(peer))
+        print(f"{PEER}: Apache Kafka {brokers.kafka_version(peer)}, one KRaft node, its defaults")
+    else:
+        print(peer)
+    chosen = [each for each in found if not only or any(part in each.name for part in only)]
+    if not chosen:
+        raise click.UsageError(f"no such broker; there are {', '.join(e.name for e in found)}")
+    return chosen
+
+
+def _machine(root: Path) -> str:
+    library = confluent_kafka.libversion()[0]
+    return (
+        f"{platform.system()} {platform.release()}, {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}, librdkafka {library},"
+        f" fdatasync of 4 KiB {brokers.fdatasync_ms(root):.2f} ms,"
+        f" load before the run {os.getloadavg()[0]:.1f}"
+    )
+
+
+def _wanted(name: str, patterns: tuple[str, ...]) -> bool:
+    section = name.partition("/")[0]
+    return not patterns or any(each == section or fnmatch.fnmatch(name, each) for each in patterns)
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt  # So that the brokers are stopped on the way out.
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Readings into a table: medians of the runs, their range, and ours against Kafka's."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from bench.meter import CLIENT_BOUND, Sample
+
+PEER = "Kafka"
+
+SECTIONS = {
+    "start": "From exec to serving, and memory when empty (less is better)",
+    "topics": "1,000 topics with 4 partitions each (less is better)",
+    "memory": "Memory after data went in and out (less is better)",
+    "throughput": "confluent-kafka: messages/s and MB/s of payload (more is better)",
+    "raw": "Requests built beforehand, 1 KiB records, one connection (more is better)",
+    "latency": "confluent-kafka: end to end at 1,000 messages/s, acks=all (less is better)",
+    "tick": "One Produce request, acks=all: the same bytes wide and narrow (less is better)",
+}
+
+
+class Row(NamedTuple):
+    section: str
+    label: str
+    unit: str  # "msg/s", "ms", "s", "MiB" or "x"
+
+
+class Readings:
+    """All samples so far: by row, then by contestant."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Row, dict[str, list[Sample]]] = {}
+
+    def add(self, row: Row, contestant: str, sample: Sample) -> None:
+        self.rows.setdefault(row, {}).setdefault(contestant, []).append(sample)
+
+    def median(self, row: Row, contestant: str) -> float | None:
+        samples = self.rows.get(row, {}).get(contestant)
+        return statistics.median(sample.value for sample in samples) if samples else None
+
+    def ratio(self, row: Row, contestant: str) -> float | None:
+        """Ours divided by Kafka's."""
+        ours, theirs = self.median(row, contestant), self.median(row, PEER)
+        return ours / theirs if ours is not None and theirs else None
+
+    def overlap(self, row: Row, contestant: str) -> bool:
+        """Whether the ranges of ours and of Kafka's meet: the machine may have decided."""
+        ours, theirs = (
+            [sample.value for sample in self.rows[row][name]] for name in (contestant, PEER)
+        )
+        return min(ours) <= max(theirs) and min(theirs) <= max(ours)
+
+    def as_json(self) -> list[dict[str, object]]:
+        return [
+            {**row._asdict(), "contestant": name, "samples": [each._asdict() for each in samples]}
+            for row, contestants in self.rows.items()
+            for name, samples in contestants.items()
+        ]
+
+
+def tables(readings: Readings, contestants: Sequence[str]) -> str:
+    """One table for each section that has rows."""
+    ours = [name for name in contestants if name != PEER]
+    versus = [f"{name.split()[-1]}/{PEER}" for name in ours] if PEER in contestants else []
+    parts = []
+    for section, title in SECTIONS.items():
+        rows = [row for row in readings.rows if row.section == section]
+        if not rows:
+            continue
+        loads = any(row.unit == "msg/s" for row in rows)
+        head = ["", *contestants, *versus, *(["broker cores", "client-bound"] if loads else [])]
+        lines = [head]
+        for row in rows:
+            line = [f"{row.label}, {row.unit}" if row.unit not in ("msg/s", "x") else row.label]
+            line += [_cell(row, readings.rows[row].get(name)) for name in contestants]
+            line += [_times(readings.ratio(row, name)) for name in ours if versus]
+            if loads:
+                line += _notes(readings.rows[row], contestants)
+            lines.append(line)
+        parts.append(f"{title}\n{align(lines)}")
+    return "\n\n".join(parts)
+
+
+def align(lines: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def number(value: float) -> str:
+    """Three digits: more would be noise."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _cell(row: Row, samples: Sequence[Sample] | None) -> str:
+    if not samples:
+        return "-"
+    rate = row.unit == "msg/s"
+    values = [sample.value / 1e3 if rate else sample.value for sample in samples]
+    middle = number(statistics.median(values)) + ("k" if rate else "")
+    spread = f"[{number(min(values))}..{number(max(values))}]" if len(values) > 1 else "(once)"
+    text = f"{middle} {spread}"
+    speeds = [sample.mb_per_second for sample in samples if sample.mb_per_second is not None]
+    return f"{text} {number(statistics.median(speeds)):>4} MB/s" if speeds else text
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _notes(samples: dict[str, list[Sample]], contestants: Iterable[str]) -> list[str]:
+    """The cores each broker used, and for which of them the client was the limit."""
+    present = [name for name in contestants if name in samples]
+    cores = [_median(sample.broker for sample in samples[name]) for name in present]
+    busy = [_median(sample.client for sample in samples[name]) for name in present]
+    bound = [
+        name.split()[-1] for name, share in zip(present, busy, strict=True) if share >= CLIENT_BOUND
+    ]
+    return [" ".join(f"{each:.2f}" for each in cores), " ".join(bound)]
+
+
+def _median(values: Iterable[float | None]) -> float:
+    return statistics.median(value for value in values if value is not None)

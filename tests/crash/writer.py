@@ -1,0 +1,60 @@
+"""A program to be killed: it writes to a broker without a server, and says what was answered.
+
+    python -m tests.crash.writer DIRECTORY LIFE
+
+Each answered batch is a line on stdout: partition, offset, value. A value is the life and
+a number that grows, so that order can be checked. It ends when somebody ends it.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from random import Random
+
+from entrepot.broker.broker import Broker
+from entrepot.core import batch
+from entrepot.core.clock import SystemClock, SystemEntropy
+from entrepot.core.errors import StorageError
+from entrepot.core.record import Record
+from entrepot.log.disk import FileDisk
+
+TOPIC = "t"
+PARTITIONS = 12  # Some rounds touch few of them and are synced as they are, others many.
+SETTINGS = {"segment.bytes": "3000", "file.delete.delay.ms": "0"}
+
+
+def answered(index: int, offset: int, value: bytes) -> Callable[[StorageError | None], None]:
+    def say(error: StorageError | None) -> None:
+        assert error is None, error
+        os.write(1, b"%d %d %b\n" % (index, offset, value))
+
+    return say
+
+
+async def write(broker: Broker, life: int) -> None:
+    random, clock, number = Random(life), SystemClock(), 0
+    topic = broker.topic(TOPIC)
+    while True:
+        for index in random.sample(range(PARTITIONS), random.choice((1, 2, PARTITIONS))):
+            value = b"%d %d" % (life, number)
+            data = batch.build([Record(None, value)], now_ms=clock.now_ms())
+            stream = broker.stream(topic, index)
+            appended = stream.append(data)
+            stream.when_committed(
+                appended.offset_end, answered(index, appended.offset_first, value)
+            )
+            number += 1
+        await asyncio.sleep(random.choice((0, 0, 0.001)))
+
+
+async def main(directory: str, life: int) -> None:
+    broker = Broker(FileDisk(directory), SystemClock(), SystemEntropy())
+    await broker.open()
+    if TOPIC not in broker.topics:
+        await broker.create_topic(TOPIC, PARTITIONS, SETTINGS)
+    await write(broker, life)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
