@@ -197,7 +197,9 @@ def plenty(server: Broker) -> None:
 
 
 @pytest.mark.usefixtures("plenty")
-@pytest.mark.parametrize("ask", [metadata, log_directories, fetches, produces])
+@pytest.mark.parametrize(
+    "ask", [metadata, pytest.param(log_directories, marks=pytest.mark.slow), fetches, produces]
+)
 def test_a_client_that_never_reads(
     server: Broker, stranger: BareClient, bystander: Bystander, ask: Callable[[int], bytes]
 ) -> None:

@@ -52,8 +52,11 @@ class Stream:
         return self._append(batches)
 
     def _accept(self, data: Buffer) -> Batches:
+        view = memoryview(data)
+        if len(view) == int.from_bytes(view[8:12], "big") + 12 <= self.config.batch_bytes_max:
+            return [self._prepare(check(view), view)]  # Nearly always there is just one.
         batches: list[tuple[BatchHeader, Buffer]] = []
-        view, end = memoryview(data), 0
+        end = 0
         for position, header in walk(view):
             self._check_size(header)
             end = position + header.size

@@ -113,8 +113,10 @@ class Partition:
         """
         if self.stopped is not None:
             raise StorageError(self.stopped)
-        size = sum(header.size for header, _ in batches)
-        count = sum(header.offset_delta_last + 1 for header, _ in batches)
+        size = count = 0
+        for header, _ in batches:
+            size += header.size
+            count += header.offset_delta_last + 1
         try:
             active = self._active_for(size, count)
             file = self._pool.get(active.path, create=active.size == 0)
@@ -249,7 +251,7 @@ class Partition:
             start = visible.position if segment is visible.segment else 0
             if start < segment.size:
                 data = self._pool.get(segment.path).read(start, segment.size - start)
-                yield read_header(data).offset_first, data
+                yield (visible.offset if start else segment.offset_base), data
 
     def synced(self, mark: Mark) -> None:
         """The segment files are permanent up to there."""

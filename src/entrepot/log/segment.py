@@ -84,6 +84,7 @@ class Segment:
         "offset_base",
         "offset_end",
         "opened_ms",
+        "path",
         "sealed",
         "size",
         "timestamp_max",
@@ -93,6 +94,7 @@ class Segment:
     def __init__(self, directory: str, offset_base: int, opened_ms: int) -> None:
         self.directory = directory
         self.offset_base = offset_base
+        self.path = self.path_of(layout.SEGMENT)
         self.offset_end = offset_base  # Exclusive.
         self.size = 0  # Bytes of whole batches. The file may be longer after a failed write.
         self.timestamp_max = -1
@@ -100,10 +102,6 @@ class Segment:
         self.opened_ms = opened_ms  # When its first batch was written: age for rolling.
         self.sealed = False
         self.index: Index | None = Index()  # None: on disk, in the seal.
-
-    @property
-    def path(self) -> str:
-        return self.path_of(layout.SEGMENT)
 
     def path_of(self, kind: str) -> str:
         return f"{self.directory}/{layout.file_name(self.offset_base, kind)}"
