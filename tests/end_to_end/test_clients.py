@@ -5,13 +5,12 @@ reads them all, from the beginning, from an offset in the middle of a batch, fro
 """
 
 import time
-from collections.abc import Iterator
 from itertools import groupby
 
 import pytest
 
 from entrepot.core.batch import Codec, walk
-from entrepot.testing import Broker, broker
+from entrepot.testing import Broker
 from tests.end_to_end.bare import BareClient, fetch_request, now_ms
 from tests.end_to_end.clients import CLIENTS, CODECS, Kcat, Message
 
@@ -42,12 +41,6 @@ def messages(codec: str) -> list[Message]:
         )
         for number in range(PER_CODEC)
     ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Broker]:
-    with broker() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

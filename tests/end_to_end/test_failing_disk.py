@@ -238,6 +238,7 @@ def test_a_journal_that_fails_is_done_without(disk: FaultyDisk, client: BareClie
         disk.promise("many", [b"1", b"2", b"3"], partition=index)
 
 
+@pytest.mark.slow
 def test_a_catalog_that_fails_does_not_stop_the_topics_there_are(
     tmp_path: Path, library: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_million_elements(server: Broker, stranger: BareClient) -> None:
     assert growth.peak() < 100
 
 
+@pytest.mark.slow
 def test_as_many_elements_as_there_may_be(server: Broker, stranger: BareClient) -> None:
     """A legal request of the largest kind: the same partition, again and again."""
     growth = Growth(server)

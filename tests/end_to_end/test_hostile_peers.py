@@ -290,7 +290,7 @@ def mutated(
 
 
 @given(requests=st.lists(mutations(), min_size=1, max_size=4))
-@settings(max_examples=150)
+@settings(max_examples=70)
 def test_any_request(server: Broker, target: Topic, requests: list[Any]) -> None:
     """All are answered, also a good one behind them, or the connection ends."""
     frames = [mutated(target, *request) for request in requests]

@@ -30,12 +30,6 @@ def server(proxy: Proxy) -> Iterator[Broker]:
         yield started
 
 
-@pytest.fixture
-def client(server: Broker) -> Iterator[BareClient]:
-    with BareClient(server) as connected:
-        yield connected
-
-
 def values(response: fetch.FetchResponse) -> dict[int, list[bytes | None]]:
     """By partition, of those the answer speaks of."""
     return {
@@ -49,7 +43,7 @@ def values(response: fetch.FetchResponse) -> dict[int, list[bytes | None]]:
 
 
 def test_a_fetch_waits_for_the_next_record(server: Broker, client: BareClient) -> None:
-    """One request, answered by the append, not by the clock. Proves E-04."""
+    """One request, answered by the append, not by the clock. Proves E-04 in part."""
     client.create("waiting")
     client.send(fetch_frame(fetch_request("waiting", max_wait_ms=WAIT_MS)))
     with BareClient(server) as other:

@@ -4,8 +4,6 @@ Idempotence is tried with bare frames, which say exactly what is repeated, and w
 client that loses its answers.
 """
 
-from collections.abc import Iterator
-
 import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
@@ -25,18 +23,6 @@ from tests.end_to_end.clients import CODECS, Confluent, Message
 from tests.end_to_end.proxy import Proxy
 
 WAIT_S = 30
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Broker]:
-    with broker() as started:
-        yield started
-
-
-@pytest.fixture
-def client(server: Broker) -> Iterator[BareClient]:
-    with BareClient(server) as connected:
-        yield connected
 
 
 # --- idempotence

@@ -1,5 +1,6 @@
 """Four thousand partitions in one process: written, stopped, started, read, with few files open."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,7 @@ def read_all(client: BareClient) -> dict[tuple[str | None, int], list[bytes | No
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="open files are read from /proc")
 def test_a_thousand_topics_with_four_partitions() -> None:
     def expected(lives: int) -> dict[tuple[str | None, int], list[bytes | None]]:
         return {

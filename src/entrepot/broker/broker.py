@@ -77,7 +77,7 @@ class Broker:
         self.catalog = Catalog()
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
-        self._deleting: set[str] = set()
+        self._changing: set[str] = set()  # Names of topics being created or deleted.
         self._producer_id = 0  # The next to give; the catalog says up to where it may.
 
     # --- life
@@ -120,10 +120,14 @@ class Broker:
 
     def _change(self, record: Record) -> Awaitable[None]:
         """Append to the catalog and apply; await the result for its permanence."""
+        permanent = self._append_change(record)
+        self.catalog.apply(record)
+        return permanent
+
+    def _append_change(self, record: Record) -> Awaitable[None]:
         assert self._changes is not None
         data = batch.build([record], now_ms=self._clock.now_ms())
         self._log.append(self._changes, [(batch.read_header(data), data)])
-        self.catalog.apply(record)
         return committed(self._changes, self._changes.offset_end)
 
     # --- finding
@@ -166,7 +170,7 @@ class Broker:
         legal = check_topic_name(name)
         if legal in _RESERVED:
             raise InvalidName(f"the topic name {name!r} is the broker's own")
-        if legal in self.catalog.topics or legal in self._deleting:
+        if legal in self.catalog.topics or legal in self._changing:
             raise TopicExists(f"topic {name!r} already exists")
         count = self.defaults.partition_count if partition_count is None else partition_count
         self._check_partition_count(count, count)
@@ -180,22 +184,35 @@ class Broker:
         settings: Mapping[str, str] | None = None,
     ) -> Topic:
         topic = self.check_new_topic(name, partition_count, settings or {})
-        permanent = self._change(topic_record(topic))
-        self._open_streams(topic, 0)
-        await permanent
-        log.info("topic %s created with %d partitions", topic.name, topic.partition_count)
+        # Shielded: who asked may go away, the change goes on.
+        await asyncio.shield(asyncio.ensure_future(self._create(topic)))
         return topic
+
+    async def _create(self, topic: Topic) -> None:
+        """There for others once it is permanent: records must not outlive their topic."""
+        record = topic_record(topic)
+        self._changing.add(topic.name)
+        try:
+            await self._append_change(record)
+            self.catalog.apply(record)
+            self._open_streams(topic, 0)
+        finally:
+            self._changing.discard(topic.name)
+        log.info("topic %s created with %d partitions", topic.name, topic.partition_count)
 
     async def delete_topic(self, topic: Topic) -> None:
         permanent = self._change(topic_deleted_record(topic.name))
         # Its directories carry its name: nobody else may have it until they are gone.
-        self._deleting.add(topic.name)
+        self._changing.add(topic.name)
+        await asyncio.shield(asyncio.ensure_future(self._delete(topic, permanent)))
+
+    async def _delete(self, topic: Topic, permanent: Awaitable[None]) -> None:
         await permanent
         for index in range(topic.partition_count):
             stream = self._streams.pop(PartitionId(topic.id, index))
             self._log.drop(stream.partition)
         await self._log.dropped()
-        self._deleting.discard(topic.name)
+        self._changing.discard(topic.name)
         log.info("topic %s deleted", topic.name)
 
     def check_partition_count(self, topic: Topic, count: int) -> None:

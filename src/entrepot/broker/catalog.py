@@ -60,11 +60,12 @@ class Catalog:
             self.cluster_id = record.value.decode()
 
     def _apply_topic(self, name: TopicName, value: bytes | None) -> None:
-        old = self.topics.pop(name, None)
+        old = self.topics.get(name)
         if old is not None:
             del self.by_id[old.id]
         if value is None:
             assert old is not None
+            del self.topics[name]
             for index in range(old.partition_count):
                 self.offset_starts.pop(PartitionId(old.id, index), None)
             return

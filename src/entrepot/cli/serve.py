@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,6 +104,7 @@ def _parse_setting(setting: str) -> tuple[str, object]:
 
 def run(config: Config, notes: tuple[str, ...] = ()) -> None:
     """Serve until told to stop. `notes` are logged at the start."""
+    _load_kio()
     from entrepot.server import StartError
 
     configure(config.log_level, config.log_format)
@@ -121,6 +123,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # Where it does not build. The standard loop serves, a little slower.
         return None
     return uvloop.new_event_loop
+
+
+def _load_kio() -> None:
+    """Where hypothesis is installed, kio registers with it: a slow import of no use here."""
+    if "hypothesis" not in sys.modules:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]  # Means: there is none.
+        import kio.static.primitive  # noqa: F401
+
+        del sys.modules["hypothesis"]
 
 
 async def _serve(config: Config) -> None:

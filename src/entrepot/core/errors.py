@@ -67,7 +67,7 @@ class OutOfOrderSequence(PeerError):
 
 
 class DuplicateSequence(PeerError):
-    """A repeated batch, older than the ones we remember the offsets of."""
+    """Records that were written before, but in other batches."""
 
 
 class FencedProducer(PeerError):
