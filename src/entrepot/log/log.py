@@ -65,6 +65,7 @@ class Log:
         self._flush_due: dict[PartitionId, float] = {}
         self._removals: list[tuple[float, str]] = []  # (when, path), files and directories.
         self._checkpointed = b""
+        self._failing: dict[PartitionId, str] = {}  # What the log has been told of.
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -188,7 +189,15 @@ class Log:
         if self._is_closing:
             raise StorageError("the broker is stopping")
         segments = len(partition.segments)
-        offset = partition.append(batches)
+        try:
+            offset = partition.append(batches)
+        except StorageError as error:
+            if self._failing.get(partition.id) != str(error):  # A full disk fails every write.
+                self._failing[partition.id] = str(error)
+                log.error("not written: %s", error)
+            raise
+        if self._failing:
+            self._failing.pop(partition.id, None)
         if partition.needs_commit:
             self.committer.request(partition)
             return offset

@@ -33,9 +33,11 @@ from entrepot.gateway.kafka.errors import KNOWN, code_of
 
 
 def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    # Once each, however often it is asked for: the answers are long.
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     return DescribeConfigsResponse(
         throttle_time=NO_THROTTLE,
-        results=tuple(_answer(context, request, wanted) for wanted in request.resources),
+        results=tuple(_answer(context, request, wanted) for wanted in resources.values()),
     )
 
 

@@ -6,6 +6,7 @@ all there is, and nothing is tiered (v9) or waits to be (v11). Without transacti
 all that is committed is stable: both isolation levels see the same end.
 """
 
+from collections import Counter
 from enum import IntEnum
 
 from kio.schema.errors import ErrorCode
@@ -36,12 +37,16 @@ class Place(IntEnum):
 
 
 def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    asked = Counter((t.name, each.partition_index) for t in request.topics for each in t.partitions)
     return ListOffsetsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=tuple(_answer(context, topic.name, each) for each in topic.partitions),
+                partitions=tuple(
+                    _answer(context, topic.name, each, asked[topic.name, each.partition_index])
+                    for each in topic.partitions
+                ),
             )
             for topic in request.topics
         ),
@@ -49,9 +54,11 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 def _answer(
-    context: Context, name: str, wanted: ListOffsetsPartition
+    context: Context, name: str, wanted: ListOffsetsPartition, times_asked: int
 ) -> ListOffsetsPartitionResponse:
     try:
+        if times_asked > 1:  # A look-up by time may be dear: as Kafka, not twice in a request.
+            raise Refusal(ErrorCode.invalid_request, "a partition is asked for once")
         stream = stream_of(context, name, wanted.partition_index)
         stream.partition.check_epoch(wanted.current_leader_epoch)
         offset, timestamp = _find(stream, wanted.timestamp)

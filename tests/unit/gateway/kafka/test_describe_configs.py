@@ -137,3 +137,15 @@ async def test_refuses(node: Node, kind: int, name: str, code: ErrorCode) -> Non
     assert result.error_code is code
     assert result.error_message
     assert result.configs == ()
+
+
+@on_node(DEFAULTS)
+async def test_a_resource_asked_for_twice_is_answered_once(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    resource = DescribeConfigsResource(
+        resource_type=i8(TOPIC), resource_name="one", configuration_keys=None
+    )
+    request = DescribeConfigsRequest(
+        resources=(resource,) * 3, include_synonyms=False, include_documentation=False
+    )
+    assert len(handle(node.context, request).results) == 1

@@ -119,3 +119,20 @@ async def test_errors(node: Node) -> None:
     answer = ask(node, Place.LATEST)
     assert answer.error_code is ErrorCode.kafka_storage_error
     assert (answer.offset, answer.timestamp) == (NONE, NONE)
+
+
+@on_node()
+async def test_a_partition_is_asked_for_once(node: Node) -> None:
+    await node.context.broker.create_topic("orders", 2)
+    wanted = [
+        ListOffsetsPartition(partition_index=i32(index), timestamp=i64(-1)) for index in (0, 1, 0)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=BrokerId(-1),
+        isolation_level=i8(0),
+        topics=(ListOffsetsTopic(name=TopicName("orders"), partitions=tuple(wanted)),),
+        timeout=i32Timedelta.parse(NO_THROTTLE),
+    )
+    answers = handle(node.context, request).topics[0].partitions
+    codes = [ErrorCode.invalid_request, ErrorCode.none, ErrorCode.invalid_request]
+    assert [each.error_code for each in answers] == codes
