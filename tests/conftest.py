@@ -4,8 +4,14 @@ A test that takes `seed` runs once per seed. `--seeds` says how many, `--seed-fi
 where to begin, so a failure `[seed=17]` replays with `--seed-first 17 --seeds 1`.
 """
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A run in the background may have inherited deaf ears, and would pass them on to the
+# commands that tests end with Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is not a bug: no deadlines. A failure prints what reproduces it.
 settings.register_profile("house", deadline=None, print_blob=True)

@@ -192,7 +192,8 @@ class Log:
         try:
             offset = partition.append(batches)
         except StorageError as error:
-            if self._failing.get(partition.id) != str(error):  # A full disk fails every write.
+            # A full disk fails every write, and a stopped partition has said why.
+            if partition.stopped is None and self._failing.get(partition.id) != str(error):
                 self._failing[partition.id] = str(error)
                 log.error("not written: %s", error)
             raise
