@@ -152,11 +152,11 @@ def _fetcher(
 
 
 class Tick:
-    """One request with a batch for each of the first partitions of a topic, acks=all."""
+    """Requests sent at once, each with a batch for the first partitions of a topic, acks=all."""
 
-    def __init__(self, broker: Broker, topic: str, batches: Sequence[bytes]) -> None:
-        self._request = produce_request(topic, enumerate(batches), acks=-1)
-        self._frame = frame(self._request)
+    def __init__(self, broker: Broker, topic: str, *requests: Sequence[bytes]) -> None:
+        self._requests = [produce_request(topic, enumerate(each), acks=-1) for each in requests]
+        self._frames = b"".join(frame(each) for each in self._requests)
         self._connection = broker.connect()
 
     def __enter__(self) -> "Tick":
@@ -168,10 +168,11 @@ class Tick:
     def commit(self) -> float:
         """Milliseconds until it is acknowledged."""
         start = time.perf_counter()
-        self._connection.socket.sendall(self._frame)
-        answer = self._connection.answer()
+        self._connection.socket.sendall(self._frames)
+        answers = [self._connection.answer() for _ in self._requests]
         elapsed = time.perf_counter() - start
-        check_produced(decode(self._request, answer))
+        for request, answer in zip(self._requests, answers, strict=True):
+            check_produced(decode(request, answer))
         return elapsed * 1e3
 
 

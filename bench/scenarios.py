@@ -91,7 +91,8 @@ def scenarios(quick: bool) -> list[Scenario]:
         Scenario("raw/16 KiB, 5", partial(raw_load, 16 * KIB, 5, 8192 // part)),
         Scenario("raw/16 KiB, 64", partial(raw_load, 16 * KIB, 64, 8192 // part)),
         Scenario("raw/1 MiB, 5", partial(raw_load, MIB, 5, 256 // part)),
-        Scenario("tick/wide", tick),
+        Scenario("tick/16 KiB", partial(tick, 16 * KIB)),
+        Scenario("tick/1 KiB", partial(tick, KIB)),
         Scenario("topics/many", many_topics, quick=False, peer_once=True),
         Scenario("memory/growth", partial(memory, GIB), quick=False, peer_once=True),
         *_throughputs(100, part),
@@ -177,23 +178,28 @@ def latency(size: int, seconds: float, arena: Arena, contestant: Contestant) -> 
     yield Row("latency", f"{size_name(size)}, p99", "ms"), Sample(cuts[98])
 
 
-def tick(arena: Arena, contestant: Contestant) -> Measured:
-    """One request that touches many partitions, beside one with the same bytes for a single one."""
+def tick(size: int, arena: Arena, contestant: Contestant) -> Measured:
+    """One batch for each of many partitions, beside the same bytes for a single one.
+
+    16 KiB is what a Java producer sends by default; 1 KiB shows what each partition costs.
+    """
     broker = arena.shared(contestant)
-    small = batch([bytes(900)])
-    overhead = len(batch([bytes(900)] * TICK_PARTITIONS)) // TICK_PARTITIONS - 900
-    large = batch([bytes(len(small) - overhead)] * TICK_PARTITIONS)
+    small = batch([bytes(size)])
+    records = MIB // (size + 10)  # A batch is at most 1 MiB.
+    large = batch([bytes(size)] * records)
+    times = round(TICK_PARTITIONS * len(small) / len(large))
     with (
         topic_of(broker, TICK_PARTITIONS) as topic,
         raw.Tick(broker, topic, [small] * TICK_PARTITIONS) as wide,
-        raw.Tick(broker, topic, [large]) as narrow,
+        raw.Tick(broker, topic, *[[large]] * times) as narrow,
     ):
         wide.commit()  # The first one creates files.
         pairs = [(wide.commit(), narrow.commit()) for _ in range(TICK_REPEATS)]
     many, one = (statistics.median(times) for times in zip(*pairs, strict=True))
-    yield Row("tick", f"{TICK_PARTITIONS:,} partitions", "ms"), Sample(many)
-    yield Row("tick", "1 partition", "ms"), Sample(one)
-    yield Row("tick", "wide : narrow", "x"), Sample(many / one)
+    name = size_name(size)
+    yield Row("tick", f"{name} each, {TICK_PARTITIONS:,} partitions", "ms"), Sample(many)
+    yield Row("tick", f"{name} each, 1 partition", "ms"), Sample(one)
+    yield Row("tick", f"{name} each, wide : narrow", "x"), Sample(many / one)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ SECTIONS = {
     "throughput": "confluent-kafka: messages/s and MB/s of payload (more is better)",
     "raw": "Requests built beforehand, 1 KiB records, one connection (more is better)",
     "latency": "confluent-kafka: end to end at 1,000 messages/s, acks=all (less is better)",
-    "tick": "One Produce request, acks=all: the same bytes wide and narrow (less is better)",
+    "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }
 
 

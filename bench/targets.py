@@ -33,7 +33,8 @@ def _all(readings: Readings) -> Iterator[Verdict]:
     for name in OURS:
         yield _at_most(readings, Row("start", "ready", "s"), name, 0.5)
         yield _at_most(readings, Row("start", "memory", "MiB"), name, 80)
-    yield _at_most(readings, Row("tick", "wide : narrow", "x"), "entrepot fsync", 5)
+    for size in ("16 KiB", "1 KiB"):
+        yield _at_most(readings, Row("tick", f"{size} each, wide : narrow", "x"), OURS[1], 5)
     for name in OURS:
         yield _at_most(readings, Row("topics", "start after a clean stop", "s"), name, 3)
     for name in OURS:
