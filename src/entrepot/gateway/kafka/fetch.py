@@ -166,7 +166,7 @@ class _Fetch:
             partition = self._stream(wanted).partition
             found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)))
         except KNOWN as error:
-            return FetchedPartition(index, code_of(error))
+            return FetchedPartition(index, code_of(error), records=b"")
         if found is not None and found.size > room and not is_first:
             found = None
         return FetchedPartition(
