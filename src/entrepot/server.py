@@ -12,11 +12,13 @@ import dataclasses
 import logging
 import os
 import resource
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from entrepot.broker.broker import Broker, Defaults
 from entrepot.config import Config, Topics
+from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
 from entrepot.core.ports import Link, Listener, Receiver, World
@@ -40,12 +42,13 @@ class Endpoint(NamedTuple):
 
 def world(config: Config) -> World:
     """The real doors."""
-    _allow_many_files()
+    descriptors = _allow_many_files()
     try:
         disk = FileDisk(config.data_dir)
     except OSError as error:
         raise StartError(f"{config.data_dir}: {error.strerror}") from None
-    return World(SystemClock(), SystemEntropy(), disk, SocketNet())
+    connections_max = min(limits.CONNECTIONS_MAX, descriptors - 2 * disk.files_max)
+    return World(SystemClock(), SystemEntropy(), disk, SocketNet(connections_max=connections_max))
 
 
 class Server:
@@ -132,10 +135,11 @@ def _defaults(config: Config) -> Defaults:
     return Defaults(partitions, auto_create, settings)
 
 
-def _allow_many_files() -> None:
+def _allow_many_files() -> int:
     """Connections and segments need descriptors; take as many as the system lets us."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def stop_the_node(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ power failure does is `test_power_loss`'s.
 """
 
 import asyncio
+import gc
 import subprocess
 import sys
 import time
@@ -62,6 +63,8 @@ async def read_all(directory: Path) -> Found:
             for record in batch.records(data)
         ]
     disk.close()
+    del broker, partition
+    gc.collect()  # Its files close with it.
     return found
 
 

@@ -67,6 +67,10 @@ class Disk(Protocol):
     sync of their directory. Everything else may survive in part, or torn.
     """
 
+    @property
+    def files_max(self) -> int:
+        """How many files to hold open at once, at most."""
+
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises FileNotFoundError unless `create`."""
 

@@ -24,7 +24,7 @@ from entrepot.log.segment import Segment
 
 log = logging.getLogger("entrepot.log")
 
-_FILES_PER_SYNC = limits.FILES_OPEN_MAX // 4
+_FILES_PER_SYNC = 64  # Each is open meanwhile, also when the pool has let it go.
 
 
 class Committer:

@@ -14,11 +14,13 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
 
 CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
@@ -98,6 +100,14 @@ class FileDisk:
         self._locks: list[_Descriptor] = []
         self._workers: ThreadPoolExecutor | None = None  # Started by the first sync.
         _make_permanent_directory(self._root)
+
+    @property
+    def files_max(self) -> int:
+        """A quarter of the descriptors: syncs need as many again, connections the rest."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY:
+            return limits.FILES_OPEN_MAX
+        return min(limits.FILES_OPEN_MAX, soft // 4)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         flags = _OPEN | os.O_CREAT if create else _OPEN

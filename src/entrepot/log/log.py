@@ -53,7 +53,7 @@ class Log:
         self._disk = disk
         self._clock = clock
         self._check_all = check_all
-        self._pool = FilePool(disk, limits.FILES_OPEN_MAX)
+        self._pool = FilePool(disk, disk.files_max)
         self.partitions: dict[PartitionId, Partition] = {}
         self.clean = False  # Whether the last stop was a clean one.
         self._clean_state: dict[PartitionId, PartitionState] = {}

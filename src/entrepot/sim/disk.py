@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Literal
 
+from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
 from entrepot.sim.platter import Directory, Edit, FileNode, Resize, Tree, Write, size_of
 
@@ -100,6 +101,10 @@ class SimDisk:
         self._faults: list[_Fault] = []
         self._locks: list[str] = []
         self._is_mounted = True
+
+    @property
+    def files_max(self) -> int:
+        return limits.FILES_OPEN_MAX
 
     def kill(self) -> "SimDisk":
         """The process is gone, the machine is not: what was written is there, synced or not."""

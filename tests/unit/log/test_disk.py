@@ -4,6 +4,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from entrepot.core import limits
 from entrepot.log import disk as disk_module
 from entrepot.log.disk import FileDisk
 
@@ -36,6 +38,21 @@ def test_a_descriptor_closes_with_its_file(tmp_path: Path) -> None:
 def test_descriptors_are_not_inherited(tmp_path: Path) -> None:
     file = FileDisk(tmp_path).open("a", create=True)
     assert fcntl.fcntl(file.fileno(), fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+@pytest.mark.parametrize(
+    ("soft", "expected"),
+    [
+        (1_024, 256),
+        (1_000_000, limits.FILES_OPEN_MAX),
+        (resource.RLIM_INFINITY, limits.FILES_OPEN_MAX),
+    ],
+)
+def test_files_take_a_share_of_the_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soft: int, expected: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert FileDisk(tmp_path).files_max == expected
 
 
 def test_a_write_is_the_systems_at_once(tmp_path: Path) -> None:
