@@ -155,7 +155,7 @@ def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
     if first < -1 or latest < -1 or (first > latest != -1 and not attributes & _APPEND_TIME):
         raise InvalidBatch(f"timestamps from {first} to {latest}")
     if producer != [-1, -1, -1] or attributes & _TRANSACTIONAL:
-        _check_producer(header)
+        _check_producer(header, may_be_ours=allow_gaps)
     return header
 
 
@@ -163,13 +163,14 @@ def _unknown_codec(attributes: int) -> InvalidBatch:
     return InvalidBatch(f"unknown compression codec {attributes & _CODEC_BITS}")
 
 
-def _check_producer(header: BatchHeader) -> None:
+def _check_producer(header: BatchHeader, *, may_be_ours: bool) -> None:
+    """In a log, also batches the broker wrote in a producer's name, without a sequence."""
     if header.producer_id == -1:
         if header.is_transactional:
             raise InvalidBatch("transactional, but without a producer id")
     elif header.producer_id < 0 or header.producer_epoch < 0:
         raise InvalidBatch(f"producer {header.producer_id}, epoch {header.producer_epoch}")
-    elif header.sequence_first < 0 and not header.is_control:
+    elif header.sequence_first < 0 and not (header.is_control or may_be_ours):
         raise InvalidBatch(f"producer {header.producer_id}, sequence {header.sequence_first}")
 
 
@@ -213,6 +214,20 @@ def recompress(batch: Buffer, codec: Codec) -> bytes:
     body = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], limits.DECOMPRESSED_BYTES_MAX)
     header = header._replace(attributes=header.attributes & ~_CODEC_BITS | codec)
     return _assemble(header, compress(codec, body))
+
+
+def retain(batch: Buffer, kept: Sequence[Record]) -> bytes:
+    """The same batch with only these of its records, at the offsets they have."""
+    header = read_header(batch)
+    times = [record.timestamp_ms for record in kept]
+    body = encode(kept, times, [record.offset - header.offset_first for record in kept])
+    header = header._replace(
+        timestamp_first=times[0],
+        timestamp_max=header.timestamp_max if header.is_append_time else max(times),
+        count=len(kept),
+    )
+    codec = header.codec
+    return _assemble(header, body if codec is Codec.NONE else compress(codec, body))
 
 
 def _assemble(header: BatchHeader, body: Buffer) -> bytes:

@@ -46,13 +46,16 @@ _NULL = _varint(-1)
 _SMALL = tuple(_varint(number) for number in range(2_048))  # Nearly all there are.
 
 
-def encode(records: Sequence[Record], times: Sequence[int]) -> bytearray:
-    """The records, each at its time; their offsets count from 0."""
+def encode(
+    records: Sequence[Record], times: Sequence[int], deltas: Sequence[int] | None = None
+) -> bytearray:
+    """The records, each at its time; their offsets count from 0 unless `deltas` says otherwise."""
     small, small_end, join = _SMALL, len(_SMALL), b"".join
     output = bytearray()
     first = times[0]
-    for index, (key, value, headers, _, _) in enumerate(records):
-        delta = times[index] - first
+    numbered = zip(deltas or range(len(records)), times, records, strict=True)
+    for index, time, (key, value, headers, _, _) in numbered:
+        delta = time - first
         if key is None:
             key, key_size = b"", _NULL
         else:

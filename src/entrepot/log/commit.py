@@ -19,7 +19,8 @@ from entrepot.core.ports import Disk, File
 from entrepot.log import layout
 from entrepot.log.files import FilePool, write_all
 from entrepot.log.journal import Journal
-from entrepot.log.partition import Mark, Partition
+from entrepot.log.partition import Partition
+from entrepot.log.reading import Mark
 from entrepot.log.segment import Segment
 
 log = logging.getLogger("entrepot.log")

@@ -3,11 +3,14 @@
     lock                                    held while a broker runs
     clean.checkpoint                        there only between a clean stop and the next start
     recovery.checkpoint                     below which offset each partition is permanent
+    cleaner.checkpoint                      up to which offset, and when, each was compacted
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
         00000000000000000042.log            a segment: record batches, nothing else
         00000000000000000042.index          its seal and sparse index
         00000000000000000042.view           the broker's state as of that offset
+        *.cleaned                           a compacted segment, not in service yet
+        cleaned.swap                        which segments it is about to replace
         *.deleted                           marked by retention, removed after a while
         *.aside                             cut off by recovery, kept for people to look at
     deleted/<topic id>-<index>/             a deleted partition, removed after a while
@@ -21,12 +24,15 @@ LOCK = "lock"
 CLEAN_CHECKPOINT = "clean.checkpoint"
 RECOVERY_CHECKPOINT = "recovery.checkpoint"
 JOURNAL_DIRECTORY = "journal"
+CLEANER_CHECKPOINT = "cleaner.checkpoint"
 PARTITIONS = "partitions"
 DELETED = "deleted"
 
 SEGMENT = ".log"
 INDEX = ".index"
 VIEW = ".view"
+CLEANED = ".cleaned"
+SWAP = "cleaned.swap"
 MARKED = ".deleted"
 ASIDE = ".aside"
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, Disk
 from entrepot.log import layout
@@ -25,6 +25,7 @@ from entrepot.log.checkpoint import (
     read_recovery_checkpoint,
     recovery_checkpoint,
 )
+from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
 from entrepot.log.files import FilePool, replace
 from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
@@ -37,6 +38,7 @@ log = logging.getLogger("entrepot.log")
 TICK_S = 0.1
 CHECKPOINT_EVERY_S = 5.0
 RETENTION_EVERY_S = 30.0
+CLEAN_EVERY_S = 2.0
 _SEAL_AT_STOP_BYTES = 4 * limits.MIB  # A smaller active segment is walked faster than sealed.
 _PARTITIONS_PER_SLICE = 500
 
@@ -62,12 +64,14 @@ class Log:
         self._recovered: list[Partition] = []
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get)
+        self.cleaner = Cleaner(disk, self._pool, clock)
         self._flush_due: dict[PartitionId, float] = {}
         self._removals: list[tuple[float, str]] = []  # (when, path), files and directories.
         self._checkpointed = b""
         self._failing: dict[PartitionId, str] = {}  # What the log has been told of.
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
+        self._cleaning: asyncio.Task[None] | None = None
 
     # --- start
 
@@ -75,6 +79,7 @@ class Log:
         """Take the directory and see how it was left. Raises BlockingIOError when it is taken."""
         self._disk.make_directory(layout.PARTITIONS)
         self._disk.lock(layout.LOCK)
+        self.cleaner.begin()
         state = read_clean_checkpoint(self._disk)
         if state is not None and not self._check_all:
             self.clean, self._clean_state = True, state
@@ -146,6 +151,8 @@ class Log:
         for partition in behind:
             if partition.stopped is None:
                 partition.advance(partition.end_mark())
+            if partition.policy.compacts:
+                self._disk.remove(f"{partition.directory}/{layout.SWAP}")
         self._recovered.clear()
         self._journaled.clear()
         await self._write_recovery_checkpoint()
@@ -158,7 +165,9 @@ class Log:
             self._pool, Journal(self._disk, self._generation), self.partitions.get
         )
         self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
-        self._maintenance.add_done_callback(lambda done: done.cancelled() or done.result())
+        self._cleaning = asyncio.get_running_loop().create_task(self._clean_now_and_then())
+        for task in (self._maintenance, self._cleaning):
+            task.add_done_callback(lambda done: done.cancelled() or done.result())
 
     def _remove_orphans(self) -> None:
         """Directories no topic owns: a deletion that a crash cut short."""
@@ -223,6 +232,7 @@ class Log:
         """
         partition.stop(f"{partition.directory} is deleted")
         del self.partitions[partition.id]
+        self.cleaner.forget(partition.id)
         self._pool.forget_below(partition.directory)
         if not self._disk.exists(partition.directory):
             return
@@ -255,6 +265,18 @@ class Log:
                 retention_at = now + RETENTION_EVERY_S
                 await self.enforce_retention()
             self._remove_due(now)
+
+    async def _clean_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(CLEAN_EVERY_S)
+            for number, partition in enumerate(list(self.partitions.values())):
+                if number % _PARTITIONS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+                try:
+                    if self.cleaner.is_due(partition):
+                        await self.cleaner.clean(partition)
+                except (OSError, StorageError, InvalidBatch) as error:
+                    log.warning("%s: compaction has to wait: %s", partition.directory, error)
 
     async def _flush(self, due: Sequence[PartitionId]) -> None:
         marks = []
@@ -319,8 +341,9 @@ class Log:
     async def close(self) -> None:
         """Make everything permanent and say so; the next start is then a quick one."""
         self._is_closing = True
-        if self._maintenance is not None:
-            self._maintenance.cancel()
+        for task in (self._maintenance, self._cleaning):
+            if task is not None:
+                task.cancel()
         await self.committer.drain()
         behind = [p for p in self.partitions.values() if p.stopped is None and p.segments]
         behind = [p for p in behind if p.unsynced or p.unsynced_names or p.names_changed]

@@ -19,41 +19,25 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from struct import Struct
-from typing import NamedTuple
 
-from entrepot.core.batch import BatchHeader, read_header, records
-from entrepot.core.errors import (
-    Corruption,
-    OffsetOutOfRange,
-    StaleEpoch,
-    StorageError,
-    UnknownEpoch,
-)
+from entrepot.core.batch import BatchHeader
+from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Buffer, Clock, File, FileRange
+from entrepot.core.ports import Buffer, Clock, File
 from entrepot.log import layout
 from entrepot.log.files import FilePool, seal, write_all
 from entrepot.log.policy import Durability, Policy
-from entrepot.log.segment import Glance, Index, Segment, build_index, glances, read_seal
+from entrepot.log.reading import Mark, Segments, base_of
+from entrepot.log.segment import Glance, Segment
 
 _STAMP = Struct(">qii")  # offset_first, length, leader_epoch: the fields the CRC leaves out.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
-_base = attrgetter("offset_base")
 
 Waiter = Callable[[StorageError | None], None]
 
 
-class Mark(NamedTuple):
-    """A place in the log: an offset and where in which segment it would be."""
-
-    offset: int
-    segment: Segment
-    position: int
-
-
-class Partition:
+class Partition(Segments):
     def __init__(
         self,
         identity: PartitionId,
@@ -63,22 +47,19 @@ class Partition:
         clock: Clock,
         segments: list[Segment] | None = None,
     ) -> None:
+        super().__init__(pool, segments or [])
         self.id = identity
         self.directory = directory
         self.policy = policy
         self.leader_epoch = 0
-        self.stopped: str | None = None
-        self.refused = False  # Stopped by recovery: not even readable.
         # The broker's fold over this partition, saved with each new segment.
         # None until it is folded: a roll before that must not save an empty one.
         self.view_snapshot: Callable[[], bytes] | None = None
-        self._pool = pool
+        # What the view knows of transactions: below which offset all are decided, and how.
+        self.offset_stable: Callable[[], int] = lambda: self.high_watermark
+        self.is_aborted: Callable[[int, int], bool] = lambda producer_id, offset: False
         self._clock = clock
-        # Ascending, each starting where the one before ends. Empty until the first append.
-        self.segments: list[Segment] = segments or []
-        self.offset_start = self.segments[0].offset_base if self.segments else 0
         self.offset_synced = self.offset_end
-        self._visible: Mark | None = self.end_mark() if self.segments else None
         # Below it, what the segments do not have permanently is in the journal.
         self.offset_journaled = 0
         self.unsynced: list[Segment] = []  # Segments with bytes, or a seal, still to sync.
@@ -87,21 +68,13 @@ class Partition:
         self._unsynced_views: list[File] = []
         self._waiters: list[tuple[int, Waiter]] = []  # Ascending offsets.
         self._listeners: dict[object, Callable[[], None]] = {}
-        self._last: Glance | None = None  # The newest batch: readers at the tail start here.
 
-    # --- bounds
-
-    @property
-    def offset_end(self) -> int:
-        return self.segments[-1].offset_end if self.segments else 0
-
-    @property
-    def high_watermark(self) -> int:
-        return self._visible.offset if self._visible is not None else self.offset_start
-
-    @property
-    def size(self) -> int:
-        return sum(segment.size for segment in self.segments)
+    def check_epoch(self, epoch: int) -> None:
+        """What a client believes of the leader; -1 when it does not say."""
+        if 0 <= epoch < self.leader_epoch:
+            raise StaleEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
+        if epoch > self.leader_epoch:
+            raise UnknownEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
 
     # --- appending
 
@@ -233,10 +206,6 @@ class Partition:
         views, self._unsynced_views = self._unsynced_views, []
         return views
 
-    def end_mark(self) -> Mark:
-        active = self.segments[-1]
-        return Mark(active.offset_end, active, active.size)
-
     @property
     def has_gap(self) -> bool:
         """Whether readers have seen what is not permanent: the journal cannot go on from there."""
@@ -246,7 +215,7 @@ class Partition:
         """What lies above the watermark, one run of batches per segment: (offset, bytes)."""
         visible = self._visible
         assert visible is not None
-        first = bisect_right(self.segments, visible.segment.offset_base, key=_base) - 1
+        first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
         for segment in self.segments[max(first, 0) :]:  # Retention may have taken it.
             start = visible.position if segment is visible.segment else 0
             if start < segment.size:
@@ -314,140 +283,19 @@ class Partition:
         """Recovery found damage it must not mend: neither written nor read."""
         self.stopped, self.refused = reason, True
 
-    # --- reading
+    # --- compaction's side
 
-    def read(self, offset: int, bytes_max: int) -> FileRange | None:
-        """Committed batches from the one that holds `offset` on, out of one segment.
+    def has(self, group: Sequence[Segment]) -> bool:
+        """Whether these still stand there, in a row."""
+        if self.stopped is not None:
+            return False
+        first = bisect_right(self.segments, group[0].offset_base, key=base_of) - 1
+        return first >= 0 and self.segments[first : first + len(group)] == list(group)
 
-        Whole batches but for the last, which `bytes_max` may cut; the first is always
-        whole. None at the watermark.
-        """
-        self.check_readable(offset)
-        visible = self._visible
-        if visible is None or offset >= visible.offset:
-            return None
-        segment = self._segment_of(offset)
-        end = visible.position if segment is visible.segment else segment.size
-        found = self._locate(segment, offset, end)
-        return FileRange(
-            self._pool.get(segment.path),
-            found.position,
-            max(found.size, min(bytes_max, end - found.position)),
-        )
-
-    def available(self, offset: int) -> int:
-        """About how many committed bytes there are from `offset` on, cheaply."""
-        visible = self._visible
-        if visible is None or offset >= visible.offset:
-            return 0
-        last = self._last
-        if last is not None and offset == last.offset_first:
-            return last.size
-        segment = self._segment_of(offset)
-        if segment is not visible.segment:
-            return segment.size
-        return visible.position - self.index_of(segment).position_for_offset(offset)
-
-    def check_epoch(self, epoch: int) -> None:
-        """What a client believes of the leader; -1 when it does not say."""
-        if 0 <= epoch < self.leader_epoch:
-            raise StaleEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
-        if epoch > self.leader_epoch:
-            raise UnknownEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
-
-    def check_readable(self, offset: int) -> None:
-        if self.refused:
-            raise Corruption(self.stopped)
-        if not self.offset_start <= offset <= self.offset_end:
-            raise OffsetOutOfRange(
-                f"offset {offset} is not in [{self.offset_start}, {self.offset_end}]"
-            )
-
-    def _segment_of(self, offset: int) -> Segment:
-        return self.segments[bisect_right(self.segments, offset, key=_base) - 1]
-
-    def _locate(self, segment: Segment, offset: int, end: int) -> Glance:
-        last = self._last
-        if last is not None and segment is self.segments[-1] and offset >= last.offset_first:
-            return last
-        position = self.index_of(segment).position_for_offset(offset)
-        for glance in glances(self._pool.get(segment.path), position, end):
-            if glance.offset_last >= offset:
-                return glance
-        raise Corruption(f"{segment.path}: offset {offset} is not where the index says")
-
-    def index_of(self, segment: Segment) -> Index:
-        """A sealed segment's index comes from its seal, or from a walk when that is lost."""
-        if segment.index is None:
-            sealed = read_seal(self._pool.disk, segment.directory, segment.offset_base)
-            if sealed is not None and sealed.size == segment.size:
-                segment.index = sealed.index
-            else:
-                segment.index = build_index(self._pool.get(segment.path), segment.size)
-            self._pool.keep_index(segment)
-        assert segment.index is not None
-        return segment.index
-
-    def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """Every batch's header from that offset to the end, for folding a view."""
-        for segment in self.segments:
-            if segment.offset_end <= offset:
-                continue
-            file = self._pool.get(segment.path)
-            start = self.index_of(segment).position_for_offset(offset)
-            for glance in glances(file, start, segment.size):
-                if glance.offset_last >= offset:
-                    yield read_header(file.read(glance.position, 61))
-
-    def batches(self) -> Iterator[bytes]:
-        """Every batch, one by one, for folding a small partition at start."""
-        for segment in self.segments:
-            file = self._pool.get(segment.path)
-            for glance in glances(file, 0, segment.size):
-                yield file.read(glance.position, glance.size)
-
-    # --- by time
-
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first committed record at or after a time: (offset, its timestamp)."""
-        for segment in self.segments:
-            if segment.timestamp_max < timestamp_ms or segment.offset_end <= self.offset_start:
-                continue
-            position = self.index_of(segment).position_for_time(timestamp_ms)
-            for glance in glances(self._pool.get(segment.path), position, segment.size):
-                if glance.offset_first >= self.high_watermark:
-                    return None
-                if glance.timestamp_max < timestamp_ms or glance.offset_last < self.offset_start:
-                    continue
-                for record in self._records(segment, glance):
-                    if record[1] >= timestamp_ms and record[0] >= self.offset_start:
-                        return record
-        return None
-
-    def latest_time(self) -> tuple[int, int] | None:
-        """The committed record with the largest timestamp: (offset, its timestamp)."""
-        best: tuple[int, int] | None = None
-        for segment in self.segments:
-            is_gone = segment.offset_end <= self.offset_start
-            if is_gone or (best is not None and segment.timestamp_max <= best[1]):
-                continue
-            if self.offset_start <= segment.timestamp_max_offset < self.high_watermark:
-                found = [self._locate(segment, segment.timestamp_max_offset, segment.size)]
-            else:  # Deleted, or not committed yet: the latest of the others.
-                found = list(glances(self._pool.get(segment.path), 0, segment.size))
-            for glance in found:
-                if glance.offset_first >= self.high_watermark:
-                    break
-                if best is None or glance.timestamp_max > best[1]:
-                    for record in self._records(segment, glance):
-                        if record[0] >= self.offset_start and (not best or record[1] > best[1]):
-                            best = record
-        return best
-
-    def _records(self, segment: Segment, glance: Glance) -> Iterator[tuple[int, int]]:
-        batch = self._pool.get(segment.path).read(glance.position, glance.size)
-        for record in records(batch):
-            yield record.offset, record.timestamp_ms
+    def exchange(self, group: Sequence[Segment], cleaned: Segment) -> None:
+        """One segment in the place of these."""
+        first = self.segments.index(group[0])
+        self.segments[first : first + len(group)] = [cleaned]
 
     # --- forgetting
 
@@ -461,13 +309,16 @@ class Partition:
 
     def expire(self, now_ms: int) -> None:
         """Let go of what retention no longer covers, whole segments from the oldest on."""
+        if not self.policy.expires:
+            return
         keep_ms, keep_bytes = self.policy.retention_ms, self.policy.retention_bytes
         size = self.size
         for segment in self.segments:
             newest_ms = segment.timestamp_max if segment.timestamp_max >= 0 else segment.opened_ms
             too_old = keep_ms >= 0 and newest_ms < now_ms - keep_ms
             too_much = keep_bytes >= 0 and size - segment.size >= keep_bytes
-            is_committed = segment.size and segment.offset_end <= self.high_watermark
+            is_open = segment is self.segments[-1] and not segment.size
+            is_committed = not is_open and segment.offset_end <= self.high_watermark
             if not is_committed or not (too_old or too_much):
                 break
             self.offset_start = max(self.offset_start, segment.offset_end)

@@ -27,6 +27,12 @@ class Policy:
     retention_ms: int = 7 * 24 * 3_600_000  # -1: for ever.
     retention_bytes: int = -1  # -1: any size.
     file_delete_delay_ms: int = 60_000
+    expires: bool = True  # Whether retention applies.
+    compacts: bool = False  # Whether only the last record of each key is kept.
+    dirty_ratio_min: float = 0.5  # Of the bytes, how many are new before it is worth it.
+    tombstone_ms: int = 24 * 3_600_000  # How long a deletion stays visible.
+    compaction_lag_ms_min: int = 0  # Younger records are left alone.
+    compaction_lag_ms_max: int | None = None  # Older ones are not, whatever the ratio.
 
     @property
     def flush_after_ms(self) -> int | None:

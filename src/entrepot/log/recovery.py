@@ -24,6 +24,7 @@ from entrepot.core.batch import check, walk
 from entrepot.core.errors import Corruption, InvalidBatch
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
+from entrepot.log.cleaner import finish_swap
 from entrepot.log.files import load, write_all
 from entrepot.log.journal import Entry
 from entrepot.log.partition import Partition
@@ -53,6 +54,7 @@ def recover_segments(
     disk: Disk, directory: str, now_ms: int, *, offset_permanent: int, check_all: bool
 ) -> list[Segment]:
     """The segments of a directory, mended where that loses nothing. Raises Corruption."""
+    finish_swap(disk, directory)
     _sweep(disk, directory)
     bases = segment_bases(disk, directory)
     segments: list[Segment] = []
@@ -107,19 +109,24 @@ def inspect(
         sealed.index = None
         return sealed, None
     segment = Segment(directory, base, sealed.opened_ms if sealed else 0)
-    damage = walk_segment(file, segment)
+    damage = walk_segment(file, segment, gaps=sealed is not None and sealed.compacted)
     if damage is not None and sealed is not None and damage.position < sealed.size:
         raise Corruption(f"{path}: {damage.reason} at byte {damage.position}, in a sealed part")
-    segment.sealed = sealed is not None and size == sealed.size
+    if sealed is not None and size == sealed.size:
+        segment.sealed, segment.compacted = True, sealed.compacted
+        segment.offset_end = sealed.offset_end
     return segment, damage
 
 
-def walk_segment(file: File, segment: Segment) -> Damage | None:
-    """Check every batch of the file and note it in the segment, up to the first bad one."""
+def walk_segment(file: File, segment: Segment, *, gaps: bool = False) -> Damage | None:
+    """Check every batch of the file and note it in the segment, up to the first bad one.
+
+    Only compaction leaves gaps between offsets.
+    """
     end = file.size()
     try:
         for glance in glances(file, 0, end):
-            reason = _fault(file, segment, glance)
+            reason = _fault(file, segment, glance, gaps)
             if reason is not None:
                 return Damage(glance.position, segment.offset_end, reason)
             segment.note(glance)
@@ -128,12 +135,13 @@ def walk_segment(file: File, segment: Segment) -> Damage | None:
     return None
 
 
-def _fault(file: File, segment: Segment, glance: Glance) -> str | None:
+def _fault(file: File, segment: Segment, glance: Glance, gaps: bool) -> str | None:
     try:
         header = check(file.read(glance.position, glance.size), allow_gaps=True)
     except InvalidBatch as error:
         return str(error)
-    if header.offset_first != segment.offset_end:
+    skipped = header.offset_first - segment.offset_end
+    if skipped < 0 or (skipped and not gaps):
         return f"offset {header.offset_first} where {segment.offset_end} should follow"
     return None
 
@@ -201,7 +209,7 @@ def _put_aside(disk: Disk, directory: str, bases: Sequence[int]) -> None:
 
 def _sweep(disk: Disk, directory: str) -> None:
     for name in disk.names(directory):
-        if name.endswith((layout.MARKED, ".tmp")):
+        if name.endswith((layout.MARKED, layout.CLEANED, ".tmp")):
             disk.remove(f"{directory}/{name}")
 
 

@@ -28,9 +28,10 @@ _GLANCE = Struct(">qi11xi8xq")
 GLANCE_BYTES = _GLANCE.size
 _LENGTH_MIN = 61 - 12
 
-_SEAL = Struct(">4sHxxqIIqqqq")  # Then the entries, then a CRC32C over all before it.
+_SEAL = Struct(">4sHHqIIqqqq")  # Then the entries, then a CRC32C over all before it.
 _SEAL_MAGIC = b"eIDX"
 _SEAL_VERSION = 1
+_COMPACTED = 1  # A flag: offsets may be missing between batches.
 _ENTRY = Struct(">IIq")
 _SCAN_BYTES = 2 * limits.INDEX_INTERVAL_BYTES
 
@@ -69,6 +70,11 @@ class Index:
         found = bisect_right(self.offsets, offset) - 1
         return self.positions[found] if found >= 0 else 0
 
+    def offset_at(self, position: int) -> int | None:
+        """Of the first batch noted that starts there or later; None when there is none."""
+        found = bisect_left(self.positions, position)
+        return self.offsets[found] if found < len(self.offsets) else None
+
     def position_for_time(self, timestamp_ms: int) -> int:
         """Where to start looking: no batch before it is as late as that."""
         found = bisect_left(self.timestamps, timestamp_ms) - 1
@@ -79,6 +85,7 @@ class Segment:
     """A run of a partition's batches. Knows its bounds; owns no file."""
 
     __slots__ = (
+        "compacted",
         "directory",
         "index",
         "offset_base",
@@ -101,6 +108,7 @@ class Segment:
         self.timestamp_max_offset = offset_base  # First offset of the batch that has it.
         self.opened_ms = opened_ms  # When its first batch was written: age for rolling.
         self.sealed = False
+        self.compacted = False  # Offsets may be missing between batches.
         self.index: Index | None = Index()  # None: on disk, in the seal.
 
     def path_of(self, kind: str) -> str:
@@ -124,6 +132,7 @@ class Segment:
         head = _SEAL.pack(
             _SEAL_MAGIC,
             _SEAL_VERSION,
+            _COMPACTED if self.compacted else 0,
             self.offset_base,
             self.size,
             len(index.offsets),
@@ -153,7 +162,7 @@ def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
     file.close()
     if len(data) < _SEAL.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
         return None
-    magic, version, base, size, count, end, ts_max, ts_max_offset, opened = _SEAL.unpack_from(data)
+    magic, version, flags, base, size, count, *rest = _SEAL.unpack_from(data)
     if (magic, version, base) != (_SEAL_MAGIC, _SEAL_VERSION, offset_base):
         return None
     index = Index()
@@ -161,8 +170,9 @@ def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
         index.note(base + delta, position, timestamp)
     if len(index.offsets) != count:
         return None
-    segment.size, segment.offset_end, segment.opened_ms = size, end, opened
-    segment.timestamp_max, segment.timestamp_max_offset = ts_max, ts_max_offset
+    segment.size, segment.compacted = size, bool(flags & _COMPACTED)
+    segment.offset_end, segment.timestamp_max = rest[:2]
+    segment.timestamp_max_offset, segment.opened_ms = rest[2:]
     segment.sealed, segment.index = True, index
     return segment
 

@@ -1,0 +1,312 @@
+"""Compaction: of every key the last record, at the offset it always had.
+
+A pass looks at what was written since the last one and learns for each key where
+it was last seen. Then all segments from the start up to there are written anew
+without the records that a later one replaces, small ones joined. The segment
+being written is never touched, nor what a reader of committed records cannot see.
+
+A record without a value deletes its key: it is kept as a *tombstone* long enough
+for readers to see it, counted from the pass that first met it, then dropped. The
+same holds for the markers that end transactions, once none of the transaction's
+records are left before them; records of aborted transactions go at once.
+
+The work is done batch by batch between other work. New files are complete and
+permanent before a small file, the *swap*, says what they replace; from then on
+the exchange will happen, now or in the next recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from uuid import UUID
+
+import msgspec
+
+from entrepot.core import batch, limits
+from entrepot.core.batch import BatchHeader, read_header
+from entrepot.core.names import PartitionId
+from entrepot.core.ports import Clock, Disk, File
+from entrepot.core.record import Record
+from entrepot.log import layout
+from entrepot.log.files import FilePool, load, replace, write_all
+from entrepot.log.partition import Partition
+from entrepot.log.segment import Glance, Segment, glances
+
+log = logging.getLogger("entrepot.log")
+
+_WRITE_BYTES = 1 * limits.MIB
+_PASSES_REMEMBERED = 16
+_DIGEST_BYTES = 16
+
+
+class _Passed(msgspec.Struct, array_like=True):
+    """A row of the cleaner's checkpoint: passes as (offset, time), oldest first."""
+
+    topic: bytes
+    index: int
+    passes: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What one pass knows."""
+
+    latest: dict[bytes, int]  # Key -> the offset it was last seen at, below offset_end.
+    offset_end: int  # Records from here on are not looked at.
+    offset_settled: int  # Tombstones below have been seen long enough.
+    open_producers: dict[int, None] = field(default_factory=dict)  # With records kept, unmarked.
+
+
+class Cleaner:
+    def __init__(self, disk: Disk, pool: FilePool, clock: Clock) -> None:
+        self._disk = disk
+        self._pool = pool
+        self._clock = clock
+        self._passes: dict[PartitionId, list[tuple[int, int]]] = {}
+
+    def begin(self) -> None:
+        """Remember earlier passes. Forgetting them would only cost work and patience."""
+        payload = load(self._disk, layout.CLEANER_CHECKPOINT)
+        if payload is not None:
+            for row in msgspec.msgpack.decode(payload, type=list[_Passed]):
+                self._passes[PartitionId(UUID(bytes=row.topic), row.index)] = row.passes
+
+    # --- deciding
+
+    def is_due(self, partition: Partition) -> bool:
+        """Whether enough is dirty, or something has been dirty for too long."""
+        policy = partition.policy
+        if not policy.compacts or partition.stopped is not None:
+            return False
+        segments = self._cleanable(partition)
+        clean_end = self._clean_end(partition)
+        dirty = [s for s in segments if s.offset_end > clean_end]
+        if not dirty:
+            return False
+        size = sum(s.size for s in segments)
+        if sum(s.size for s in dirty) >= policy.dirty_ratio_min * size:
+            return True
+        age_ms = self._clock.now_ms() - dirty[0].opened_ms
+        return policy.compaction_lag_ms_max is not None and age_ms > policy.compaction_lag_ms_max
+
+    def _cleanable(self, partition: Partition) -> list[Segment]:
+        """Sealed segments below everything that is open, young, or not yet permanent."""
+        young_ms = self._clock.now_ms() - partition.policy.compaction_lag_ms_min
+        stable = partition.offset_stable()
+        found: list[Segment] = []
+        for segment in partition.segments[:-1]:
+            is_young = partition.policy.compaction_lag_ms_min > 0 and (
+                segment.timestamp_max > young_ms
+            )
+            if not segment.sealed or segment.offset_end > stable or is_young:
+                break
+            found.append(segment)
+        return found
+
+    def _clean_end(self, partition: Partition) -> int:
+        passes = self._passes.get(partition.id)
+        return max(passes[-1][0] if passes else 0, partition.offset_start)
+
+    # --- one pass
+
+    async def clean(self, partition: Partition) -> None:
+        segments = self._cleanable(partition)
+        if not segments:
+            return
+        now_ms = self._clock.now_ms()
+        latest, offset_end = await self._learn(partition, segments)
+        work = _Pass(latest, offset_end, self._settled(partition, now_ms))
+        for group in _groups(segments, offset_end, partition.policy.segment_bytes):
+            if not await self._rewrite(partition, group, work):
+                return
+        passes = self._passes.setdefault(partition.id, [])
+        passes.append((offset_end, now_ms))
+        del passes[:-_PASSES_REMEMBERED]
+        await self._write_checkpoint()
+
+    def _settled(self, partition: Partition, now_ms: int) -> int:
+        """Below which offset tombstones were met by a pass long enough ago."""
+        until_ms = now_ms - partition.policy.tombstone_ms
+        passes = self._passes.get(partition.id, [])
+        return max((offset for offset, time_ms in passes if time_ms <= until_ms), default=0)
+
+    async def _learn(
+        self, partition: Partition, segments: Sequence[Segment]
+    ) -> tuple[dict[bytes, int], int]:
+        """Where each key of the dirty part was last seen, as far as memory goes."""
+        latest: dict[bytes, int] = {}
+        clean_end, offset_end = self._clean_end(partition), segments[0].offset_base
+        for segment in segments:
+            if segment.offset_end > clean_end:
+                for data in self._batches(segment):
+                    await asyncio.sleep(0)
+                    header = read_header(data)
+                    if header.is_control or header.offset_last < clean_end:
+                        continue
+                    for record in batch.records(data):
+                        if not self._is_aborted(partition, header, record):
+                            latest[_digest(record.key)] = record.offset
+            offset_end = segment.offset_end
+            if len(latest) >= limits.CLEANER_KEYS_MAX:
+                break
+        return latest, offset_end
+
+    def _batches(self, segment: Segment) -> Iterator[bytes]:
+        file = self._pool.get(segment.path)
+        for glance in glances(file, 0, segment.size):
+            yield file.read(glance.position, glance.size)
+
+    @staticmethod
+    def _is_aborted(partition: Partition, header: BatchHeader, record: Record) -> bool:
+        return header.is_transactional and partition.is_aborted(header.producer_id, record.offset)
+
+    # --- writing anew
+
+    async def _rewrite(self, partition: Partition, group: Sequence[Segment], work: _Pass) -> bool:
+        """Write a group of segments as one, and put it in their place; False when overtaken."""
+        # An earlier swap must not come back to life and take an unfinished file for its own.
+        self._disk.remove(f"{partition.directory}/{layout.SWAP}")
+        await self._sync_all([], partition.directory)
+        cleaned = Segment(partition.directory, group[0].offset_base, group[0].opened_ms)
+        file = self._fresh(cleaned.path + layout.CLEANED)
+        await self._write_kept(partition, group, work, cleaned, file)
+        cleaned.offset_end, cleaned.compacted = group[-1].offset_end, True
+        seal_file = self._fresh(cleaned.path_of(layout.INDEX) + layout.CLEANED)
+        write_all(seal_file, 0, [cleaned.seal_bytes()])
+        await self._sync_all([file, seal_file], partition.directory)
+        swap = msgspec.msgpack.encode([segment.offset_base for segment in group])
+        await replace(self._disk, partition.directory, layout.SWAP, swap)
+        if not partition.has(group):
+            self._disk.remove(f"{partition.directory}/{layout.SWAP}")
+            return False
+        for segment in group:
+            self._pool.forget(segment.path)
+        finish_swap(self._disk, partition.directory)
+        cleaned.sealed, cleaned.index = True, None
+        partition.exchange(group, cleaned)
+        await self._sync_all([], partition.directory)
+        self._disk.remove(f"{partition.directory}/{layout.SWAP}")
+        return True
+
+    async def _sync_all(self, files: Sequence[File], directory: str) -> None:
+        for error in await self._disk.sync(files, [directory]):
+            if error is not None:
+                raise error
+
+    def _fresh(self, path: str) -> File:
+        file = self._disk.open(path, create=True)
+        file.truncate(0)
+        return file
+
+    async def _write_kept(
+        self,
+        partition: Partition,
+        group: Sequence[Segment],
+        work: _Pass,
+        cleaned: Segment,
+        file: File,
+    ) -> None:
+        waiting: list[bytes] = []
+        written = 0
+        for segment in group:
+            for data in self._batches(segment):
+                await asyncio.sleep(0)
+                kept = self._kept(partition, data, work)
+                if kept is None:
+                    continue
+                header = read_header(kept)
+                cleaned.note(
+                    Glance(
+                        cleaned.size,
+                        header.offset_first,
+                        header.size,
+                        header.offset_last,
+                        header.timestamp_max,
+                    )
+                )
+                waiting.append(kept)
+                if cleaned.size - written >= _WRITE_BYTES:
+                    written += write_all(file, written, waiting)
+                    waiting.clear()
+        write_all(file, written, waiting)
+
+    def _kept(self, partition: Partition, data: bytes, work: _Pass) -> bytes | None:
+        """What is left of a batch; None when nothing is."""
+        header = read_header(data)
+        if header.offset_first >= work.offset_end:
+            return data
+        if header.is_control:
+            is_needed = work.open_producers.pop(header.producer_id, False) is None
+            return data if is_needed or header.offset_last >= work.offset_settled else None
+        records = list(batch.records(data))
+        kept = [r for r in records if self._is_kept(partition, header, r, work)]
+        if not kept:
+            return None
+        if header.is_transactional:
+            work.open_producers[header.producer_id] = None
+        return data if len(kept) == len(records) else batch.retain(data, kept)
+
+    def _is_kept(
+        self, partition: Partition, header: BatchHeader, record: Record, work: _Pass
+    ) -> bool:
+        if self._is_aborted(partition, header, record):
+            return False
+        if work.latest.get(_digest(record.key), -1) > record.offset:
+            return False
+        return record.value is not None or record.offset >= work.offset_settled
+
+    # --- the checkpoint
+
+    async def _write_checkpoint(self) -> None:
+        rows = [_Passed(i.topic.bytes, i.number, passes) for i, passes in self._passes.items()]
+        await replace(self._disk, "", layout.CLEANER_CHECKPOINT, msgspec.msgpack.encode(rows))
+
+    def forget(self, partition: PartitionId) -> None:
+        self._passes.pop(partition, None)
+
+
+def finish_swap(disk: Disk, directory: str) -> None:
+    """Put a compacted segment in the place of those it replaces.
+
+    Done twice it does nothing. The swap itself is removed once the names are permanent.
+    """
+    payload = load(disk, f"{directory}/{layout.SWAP}")
+    if payload is None:
+        return
+    bases = msgspec.msgpack.decode(payload, type=list[int])
+    for kind in (layout.SEGMENT, layout.INDEX):
+        final = f"{directory}/{layout.file_name(bases[0], kind)}"
+        if disk.exists(final + layout.CLEANED):
+            disk.rename(final + layout.CLEANED, final)
+    for base in bases[1:]:
+        for kind in (layout.SEGMENT, layout.INDEX, layout.VIEW):
+            disk.remove(f"{directory}/{layout.file_name(base, kind)}")
+
+
+def _groups(
+    segments: Sequence[Segment], offset_end: int, bytes_max: int
+) -> Iterator[list[Segment]]:
+    """Neighbours that fit into one segment together."""
+    group: list[Segment] = []
+    size = 0
+    for segment in segments:
+        if segment.offset_base >= offset_end:
+            break
+        span = segment.offset_end - group[0].offset_base if group else 0
+        if group and (size + segment.size > bytes_max or span >= 2**31):
+            yield group
+            group, size = [], 0
+        group.append(segment)
+        size += segment.size
+    if group:
+        yield group
+
+
+def _digest(key: bytes | None) -> bytes:
+    """Short keys as they are, long ones by their hash: memory for many keys."""
+    key = key or b""
+    return key if len(key) <= _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()

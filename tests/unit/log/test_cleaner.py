@@ -1,0 +1,151 @@
+"""Compaction: the last record of each key, at its offset, whatever crashes in between."""
+
+from dataclasses import replace
+
+from entrepot.core import batch
+from entrepot.core.record import Record
+from entrepot.log.policy import Policy
+from tests.unit.log.bed import Bed, simulated
+
+COMPACT = Policy(
+    segment_bytes=400, compacts=True, expires=False, tombstone_ms=1_000, dirty_ratio_min=0.1
+)
+
+
+def keyed(key: bytes, value: bytes | None, **options: int) -> bytes:
+    return batch.build([Record(key, value)], now_ms=1, **options)
+
+
+async def fill(bed: Bed, *rows: tuple[bytes, bytes | None]) -> None:
+    for key, value in rows:
+        bed.append("t", keyed(key, value))
+        await bed.committed()
+
+
+def contents(bed: Bed) -> list[tuple[int, bytes | None, bytes | None]]:
+    """What a reader sees, following the offsets it is given."""
+    partition, offset = bed["t"], 0
+    rows: list[tuple[int, bytes | None, bytes | None]] = []
+    while (found := partition.read(offset, 1_000_000)) is not None:
+        data = found.file.read(found.position, found.size)
+        for position, header in batch.walk(data):
+            batch.check(data[position : position + header.size], allow_gaps=True)
+            for record in batch.records(data[position : position + header.size]):
+                if record.offset >= offset:
+                    rows.append((record.offset, record.key, record.value))
+            offset = header.offset_last + 1
+    return rows
+
+
+@simulated
+async def test_the_last_record_of_each_key_stays_at_its_offset(bed: Bed) -> None:
+    await bed.start("t", policy=COMPACT)
+    await fill(bed, *((f"k{n % 3}".encode(), f"v{n}".encode()) for n in range(40)))
+    before = contents(bed)
+    segments = len(bed["t"].segments)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    after = contents(bed)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert len(bed["t"].segments) < segments, "what has become small is joined"
+    views = [name for name in bed.disk.names(bed["t"].directory) if name.endswith(".view")]
+    assert len(views) <= len(bed["t"].segments), "nothing is left of the others"
+    assert contents(bed) == after
+    assert [row for row in before if row in after] == after, "offsets and order as before"
+    assert len(after) < len(before)
+    last = {key: (offset, value) for offset, key, value in before}
+    assert {key: (offset, value) for offset, key, value in after} == last
+    assert bed["t"].offset_end == 40
+
+
+@simulated
+async def test_a_batch_with_some_records_replaced_keeps_the_others(bed: Bed) -> None:
+    await bed.start("t", policy=COMPACT)
+    rows = [Record(b"a", b"1"), Record(b"b", b"1"), Record(b"c", b"1")]
+    bed.append("t", batch.build(rows, now_ms=1, codec=batch.Codec.LZ4))
+    await fill(bed, (b"b", b"2"), *((f"x{n}".encode(), b"y" * 50) for n in range(10)))
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert contents(bed)[:3] == [(0, b"a", b"1"), (2, b"c", b"1"), (3, b"b", b"2")]
+
+
+@simulated
+async def test_a_tombstone_stays_a_while_after_it_was_first_met(bed: Bed) -> None:
+    await bed.start("t", policy=COMPACT)
+    filler = [(f"x{n}".encode(), b"y" * 60) for n in range(8)]
+    await fill(bed, (b"gone", b"1"), (b"gone", None), *filler)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert (1, b"gone", None) in contents(bed)
+    bed.clock.jump(2_000)
+    await fill(bed, *filler)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert not [row for row in contents(bed) if row[1] == b"gone"]
+
+
+@simulated
+async def test_only_what_is_dirty_enough_is_due(bed: Bed) -> None:
+    policy = replace(COMPACT, dirty_ratio_min=0.6)
+    await bed.start("t", policy=policy)
+    await fill(bed, *((f"k{n}".encode(), b"v" * 50) for n in range(30)))
+    assert bed.log.cleaner.is_due(bed["t"])
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert not bed.log.cleaner.is_due(bed["t"])
+    await fill(bed, *((f"k{n}".encode(), b"v" * 50) for n in range(8)))
+    assert not bed.log.cleaner.is_due(bed["t"]), "a few new ones among many old ones"
+    bed["t"].policy = replace(policy, compaction_lag_ms_max=1)
+    bed.clock.jump(1_000)
+    assert bed.log.cleaner.is_due(bed["t"]), "but not for ever"
+    bed["t"].policy = replace(policy, compaction_lag_ms_min=2**50, dirty_ratio_min=0.0)
+    assert not bed.log.cleaner.is_due(bed["t"]), "too young"
+
+
+@simulated
+async def test_a_reader_in_a_gap_goes_on_behind_it(bed: Bed) -> None:
+    await bed.start("t", policy=COMPACT)
+    await fill(bed, *((b"k", f"v{n}".encode() * 20) for n in range(30)))
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    first = contents(bed)[0][0]
+    assert first > 5
+    for offset in range(first + 1):
+        found = bed["t"].read(offset, 1)
+        assert found is not None
+        data = found.file.read(found.position, found.size)
+        assert batch.read_header(data).offset_first == first
+
+
+@simulated
+async def test_aborted_records_and_settled_markers_go(bed: Bed) -> None:
+    await bed.start("t", policy=COMPACT)
+    ours = {"producer_id": 7, "producer_epoch": 0}
+    for sequence, value in enumerate((b"1", b"2")):
+        data = batch.build(
+            [Record(f"a{value!r}".encode(), value)], now_ms=1, transactional=True,
+            sequence_first=sequence, **ours,
+        )  # fmt: skip
+        bed.append("t", data)
+    marker = batch.build(
+        [Record(b"\0\0\0\0", b"\0\0\0\0\0\0")], now_ms=1, transactional=True, control=True, **ours
+    )
+    bed.append("t", marker)
+    bed["t"].is_aborted = lambda producer_id, offset: producer_id == 7 and offset < 2
+    filler = [(f"x{n}".encode(), b"y" * 60) for n in range(8)]
+    await fill(bed, *filler)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert contents(bed)[0][0] == 2, "the marker is still there"
+    bed.clock.jump(2_000)
+    await fill(bed, *filler)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    assert contents(bed)[0][0] > 2
+
+
+@simulated
+async def test_power_may_fail_at_any_moment_of_a_pass(bed: Bed, seed: int) -> None:
+    await bed.start("t", policy=COMPACT)
+    await fill(bed, *((f"k{n % 5}".encode(), f"v{n}".encode()) for n in range(40)))
+    last = {key: (offset, value) for offset, key, value in contents(bed)}
+    for _ in range(4):
+        bed.call(lambda: bed.loop.create_task(bed.log.cleaner.clean(bed["t"])))
+        await bed.sleep_up_to(0.08)
+        bed.crash()
+        await bed.start("t", policy=COMPACT, check_all=bool(seed % 2))
+        assert bed["t"].stopped is None, bed["t"].stopped
+        assert {key: (offset, value) for offset, key, value in contents(bed)} == last
+        assert bed["t"].offset_end == 40
