@@ -5,6 +5,7 @@ seed, because what differs there is chance: order, delays, where the bytes are s
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -17,11 +18,13 @@ from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.ports import Clock, Disk, Entropy, Net
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
+from entrepot.net.tls import TlsNet, client_context, server_context
 from entrepot.sim.clock import SimClock
 from entrepot.sim.disk import SimDisk
 from entrepot.sim.entropy import SimEntropy
 from entrepot.sim.loop import SimLoop, run
 from entrepot.sim.net import SimNetwork
+from tests import certificates
 
 SEEDS = range(8)
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
@@ -59,7 +62,17 @@ def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
     return lambda body: asyncio.run(with_files(body))
 
 
-@pytest.fixture(params=[*LOOPS, "no-descriptors", *(f"sim-{seed}" for seed in SEEDS)])
+@pytest.fixture(scope="session")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ssl.SSLContext]:
+    """Both sides of TLS, with a certificate that trusts itself."""
+    made = certificates.make(tmp_path_factory.mktemp("tls"), "own", subject="/CN=node")
+    server = server_context(made.certificate, made.key, None)
+    return {"server": server, "client": client_context(made.certificate)}
+
+
+@pytest.fixture(
+    params=[*LOOPS, "no-descriptors", *map("tls-{}".format, LOOPS), *map("sim-{}".format, SEEDS)]
+)
 def on_net(request: pytest.FixtureRequest, tmp_path: Path) -> OnNet:
     """A net, and a disk for the ranges it sends; the real net also with files of the twin."""
     if request.param.startswith("sim-"):
@@ -75,12 +88,13 @@ def on_net(request: pytest.FixtureRequest, tmp_path: Path) -> OnNet:
 
     async def with_sockets(body: Callable[[Net, Disk], Coroutine[Any, Any, None]]) -> None:
         disk = SimDisk(Random(0)) if request.param == "no-descriptors" else FileDisk(tmp_path)
-        net = SocketNet()
+        is_tls = request.param.startswith("tls-")
+        net = TlsNet(**request.getfixturevalue("contexts")) if is_tls else SocketNet()
         try:
             async with asyncio.timeout(20):
                 await body(net, disk)
         finally:
             net.close()
 
-    start = LOOPS.get(request.param, asyncio.run)
+    start = LOOPS.get(request.param.removeprefix("tls-"), asyncio.run)
     return lambda body: start(with_sockets(body))

@@ -138,19 +138,20 @@ def test_no_drain_without_a_backlog(on_net) -> None:
     on_net(body)
 
 
-def test_a_paused_link_is_not_read(on_net) -> None:
+@pytest.mark.parametrize("size", [30_000, 100_000])
+def test_a_paused_link_is_not_read(on_net, size: int) -> None:
     async def body(net: Net, disk: Disk) -> None:
         pair = await connected(net)
         pair.there.on_received = lambda _: pair.there.link.pause()
-        pair.here.link.send([bytes(100_000)])
+        pair.here.link.send([bytes(size)])
         await pair.there.has(1)
         before = len(pair.there.data)
         await asyncio.sleep(0.05)
-        assert len(pair.there.data) == before < 100_000
+        assert len(pair.there.data) == before < size
         pair.there.on_received = None
         pair.there.link.resume()
         pair.there.link.resume()
-        await pair.there.has(100_000)
+        await pair.there.has(size)
 
     on_net(body)
 

@@ -35,7 +35,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)  # Linux: fill the packet with what comes
 logger = logging.getLogger("entrepot.net")
 
 
-class _State(IntEnum):
+class State(IntEnum):
     OPEN = 0
     CLOSING = 1
     LINGERING = 2
@@ -76,10 +76,10 @@ class SocketLink:
         self._peer = name_of(connected.getpeername())
         self._forget = forget
         self._receiver: Receiver | None = None  # Until it was told of the end.
-        self._state = _State.OPEN
+        self._state = State.OPEN
         self._reason = ""
         self._queue: deque[Chunk] = deque()
-        self._backlog = 0  # Bytes in the queue.
+        self._backlog = 0  # Bytes in the queue. None of its chunks is empty.
         self._is_above_high = False  # The receiver is owed a `drained`.
         self._is_paused = False
         self._is_writing = False  # The loop calls when the socket has room.
@@ -91,31 +91,35 @@ class SocketLink:
         return self._peer
 
     @property
+    def subject(self) -> str | None:
+        return None
+
+    @property
     def backlog(self) -> int:
         return self._backlog
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        if self._state >= _State.LINGERING:
+        if self._state >= State.LINGERING:
             self._tell_closed()
-        elif self._state is _State.OPEN and not self._is_paused:
+        elif self._state is State.OPEN and not self._is_paused:
             self._loop.add_reader(self._descriptor, self._readable)
 
     def pause(self) -> None:
-        if self._state is _State.OPEN and not self._is_paused:
+        if self._state is State.OPEN and not self._is_paused:
             self._is_paused = True
             self._loop.remove_reader(self._descriptor)
 
     def resume(self) -> None:
-        if self._state is _State.OPEN and self._is_paused:
+        if self._state is State.OPEN and self._is_paused:
             self._is_paused = False
             if self._receiver is not None:
                 self._loop.add_reader(self._descriptor, self._readable)
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        if self._state is not _State.OPEN:
+        if self._state is not State.OPEN:
             return
-        idle = not self._queue
+        idle = not self._backlog
         for chunk in chunks:
             size = chunk.size if isinstance(chunk, FileRange) else len(chunk)
             if size:
@@ -127,17 +131,17 @@ class SocketLink:
             self._is_above_high = True
 
     def close(self, reason: str) -> None:
-        if self._state is not _State.OPEN:
+        if self._state is not State.OPEN:
             return
-        self._state = _State.CLOSING
+        self._state = State.CLOSING
         self._reason = reason
         self._loop.remove_reader(self._descriptor)
         self._timer = self._loop.call_later(LINGER_SECONDS, self._drop)
-        if not self._queue:
+        if not self._backlog:
             self._shut()
 
     def abort(self, reason: str) -> None:
-        if self._state is _State.OPEN:
+        if self._state is State.OPEN:
             self._reason = reason
         self._drop()
 
@@ -157,7 +161,7 @@ class SocketLink:
             except BlockingIOError:
                 return
             except OSError as error:
-                self.abort(_words(error))
+                self.abort(words(error))
                 return
             if not size:
                 self._peer_ended = True
@@ -165,7 +169,7 @@ class SocketLink:
                 return
             del view  # The receiver may want to resize what is behind it.
             receiver.received(size)
-            if size < room or self._is_paused or self._state is not _State.OPEN:
+            if size < room or self._is_paused or self._state is not State.OPEN:
                 return
 
     def _guard(self, call: Callable[..., None], *arguments: object) -> None:
@@ -185,20 +189,16 @@ class SocketLink:
         """Give the system what it takes now, and have the loop call for the rest."""
         before = self._backlog
         try:
-            while self._queue and before - self._backlog < SENT_PER_WAKE_BYTES_MAX:
-                head = self._queue[0]
-                if isinstance(head, FileRange) and _by_sendfile(head):
-                    self._send_range(head)
-                else:
-                    self._send_buffers()
+            while self._backlog and before - self._backlog < SENT_PER_WAKE_BYTES_MAX:
+                self._send_some()
         except BlockingIOError:
             pass
         except OSError as error:
             if not isinstance(error, ConnectionError | TimeoutError):
                 logger.warning("%s: closed: %s", self._peer, error)
-            self.abort(_words(error))
+            self.abort(words(error))
             return
-        if self._is_writing != bool(self._queue):
+        if self._is_writing != bool(self._backlog):
             self._is_writing = not self._is_writing
             if self._is_writing:
                 self._loop.add_writer(self._descriptor, self._writable)
@@ -207,12 +207,20 @@ class SocketLink:
 
     def _writable(self) -> None:
         self._flush()
-        if self._state is _State.CLOSING and not self._queue:
+        if self._state is State.CLOSING and not self._backlog:
             self._shut()
         elif self._is_above_high and self._backlog <= BACKLOG_BYTES_LOW:
             self._is_above_high = False
             if self._receiver is not None:
                 self._guard(self._receiver.drained)
+
+    def _send_some(self) -> None:
+        """Raises BlockingIOError when the system takes no more."""
+        head = self._queue[0]
+        if isinstance(head, FileRange) and _by_sendfile(head):
+            self._send_range(head)
+        else:
+            self._send_buffers()
 
     def _send_range(self, head: FileRange) -> None:
         file, position, size = head
@@ -240,7 +248,7 @@ class SocketLink:
                     queue.appendleft(chunk)
                     flags = _MORE
                     break
-                chunk, rest = _read(chunk)
+                chunk, rest = read_range(chunk)
                 if rest is not None:
                     queue.appendleft(rest)
             buffers.append(chunk)
@@ -269,7 +277,7 @@ class SocketLink:
         if self._peer_ended:
             self._drop()
             return
-        self._state = _State.LINGERING
+        self._state = State.LINGERING
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -289,9 +297,9 @@ class SocketLink:
         self._drop()
 
     def _drop(self) -> None:
-        if self._state is _State.GONE:
+        if self._state is State.GONE:
             return
-        self._state = _State.GONE
+        self._state = State.GONE
         self._loop.remove_reader(self._descriptor)
         self._loop.remove_writer(self._descriptor)
         if self._timer is not None:
@@ -320,10 +328,10 @@ def _by_sendfile(chunk: FileRange) -> bool:
     return chunk.size >= SENDFILE_BYTES_MIN and chunk.file.fileno() is not None
 
 
-def _read(chunk: FileRange) -> tuple[bytes, FileRange | None]:
+def read_range(chunk: FileRange, bytes_max: int = READ_BYTES_MAX) -> tuple[bytes, FileRange | None]:
     """The first bytes of a range, and the range of the others."""
     file, position, size = chunk
-    wanted = min(size, READ_BYTES_MAX)
+    wanted = min(size, bytes_max)
     data = file.read(position, wanted)
     if len(data) < wanted:
         raise OSError(f"{file.path} ends before {position + size}")
@@ -332,5 +340,5 @@ def _read(chunk: FileRange) -> tuple[bytes, FileRange | None]:
     return data, FileRange(file, position + wanted, size - wanted)
 
 
-def _words(error: OSError) -> str:
+def words(error: OSError) -> str:
     return error.strerror or str(error)

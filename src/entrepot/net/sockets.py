@@ -50,8 +50,9 @@ class SocketNet:
 
     async def connect(self, host: str, port: int, attach: Callable[[Link], Receiver]) -> SocketLink:
         loop = asyncio.get_running_loop()
-        link = self._link(loop, await _connected(loop, host, port))
+        link = self._link(loop, await _connected(loop, host, port), host)
         try:
+            await self._ready(link)
             link.attach(attach(link))
         except BaseException:
             link.abort("internal error")
@@ -77,21 +78,35 @@ class SocketNet:
             link = self._link(asyncio.get_running_loop(), connected)
         except OSError:
             return  # It is gone again already.
+        self._welcome(link, accept)
+
+    def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
         try:
             link.attach(accept(link))
         except Exception:
             logger.exception("%s: refused after an internal error", link.peer)
             link.abort("internal error")
 
-    def _link(self, loop: AbstractEventLoop, connected: socket.socket) -> SocketLink:
+    async def _ready(self, link: SocketLink) -> None:
+        """What is to be done on a new link before its receiver hears of it."""
+
+    def _link(
+        self, loop: AbstractEventLoop, connected: socket.socket, host: str | None = None
+    ) -> SocketLink:
         try:
             _prepare(connected)
-            link = SocketLink(loop, connected, self._forget)
+            link = self._new_link(loop, connected, host)
         except OSError:
             connected.close()
             raise
         self._links[link] = None
         return link
+
+    def _new_link(
+        self, loop: AbstractEventLoop, connected: socket.socket, host: str | None
+    ) -> SocketLink:
+        """The host is whom we connected to; None when they connected to us."""
+        return SocketLink(loop, connected, self._forget)
 
     def _forget(self, link: SocketLink) -> None:
         del self._links[link]

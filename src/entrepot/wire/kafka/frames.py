@@ -54,6 +54,11 @@ class FrameBuffer:
         self._large: bytearray | None = None  # One incomplete frame, alone, from its size on.
         self._filled = 0  # Bytes in _large, or else in _area. Less than it holds.
 
+    def widen(self) -> None:
+        """From now on frames may be as large as they ever may."""
+        self._bytes_max = limits.FRAME_BYTES_MAX
+        self._bytes_max_without_records = limits.REQUEST_BYTES_MAX
+
     def writable(self) -> memoryview:
         """Where the next bytes go. Never empty."""
         return memoryview(self._area if self._large is None else self._large)[self._filled :]

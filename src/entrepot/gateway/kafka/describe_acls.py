@@ -1,0 +1,66 @@
+"""DescribeAcls (key 29), v1 to v3: the entries that a filter matches.
+
+v3: users as resources, which have no entries here.
+"""
+
+from collections.abc import Iterable
+
+from kio.schema.describe_acls.v3.request import DescribeAclsRequest
+from kio.schema.describe_acls.v3.response import (
+    AclDescription,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from kio.schema.errors import ErrorCode
+
+from entrepot.broker.access import Acl, Operation, Pattern, ResourceKind
+from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.acl_codes import (
+    KINDS,
+    PATTERNS,
+    check_authorization_is_on,
+    codes_of,
+    matching,
+)
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
+
+
+def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    code, text, found = ErrorCode.none, None, list[Acl]()
+    try:
+        check_on_cluster(context, Operation.DESCRIBE)
+        check_authorization_is_on(context)
+        found = matching(request, context.broker.access.acls)
+    except PeerError as error:
+        code, text = reason_of(error)
+    return DescribeAclsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        error_message=text,
+        resources=tuple(_resources(found)),
+    )
+
+
+def _resources(found: Iterable[Acl]) -> Iterable[DescribeAclsResource]:
+    """Entries of the same pattern stand together."""
+    by_pattern: dict[tuple[ResourceKind, Pattern, str], list[Acl]] = {}
+    for acl in found:
+        by_pattern.setdefault(acl[:3], []).append(acl)
+    for (kind, pattern, name), acls in by_pattern.items():
+        yield DescribeAclsResource(
+            resource_type=KINDS[kind],
+            resource_name=name,
+            pattern_type=PATTERNS[pattern],
+            acls=tuple(_described(acl) for acl in acls),
+        )
+
+
+def _described(acl: Acl) -> AclDescription:
+    codes = codes_of(acl)
+    return AclDescription(
+        principal=acl.principal,
+        host=acl.host,
+        operation=codes.operation,
+        permission_type=codes.permission,
+    )

@@ -1,0 +1,280 @@
+"""TLS under the same links: what is sent is sealed on its way to the socket.
+
+A `TlsLink` is a `SocketLink` with OpenSSL between its queue and its socket, working on
+memory only; when to read and write is decided where it always is. Ranges of files are
+read in pieces, since they have to be sealed, and a piece is sealed when the socket has
+taken the one before, so a large answer costs no more memory than a small one.
+
+The handshake comes first and has its time. A receiver hears of a link when it is done,
+so whoever gets a link knows whom its certificate names.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from entrepot.core import limits
+from entrepot.core.ports import Buffer, FileRange, Link, Receiver
+from entrepot.net.link import READS_PER_WAKE_MAX, SocketLink, State, read_range, words
+from entrepot.net.sockets import SocketNet
+
+SEALED_BYTES_MAX = 256 * limits.KIB  # Sealed at once, and read at once of a file.
+READ_BYTES_MAX = 64 * limits.KIB
+UNASKED_BYTES_MAX = 64 * limits.KIB  # What a peer may make us say between two answers.
+
+# RFC 4514's names for what a certificate's subject is made of.
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+
+logger = logging.getLogger("entrepot.net")
+
+
+def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
+    """From PEM files. With a CA, clients must show a certificate of it. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # A key that needs a password fails; without this it would ask for it at the terminal.
+    context.load_cert_chain(certificate, key, password=lambda: b"")
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    *,
+    check_host: bool = True,
+) -> ssl.SSLContext:
+    """From PEM files. Without a CA, those the system trusts. Raises OSError."""
+    context = ssl.create_default_context(cafile=ca)
+    context.check_hostname = check_host
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    return context
+
+
+class TlsNet(SocketNet):
+    """All its links are TLS; it serves with one context and connects with the other."""
+
+    def __init__(
+        self,
+        *,
+        server: ssl.SSLContext | None = None,
+        client: ssl.SSLContext | None = None,
+        connections_max: int = limits.CONNECTIONS_MAX,
+    ) -> None:
+        super().__init__(connections_max=connections_max)
+        self._server = server
+        self._client = client
+
+    def _new_link(
+        self, loop: AbstractEventLoop, connected: socket.socket, host: str | None
+    ) -> "TlsLink":
+        context = self._server if host is None else self._client
+        assert context is not None, "this net has no such side"
+        return TlsLink(loop, connected, self._forget, context, host)
+
+    def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
+        assert isinstance(link, TlsLink)
+        link.greet(lambda: super(TlsNet, self)._welcome(link, accept))
+
+    async def _ready(self, link: SocketLink) -> None:
+        assert isinstance(link, TlsLink)
+        await link.shake_hands()
+
+
+class TlsLink(SocketLink):
+    __slots__ = ("_greeting", "_incoming", "_outgoing", "_sealed", "_sealing", "_tls")
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        connected: socket.socket,
+        forget: Callable[[SocketLink], None],
+        context: ssl.SSLContext,
+        host: str | None,
+    ) -> None:
+        super().__init__(loop, connected, forget)
+        self._incoming = ssl.MemoryBIO()  # From the socket. Bounded by what is read at once.
+        self._outgoing = ssl.MemoryBIO()  # To the socket; emptied into `_sealed`.
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, host is None, host)
+        self._sealed = memoryview(b"")  # What the system has not taken yet.
+        self._sealing = 0  # How many bytes of the backlog that is.
+        self._greeting: asyncio.Task[None] | None = None
+
+    @property
+    def subject(self) -> str | None:
+        certificate: Any = self._tls.getpeercert()
+        return subject_name(certificate["subject"]) if certificate else None
+
+    # The beginning.
+
+    def greet(self, done: Callable[[], None]) -> None:
+        """Shake hands in the background, then go on."""
+        self._greeting = self._loop.create_task(self._greet(done))
+
+    async def _greet(self, done: Callable[[], None]) -> None:
+        try:
+            await self.shake_hands()
+        except OSError as error:
+            logger.warning("%s: closed: no TLS: %s", self._peer, words(error))
+            self.abort("no TLS")
+        else:
+            done()
+
+    async def shake_hands(self) -> None:
+        """Raises OSError, of which ssl.SSLError is one."""
+        try:
+            async with asyncio.timeout(limits.TLS_HANDSHAKE_MS_MAX / 1_000):
+                while not await self._shake_on():
+                    data = await self._loop.sock_recv(self._socket, READ_BYTES_MAX)
+                    if not data:
+                        raise ConnectionResetError("the peer left during the handshake")
+                    self._incoming.write(data)
+        except TimeoutError:
+            raise TimeoutError("the handshake took too long") from None
+
+    async def _shake_on(self) -> bool:
+        """One step; whether it was the last."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:  # Also when it failed: this tells the other side why.
+            if self._outgoing.pending:
+                await self._loop.sock_sendall(self._socket, self._outgoing.read())
+        return True
+
+    def attach(self, receiver: Receiver) -> None:
+        super().attach(receiver)
+        self._loop.call_soon(self._go_on)  # The handshake may have brought more than itself.
+
+    # Input.
+
+    def resume(self) -> None:
+        super().resume()
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Give the receiver what was read and not given yet."""
+        if self._state is State.OPEN and not self._is_paused and self._receiver is not None:
+            self._guard(self._deliver)
+
+    def _take(self) -> None:
+        for _ in range(READS_PER_WAKE_MAX):
+            try:
+                data = self._socket.recv(READ_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.abort(words(error))
+                return
+            if not data:
+                self._peer_ended = True
+                self.close("closed by peer")
+                return
+            self._incoming.write(data)
+            self._deliver()
+            if len(data) < READ_BYTES_MAX or self._is_paused or self._state is not State.OPEN:
+                return
+
+    def _deliver(self) -> None:
+        receiver = self._receiver
+        assert receiver is not None
+        while self._state is State.OPEN and not self._is_paused:
+            view = receiver.writable()
+            try:
+                size: Any = self._tls.read(len(view), view)
+            except ssl.SSLWantReadError:
+                if self._outgoing.pending > UNASKED_BYTES_MAX:
+                    self.abort("TLS messages without end")
+                return
+            except ssl.SSLError as error:
+                logger.warning("%s: closed: TLS: %s", self._peer, words(error))
+                self.abort("not TLS any more")
+                return
+            if not size:
+                self.close("closed by peer")
+                return
+            del view  # The receiver may want to resize what is behind it.
+            receiver.received(size)
+
+    # Output.
+
+    def _send_some(self) -> None:
+        if not self._sealed:
+            self._seal()
+        sent = self._socket.send(self._sealed)
+        self._sealed = self._sealed[sent:]
+        if not self._sealed:
+            self._backlog -= self._sealing
+            self._sealing = 0
+
+    def _seal(self) -> None:
+        """The next bytes of the queue."""
+        queue = self._queue
+        plain: list[Buffer] = []
+        while queue and self._sealing < SEALED_BYTES_MAX:
+            chunk = queue.popleft()
+            rest: Buffer | FileRange | None = None
+            room = SEALED_BYTES_MAX - self._sealing
+            if isinstance(chunk, FileRange):
+                chunk, rest = read_range(chunk, room)
+            elif len(chunk) > room:
+                chunk, rest = memoryview(chunk)[:room], memoryview(chunk)[room:]
+            if rest is not None:
+                queue.appendleft(rest)
+            plain.append(chunk)
+            self._sealing += len(chunk)
+        self._tls.write(b"".join(plain))
+        self._sealed = memoryview(self._outgoing.read())
+
+    # The end.
+
+    def _shut(self) -> None:
+        with suppress(OSError):
+            self._tls.unwrap()  # Says goodbye, and would like to wait for theirs.
+        with suppress(OSError):
+            self._socket.send(self._outgoing.read())
+        super()._shut()
+
+    def _drop(self) -> None:
+        if self._greeting is not None:
+            self._greeting.cancel()
+            self._greeting = None
+        self._sealed = memoryview(b"")
+        super()._drop()
+
+
+def subject_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    """As RFC 4514 writes it, the most specific first: `CN=ana,OU=sales,O=Acme`."""
+    return ",".join(
+        "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in part)
+        for part in reversed(subject)
+    )
+
+
+def _escaped(value: str) -> str:
+    """So that no value reads as more than one."""
+    text = "".join(f"\\{sign}" if sign in ',+"\\<>;=' else sign for sign in value)
+    if text[:1] in ("#", " "):
+        text = f"\\{text}"
+    return f"{text[:-1]}\\ " if text.endswith(" ") and len(value) > 1 else text
