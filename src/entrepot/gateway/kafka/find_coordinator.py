@@ -1,51 +1,81 @@
-"""FindCoordinator (key 10), v0 to v6: who looks after a group or a transaction. Nobody yet.
+"""FindCoordinator (key 10), v0 to v6: which node looks after a group or a transactional id.
 
-Served all the same, because librdkafka compresses with lz4 only for brokers that know
-this API. COORDINATOR_NOT_AVAILABLE makes clients ask again, quietly: a consumer that
-assigns itself partitions, but has a group's name in its settings, is not disturbed.
-
-v4: several at once.
+This one. Finding it for a group sees to it that groups can be kept; share groups
+(key type 2) are not served. v4: several keys at once.
 """
 
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as RequestForOne
-from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as ResponseForOne
+from kio.schema.find_coordinator.v3.request import (
+    FindCoordinatorRequest as FindCoordinatorRequestV3,
+)
+from kio.schema.find_coordinator.v3.response import (
+    FindCoordinatorResponse as FindCoordinatorResponseV3,
+)
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.groups import check_group, group_reason
+from entrepot.gateway.kafka.refusal import Refusal
 
 MODEL_VERSIONS = (3,)
 
-_NOBODY = BrokerId(-1)
-_WHY = "groups and transactions are not served yet"
+_GROUP, _TRANSACTION = 0, 1
 
 
-def handle(
-    context: Context, request: FindCoordinatorRequest | RequestForOne
-) -> FindCoordinatorResponse | ResponseForOne:
-    if isinstance(request, RequestForOne):
-        return ResponseForOne(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.coordinator_not_available,
-            error_message=_WHY,
-            node_id=_NOBODY,
+async def handle(
+    context: Context, request: FindCoordinatorRequestV3 | FindCoordinatorRequest
+) -> FindCoordinatorResponseV3 | FindCoordinatorResponse:
+    if isinstance(request, FindCoordinatorRequest):
+        found = [await _find(context, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=tuple(found))
+    only = await _find(context, request.key_type, request.key)
+    return FindCoordinatorResponseV3(
+        throttle_time=NO_THROTTLE,
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+async def _find(context: Context, key_type: int, key: str) -> Coordinator:
+    try:
+        await _check(context, key_type, key)
+    except KNOWN as error:
+        code, text = group_reason(error)
+        return Coordinator(
+            key=key,
+            node_id=BrokerId(-1),
             host="",
             port=i32(-1),
+            error_code=code,
+            error_message=text,
         )
-    return FindCoordinatorResponse(
-        throttle_time=NO_THROTTLE,
-        coordinators=tuple(
-            Coordinator(
-                key=key,
-                node_id=_NOBODY,
-                host="",
-                port=i32(-1),
-                error_code=ErrorCode.coordinator_not_available,
-                error_message=_WHY,
-            )
-            for key in request.coordinator_keys
-        ),
+    return Coordinator(
+        key=key,
+        node_id=BrokerId(context.node_id),
+        host=context.host,
+        port=i32(context.port),
+        error_code=ErrorCode.none,
+        error_message=None,
     )
+
+
+async def _check(context: Context, key_type: int, key: str) -> None:
+    if key_type == _GROUP:
+        check_group(context, Operation.DESCRIBE, key)
+        await context.broker.groups.prepare()
+    elif key_type == _TRANSACTION:
+        if not context.allows(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
+            raise Refusal(
+                ErrorCode.transactional_id_authorization_failed,
+                "not allowed to describe the transactional id",
+            )
+    else:
+        raise Refusal(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -17,6 +17,7 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 from kio.static.primitive import i32, i64
 
+from entrepot.broker.access import Operation
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.topics import stream_of
@@ -37,7 +38,7 @@ def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForL
 
 def _answer(context: Context, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = stream_of(context, name, wanted.partition).partition
+        partition = stream_of(context, Operation.DESCRIBE, name, wanted.partition).partition
         partition.check_epoch(wanted.current_leader_epoch)
         partition.check_readable(partition.offset_start)
     except KNOWN as error:

@@ -1,0 +1,469 @@
+"""The groups of this node: requests in, answers out when what they changed is permanent.
+
+The machines decide; here is what they need of the world: an id nobody has, the time, one
+timer for the earliest of all deadlines, futures for those who wait, and the `Store`. An
+answer never goes out before what it rests on is permanent. If it cannot be made
+permanent, a classic group begins a new generation and a modern one stays as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from entrepot.broker.consumer_group.classic import CONSUMER, ClassicGroup
+from entrepot.broker.consumer_group.commits import Commits
+from entrepot.broker.consumer_group.deadlines import Deadlines, Watch, Watched
+from entrepot.broker.consumer_group.faults import Fault, GroupError
+from entrepot.broker.consumer_group.messages import (
+    JOINS,
+    Described,
+    DescribedModern,
+    Heartbeat,
+    HeartbeatAnswer,
+    Join,
+    JoinAnswer,
+    Listed,
+    Sync,
+    SyncAnswer,
+)
+from entrepot.broker.consumer_group.modern import ModernGroup, check
+from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.records import CommittedOffset, Kind, Row, StoredGroup
+from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.consumer_group.store import Kept, Store
+from entrepot.core import limits
+from entrepot.core.errors import StorageError
+from entrepot.core.ports import Clock, Entropy
+
+if TYPE_CHECKING:
+    from entrepot.broker.broker import Broker
+
+log = logging.getLogger("entrepot.groups")
+
+Group = ClassicGroup | ModernGroup
+
+_RETENTION_EVERY_MS = 10 * 60_000
+_RETENTION: Watched = ("", Watch.RETENTION, "")
+_RETRY_MS = 1_000  # When a member whose time is up could not be removed.
+
+
+class Coordinator:
+    def __init__(
+        self, broker: Broker, clock: Clock, entropy: Entropy, settings: GroupSettings
+    ) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._entropy = entropy
+        self._settings = settings
+        self._store = Store(broker, clock)
+        self._groups: dict[str, Group] = {}
+        self._empty_since_ms: dict[str, int] = {}  # Wall time; of classic ones that had members.
+        self._commits = Commits(self._store, clock)
+        self._deadlines: Deadlines[Watched] = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    # --- life
+
+    def open(self) -> None:
+        """Fold what was kept."""
+        self._store.open()
+        classic: dict[str, StoredGroup] = {}
+        modern: dict[str, ModernGroup] = {}
+        for kept in self._store.read():
+            self._fold(kept, classic, modern)
+        for group_id, stored in classic.items():
+            self._add_classic(group_id).restore(stored, self._now())
+            self._empty_since_ms[group_id] = stored.state_ms
+        for group_id, group in modern.items():
+            if group.epoch.epoch > 0:  # Else its end was kept, too.
+                self._groups[group_id] = group
+                group.restore(self._now())
+        for group_id in self._commits.offsets.groups():
+            if group_id not in self._groups:
+                self._add_classic(group_id)
+        self._commits.forget_topics(self._broker.topics.__contains__)
+        self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
+        self._arm()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fold(
+        self, kept: Kept, classic: dict[str, StoredGroup], modern: dict[str, ModernGroup]
+    ) -> None:
+        if kept.row is None:
+            self.complete_transaction(kept.producer_id, kept.committed, kept.partition)
+            return
+        key, value = kept.row
+        if key.kind is Kind.OFFSET:
+            self._commits.apply(kept.row, kept.offset, kept.producer_id)
+        elif isinstance(value, StoredGroup):
+            classic[key.group] = value
+        elif key.kind is Kind.CLASSIC_GROUP:
+            classic.pop(key.group, None)
+        else:
+            if key.group not in modern:
+                modern[key.group] = self._new_modern(key.group)
+            modern[key.group].apply(kept.row)
+
+    async def prepare(self) -> None:
+        """See to it that groups can be kept. Raises StorageError."""
+        if not self._store.is_ready:
+            await self._store.prepare()
+
+    def partition_of(self, group_id: str) -> int:
+        """Of `__consumer_offsets`: where the group is kept."""
+        return self._store.partition_of(group_id)
+
+    # --- time
+
+    def _now(self) -> int:
+        """Deadlines are of the clock that cannot jump."""
+        return int(self._clock.monotonic() * 1_000)
+
+    def _arm(self) -> None:
+        """One timer, for the earliest deadline."""
+        next_ms = self._deadlines.next_ms
+        if next_ms is None or (self._timer is not None and self._timer_ms <= next_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = max(0, next_ms - self._now()) + 1  # Rounded down, `now` may be one short.
+        self._timer_ms = next_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        for watched in self._deadlines.due(self._now()):
+            group_id, watch, member_id = watched
+            group = self._groups.get(group_id)
+            if watch is Watch.RETENTION:
+                self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
+                self._expire_offsets()
+            elif group is not None:
+                group.expire(watch, member_id, self._now())
+                try:
+                    self._settle(group)
+                except StorageError as error:
+                    log.warning("group %s: %s stays: %s", group_id, member_id, error)
+                    self._deadlines.set(watched, self._now() + _RETRY_MS)
+        self._arm()
+
+    # --- the classic protocol
+
+    async def join(self, group_id: str, request: Join) -> JoinAnswer:
+        """Raises GroupError, StorageError."""
+        _check_id(group_id)
+        settings = self._settings
+        if not settings.session_ms_min <= request.session_ms <= settings.session_ms_max:
+            return JoinAnswer(request.member_id, Fault.INVALID_SESSION_TIMEOUT)
+        await self.prepare()
+        group = self._groups.get(group_id)
+        if isinstance(group, ModernGroup):
+            if not group.is_empty:
+                return JoinAnswer(request.member_id, Fault.INCONSISTENT_GROUP_PROTOCOL)
+            self._store.append(group_id, group.tombstones())
+            group = self._add_classic(group_id)
+        elif group is None:
+            if request.member_id:
+                return JoinAnswer(request.member_id, Fault.UNKNOWN_MEMBER_ID)
+            self._check_room()
+            group = self._add_classic(group_id)
+        answer: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        group.join(request, answer, self._now())
+        self._settle(group)
+        return await answer
+
+    async def sync(self, group_id: str, request: Sync) -> SyncAnswer:
+        """Raises GroupError."""
+        _check_id(group_id)
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return SyncAnswer(Fault.UNKNOWN_MEMBER_ID)
+        answer: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
+        group.sync(request, answer, self._now())
+        self._settle(group)
+        return await answer
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Fault | None:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return Fault.UNKNOWN_MEMBER_ID if group_id else Fault.INVALID_GROUP_ID
+        return group.heartbeat(member_id, instance_id, generation, self._now())
+
+    def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> list[Fault | None]:
+        """A fault, or none, for each (member id, instance id). Raises GroupError."""
+        _check_id(group_id)
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return [Fault.UNKNOWN_MEMBER_ID for _ in leaving]
+        faults = group.leave(leaving, self._now())
+        self._settle(group)
+        return faults
+
+    def fresh_id(self, name: str = "") -> str:
+        """A member's id: its instance's or client's name, and what nobody can guess."""
+        token = str(UUID(bytes=self._entropy.token(16), version=4))
+        return f"{name}-{token}" if name else token
+
+    # --- the modern protocol
+
+    def heartbeat_modern(
+        self, group_id: str, request: Heartbeat
+    ) -> HeartbeatAnswer | Awaitable[HeartbeatAnswer]:
+        """Idle members are answered at once. Raises GroupError, StorageError."""
+        if not group_id:
+            raise GroupError(Fault.INVALID_REQUEST, "a group's id cannot be empty")
+        check(request)
+        if not self._store.is_ready:
+            return self._heartbeat_prepared(group_id, request)
+        group = self._modern(group_id, request)
+        try:
+            answer = group.heartbeat(request, self._broker.catalog, self._now())
+        except GroupError:
+            group.undo(self._now())
+            raise
+        if group.has_rows:
+            self._settle(group)
+        if self._store.is_kept(group_id):
+            return answer
+        return self._answer_kept(group_id, answer)
+
+    async def _heartbeat_prepared(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
+        await self.prepare()
+        answer = self.heartbeat_modern(group_id, request)
+        return answer if isinstance(answer, HeartbeatAnswer) else await answer
+
+    async def _answer_kept(self, group_id: str, answer: HeartbeatAnswer) -> HeartbeatAnswer:
+        await self._store.kept(group_id)
+        return answer
+
+    def _modern(self, group_id: str, request: Heartbeat) -> ModernGroup:
+        """The group, which whoever joins may found, in the place of an empty classic one."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ModernGroup):
+            return group
+        if request.epoch != JOINS:
+            raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no modern group {group_id!r}")
+        if group is None:
+            self._check_room()
+        elif not group.is_empty:
+            raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
+        else:
+            self._store.append(group_id, group.tombstones())
+        self._empty_since_ms.pop(group_id, None)
+        modern = self._groups[group_id] = self._new_modern(group_id)
+        return modern
+
+    # --- keeping
+
+    def _check_room(self) -> None:
+        if len(self._groups) >= limits.GROUPS_MAX:
+            raise GroupError(Fault.GROUP_MAX_SIZE_REACHED, "there are too many groups")
+
+    def _add_classic(self, group_id: str) -> ClassicGroup:
+        group = ClassicGroup(group_id, self._settings, self._deadlines)
+        self._groups[group_id] = group
+        return group
+
+    def _new_modern(self, group_id: str) -> ModernGroup:
+        return ModernGroup(group_id, self._settings, self._deadlines)
+
+    def _settle(self, group: Group) -> None:
+        """Keep what the machine wants kept, and answer those who wait when it is."""
+        if isinstance(group, ModernGroup):
+            self._keep_modern(group)
+        else:
+            self._keep_classic(group)
+        self._arm()
+
+    def _keep_modern(self, group: ModernGroup) -> None:
+        """Raises StorageError, and the group is as before."""
+        rows = group.take_rows()
+        try:
+            if rows:
+                self._store.append(group.id, rows)
+        except StorageError:
+            group.undo(self._now())
+            raise
+        group.kept()
+
+    def _keep_classic(self, group: ClassicGroup) -> None:
+        if group.take_changed():
+            now_ms = self._empty_since_ms[group.id] = self._clock.now_ms()
+            try:
+                self._store.append(group.id, [group.stored(now_ms)])
+            except StorageError as error:
+                self._not_kept(group, error)
+        answers = group.take_answers()
+        if answers:
+
+            def answer_all(error: StorageError | None) -> None:
+                for token, answer in answers:
+                    _answer(token, answer, error)
+                if error is not None:
+                    self._not_kept(group, error)
+
+            self._store.when_kept(group.id, answer_all)
+
+    def _not_kept(self, group: ClassicGroup, error: StorageError) -> None:
+        """Nobody may act on a division that a crash would undo: it is made anew."""
+        log.warning("group %s: %s", group.id, error)
+        for token, answer in group.take_answers():
+            _answer(token, answer, error)
+        group.rebalance(self._now())
+
+    # --- offsets
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        offsets: Mapping[Place, CommittedOffset],
+        *,
+        instance_id: str | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> dict[Place, Fault]:
+        """Returns what is wrong with single ones. Raises GroupError, StorageError.
+
+        With a producer (id, epoch) they are pending until `complete_transaction`.
+        """
+        await self.prepare()
+        group = self._groups.get(group_id)
+        if group is None and generation < 0:  # A tool, or a consumer that needs no members.
+            self._check_room()
+            group = self._add_classic(group_id)
+        fault: Fault | None = Fault.GROUP_ID_NOT_FOUND
+        if group is not None:
+            fault = group.commit(
+                member_id, instance_id, generation, self._now(), transactional=producer is not None
+            )
+        if fault in (Fault.GROUP_ID_NOT_FOUND, Fault.STALE_MEMBER_EPOCH) and producer is not None:
+            fault = Fault.ILLEGAL_GENERATION  # All that a transactional producer understands.
+        if fault is not None:
+            raise GroupError(fault)
+        return await self._commits.commit(group_id, offsets, producer)
+
+    def complete_transaction(
+        self, producer_id: int, committed: bool, partition: int | None = None
+    ) -> None:
+        """It has its marker in this partition of `__consumer_offsets`, or in all it wrote to."""
+
+        def is_there(group: str) -> bool:
+            return partition is None or self._store.partition_of(group) == partition
+
+        self._commits.offsets.end_transaction(producer_id, committed=committed, among=is_there)
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Whether a member may see what its group committed. Raises GroupError."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ModernGroup) and (member_id is not None or epoch >= 0):
+            fault = group.check_epoch(member_id or "", epoch)
+            if fault is not None:
+                raise GroupError(fault)
+
+    def fetch_offsets(
+        self, group_id: str, places: Iterable[Place] | None, *, require_stable: bool = False
+    ) -> dict[Place, CommittedOffset | Fault | None]:
+        """Of these partitions, or of all that have one."""
+        return self._commits.fetch(group_id, places, require_stable=require_stable)
+
+    async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> dict[Place, Fault]:
+        """Returns what is wrong with single ones. Raises GroupError, StorageError."""
+        group = self._find(group_id)
+        is_foreign = isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER
+        if is_foreign and not group.is_empty:
+            raise GroupError(Fault.NON_EMPTY_GROUP)
+        faults = {
+            place: Fault.GROUP_SUBSCRIBED_TO_TOPIC
+            for place in places
+            if group.is_subscribed(place.topic)
+        }
+        there = self._commits.offsets.places_of(group_id)
+        await self._commits.delete(group_id, [p for p in there if p in places and p not in faults])
+        return faults
+
+    def topic_deleted(self, name: str) -> None:
+        self._commits.forget_topics(lambda topic: topic != name)
+
+    def _expire_offsets(self) -> None:
+        """Forget what nobody used for long, and groups of which nothing is left."""
+        for group in list(self._groups.values()):
+            since_ms = self._empty_since_ms.get(group.id) if group.is_empty else None
+            is_bare = self._commits.expire(
+                group.id, since_ms, self._settings.offsets_retention_ms, group.is_subscribed
+            )
+            if group.is_empty and is_bare:
+                try:
+                    self._remove(group)
+                except StorageError as error:
+                    log.warning("group %s stays: %s", group.id, error)
+
+    # --- tools
+
+    def list(self) -> list[Listed]:
+        return [
+            Listed(group.id, CONSUMER, group.state_name, "consumer")
+            if isinstance(group, ModernGroup)
+            else Listed(group.id, group.protocol_type or "", group.state_name, "classic")
+            for group in self._groups.values()
+        ]
+
+    def describe(self, group_id: str) -> Described:
+        """A classic group. Raises GroupError."""
+        group = self._find(group_id)
+        if isinstance(group, ModernGroup):
+            raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is not a classic group")
+        return group.describe()
+
+    def describe_modern(self, group_id: str) -> DescribedModern:
+        """Raises GroupError."""
+        group = self._find(group_id)
+        if not isinstance(group, ModernGroup):
+            raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
+        return group.describe()
+
+    async def delete(self, group_id: str) -> None:
+        """With its offsets. Raises GroupError, StorageError."""
+        group = self._find(group_id)
+        if not group.is_empty:
+            raise GroupError(Fault.NON_EMPTY_GROUP)
+        deleted = self._commits.delete(group_id, self._commits.offsets.places_of(group_id))
+        self._remove(group)
+        await deleted
+        await self._store.kept(group_id)
+
+    def _find(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        return group
+
+    def _remove(self, group: Group) -> None:
+        rows: list[Row] = group.tombstones()
+        self._store.append(group.id, rows)
+        del self._groups[group.id]
+        self._empty_since_ms.pop(group.id, None)
+
+
+def _check_id(group_id: str) -> None:
+    """Of a group with members. For others the empty one will do, as it always has in Kafka."""
+    if not group_id:
+        raise GroupError(Fault.INVALID_GROUP_ID, "a group's id cannot be empty")
+
+
+def _answer(token: object, answer: JoinAnswer | SyncAnswer, error: StorageError | None) -> None:
+    assert isinstance(token, asyncio.Future)
+    if error is not None and answer.fault is None:
+        answer = answer._replace(fault=Fault.COORDINATOR_NOT_AVAILABLE)
+    if not token.done():  # Its connection may be gone.
+        token.set_result(answer)

@@ -1,0 +1,499 @@
+"""The modern protocol of a group (KIP-848): the broker divides, and moves members there.
+
+Whenever the members, or the topics they want, change, the group's *epoch* goes up, and an
+assignor works out a new *target* for everybody. Each member then goes there on its own,
+told in the answers to its heartbeats:
+
+    STABLE ──a new target──▶ UNREVOKED: it is to let go of some partitions, and says
+       ▲                         │      in its heartbeat what it still has
+       │                         ▼ it has let go
+       └──all are free── UNRELEASED: it has the target's epoch, and waits for partitions
+                                     that others have not let go of
+
+A partition is given to a member only when nobody has it: that is the whole safety.
+
+Every change of state is a row for the store, made with `_put`; replaying the rows makes
+the same state. If they cannot be kept, `undo` takes them back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import IntEnum
+from uuid import UUID
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.consumer_group.assignors import ASSIGNORS, Subscriber
+from entrepot.broker.consumer_group.deadlines import Deadlines, Watch, Watched
+from entrepot.broker.consumer_group.faults import Fault, GroupError
+from entrepot.broker.consumer_group.interest import Interest, Topics, compile_regex, hash_of
+from entrepot.broker.consumer_group.messages import (
+    JOINS,
+    LEAVES,
+    LEAVES_FOR_NOW,
+    DescribedModern,
+    DescribedModernMember,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+from entrepot.broker.consumer_group.partitions import (
+    difference,
+    has_any,
+    intersection,
+    is_same,
+    partitions,
+)
+from entrepot.broker.consumer_group.records import (
+    Assignment,
+    Current,
+    GroupEpoch,
+    Key,
+    Kind,
+    Row,
+    Subscription,
+    Value,
+)
+from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.core import limits
+
+
+class Phase(IntEnum):  # Persisted: Kafka's numbers.
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+
+
+_MEMBERS_PER_MS = 10  # How fast a group may be divided: 10,000 members once a second.
+_NOTHING: Assignment = {}
+_NEW = Current(JOINS, JOINS, Phase.STABLE, _NOTHING, _NOTHING)
+
+
+class ModernGroup:
+    def __init__(
+        self, group_id: str, settings: GroupSettings, deadlines: Deadlines[Watched]
+    ) -> None:
+        self.id = group_id
+        self._settings = settings
+        self._deadlines = deadlines
+        self.epoch = GroupEpoch(0, 0)
+        self.target_epoch = 0
+        self._subscriptions: dict[str, Subscription] = {}  # By member: that it is one.
+        self._currents: dict[str, Current] = {}
+        self._targets: dict[str, Assignment] = {}
+        self._size = 0  # Bytes of what members want.
+        self._static: dict[str, str] = {}  # Instance id to member id.
+        self._holders: dict[tuple[UUID, int], str] = {}  # Who has a partition or lets go of it.
+        self._interest = Interest()
+        # Who may not know yet what it has: told again until it says that it does.
+        self._untold: dict[str, None] = {}
+        self._divided_ms = 0  # When the target was last worked out.
+        self._version = -1  # Of the topics, when they were last looked at.
+        self._rows: list[Row] = []  # To be kept,
+        self._undo: list[Row] = []  # and what was there instead.
+
+    # --- effects
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self._rows)
+
+    def take_rows(self) -> list[Row]:
+        rows, self._rows = self._rows, []
+        return rows
+
+    def kept(self) -> None:
+        self._undo.clear()
+
+    def undo(self, now_ms: int) -> None:
+        """What was to be kept cannot be: as if nobody had asked."""
+        self._rows.clear()
+        while self._undo:
+            self.apply(self._undo.pop())
+        self._version = -1  # Look at the topics again.
+        self._divided_ms = 0
+        for member_id in self._subscriptions:
+            if self._deadlines.get((self.id, Watch.SESSION, member_id)) is None:
+                self._hear(member_id, now_ms)
+
+    def _put(self, kind: Kind, member_id: str, value: Value | None) -> None:
+        key = Key(kind, self.id, member_id)
+        self._undo.append((key, self._value(key)))
+        self._rows.append((key, value))
+        self.apply((key, value))
+
+    def _value(self, key: Key) -> Value | None:
+        match key.kind:
+            case Kind.GROUP_EPOCH:
+                return self.epoch
+            case Kind.TARGET_EPOCH:
+                return self.target_epoch
+            case Kind.SUBSCRIPTION:
+                return self._subscriptions.get(key.name)
+            case Kind.TARGET:
+                return self._targets.get(key.name)
+        return self._currents.get(key.name)
+
+    def apply(self, row: Row) -> None:
+        key, value = row
+        if key.kind is Kind.GROUP_EPOCH:
+            self.epoch = value if isinstance(value, GroupEpoch) else GroupEpoch(0, 0)
+        elif key.kind is Kind.TARGET_EPOCH:
+            self.target_epoch = value if isinstance(value, int) else 0
+        elif key.kind is Kind.TARGET:
+            if isinstance(value, Mapping):
+                self._targets[key.name] = value
+            else:
+                self._targets.pop(key.name, None)
+        elif key.kind is Kind.SUBSCRIPTION:
+            self._apply_subscription(key.name, value)
+        elif key.kind is Kind.CURRENT:
+            self._apply_current(key.name, value)
+
+    def _apply_subscription(self, member_id: str, value: Value | None) -> None:
+        old = self._subscriptions.get(member_id)
+        if old is not None:
+            self._size -= old.size
+            if self._static.get(old.instance_id or "") == member_id:
+                del self._static[old.instance_id or ""]
+        if isinstance(value, Subscription):
+            self._size += value.size
+            self._subscriptions[member_id] = value
+            if value.instance_id is not None:
+                self._static[value.instance_id] = member_id
+        else:
+            self._subscriptions.pop(member_id, None)
+
+    def _apply_current(self, member_id: str, value: Value | None) -> None:
+        old = self._currents.pop(member_id, None)
+        if old is not None:
+            for partition in partitions(old.assigned, old.revoking):
+                if self._holders.get(partition) == member_id:
+                    del self._holders[partition]
+        if isinstance(value, Current):
+            self._currents[member_id] = value
+            for partition in partitions(value.assigned, value.revoking):
+                self._holders[partition] = member_id
+
+    def restore(self, now_ms: int) -> None:
+        """After the rows that were kept: members have a session's time to show themselves."""
+        for member_id in self._subscriptions:
+            self._currents.setdefault(member_id, _NEW)
+            self._hear(member_id, now_ms)
+            self._watch_revocation(member_id, now_ms)
+
+    # --- heartbeats
+
+    def heartbeat(self, request: Heartbeat, topics: Topics, now_ms: int) -> HeartbeatAnswer:
+        """What is to be kept is in `take_rows`. Raises GroupError, perhaps half way: `undo`."""
+        if request.epoch in (LEAVES, LEAVES_FOR_NOW):
+            return self._leave(request)
+        before = self._member(request)
+        wants_others = self._subscribe(request)
+        self._divide(request, topics, now_ms, anew=wants_others)
+        after = self._reconcile(request, now_ms)
+        self._hear(request.member_id, now_ms)
+        member_id, interval_ms = request.member_id, self._settings.heartbeat_ms
+        if after.assigned != before.assigned:
+            self._untold[member_id] = None
+        elif request.owned is not None and is_same(request.owned, after.assigned):
+            self._untold.pop(member_id, None)
+        is_news = request.is_whole or member_id in self._untold
+        return HeartbeatAnswer(
+            member_id, after.epoch, interval_ms, after.assigned if is_news else None
+        )
+
+    def _member(self, request: Heartbeat) -> Current:
+        """Where the member is, who may be new or one that comes back."""
+        member_id, former = request.member_id, self._static.get(request.instance_id or "")
+        if request.instance_id is not None and former is not None and former != member_id:
+            self._replace(former, request)
+        current = self._currents.get(member_id)
+        if request.epoch == JOINS:
+            if current is None and len(self._currents) >= self._settings.members_max:
+                raise GroupError(Fault.GROUP_MAX_SIZE_REACHED)
+            return current or _NEW
+        if current is None or (request.instance_id is not None and former is None):
+            raise GroupError(Fault.UNKNOWN_MEMBER_ID, f"{member_id} is not a member")
+        _check_epoch(request, current)
+        return current
+
+    def _replace(self, former: str, request: Heartbeat) -> None:
+        """A static member comes back under another id, and has what it had before."""
+        current, target = self._currents[former], self._targets.get(former, _NOTHING)
+        if request.epoch != JOINS:
+            raise GroupError(Fault.FENCED_INSTANCE_ID, f"{request.instance_id} is {former} now")
+        if current.epoch != LEAVES_FOR_NOW:
+            raise GroupError(
+                Fault.UNRELEASED_INSTANCE_ID, f"{request.instance_id} is still used by {former}"
+            )
+        subscription = self._subscriptions[former]
+        self._forget(former)
+        self._put(Kind.SUBSCRIPTION, request.member_id, subscription)
+        self._put(Kind.TARGET, request.member_id, target)
+        back = current._replace(epoch=JOINS, previous_epoch=JOINS)
+        self._put(Kind.CURRENT, request.member_id, back)
+
+    def _subscribe(self, request: Heartbeat) -> bool:
+        """Whether the member wants other topics than before."""
+        old = self._subscriptions.get(request.member_id)
+        if old is None:
+            old = Subscription(None, None, "", "", (), None, -1, None)
+        elif request.is_idle and old.client_host == request.client_host:
+            return False
+        new = Subscription(
+            request.instance_id or old.instance_id,
+            request.rack_id or old.rack_id,
+            request.client_id,
+            request.client_host,
+            old.topics if request.topics is None else tuple(sorted(dict.fromkeys(request.topics))),
+            old.regex if request.regex is None else request.regex or None,
+            request.rebalance_ms if request.rebalance_ms >= 0 else old.rebalance_ms,
+            request.assignor or old.assignor,
+        )
+        is_new = request.member_id not in self._subscriptions
+        if self._size - old.size + new.size > limits.GROUP_BYTES_MAX:
+            raise GroupError(Fault.GROUP_MAX_SIZE_REACHED)
+        if is_new or new != old:
+            self._put(Kind.SUBSCRIPTION, request.member_id, new)
+        return is_new or (new.topics, new.regex) != (old.topics, old.regex)
+
+    # --- the target
+
+    def _divide(self, request: Heartbeat, topics: Topics, now_ms: int, *, anew: bool) -> None:
+        """A new epoch and a new target, if members want other topics or topics are others.
+
+        Dividing is work for each member, so a large group that many join at once does not do
+        it for every one of them. Until it does, the new ones have nothing.
+        """
+        epoch, is_behind = self.epoch.epoch, self.epoch.epoch > self.target_epoch
+        if not (anew or is_behind or topics.version != self._version):
+            return
+        rest_ms = len(self._subscriptions) // _MEMBERS_PER_MS
+        if self.target_epoch > 0 and now_ms < self._divided_ms + rest_ms:
+            if anew:
+                self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=epoch + 1))
+            return
+        wanted = self._interest.wanted(self._subscriptions, topics, request.may_see)
+        everything = {topic.id: topic for each in wanted.values() for topic in each}
+        topics_hash = hash_of(everything.values())
+        self._version = topics.version
+        if anew or topics_hash != self.epoch.topics_hash:
+            # Somebody's going may have begun a new epoch already.
+            epoch += anew or not is_behind
+            self._put(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, topics_hash))
+        if epoch > self.target_epoch:
+            self._divided_ms = now_ms
+            counts = {topic.id: topic.partition_count for topic in everything.values()}
+            self._set_targets(wanted, counts)
+
+    def _set_targets(
+        self, wanted: Mapping[str, list[Topic]], partition_counts: Mapping[UUID, int]
+    ) -> None:
+        subscribers = [
+            Subscriber(
+                member_id,
+                self._subscriptions[member_id].instance_id,
+                tuple(topic.id for topic in topics),
+                self._targets.get(member_id, _NOTHING),
+            )
+            for member_id, topics in wanted.items()
+        ]
+        targets = ASSIGNORS[self.assignor](subscribers, partition_counts)
+        for member_id, target in targets.items():
+            if target != self._targets.get(member_id):
+                self._put(Kind.TARGET, member_id, target)
+        self._put(Kind.TARGET_EPOCH, "", self.epoch.epoch)
+
+    @property
+    def assignor(self) -> str:
+        """The one most members ask for."""
+        names = (each.assignor for each in self._subscriptions.values())
+        votes = Counter(name for name in names if name is not None)
+        return votes.most_common(1)[0][0] if votes else next(iter(ASSIGNORS))
+
+    # --- the way there
+
+    def _reconcile(self, request: Heartbeat, now_ms: int) -> Current:
+        member_id = request.member_id
+        current = self._currents.get(member_id, _NEW)
+        # A heartbeat of an older epoch may be late: what it had then is not what it has now.
+        is_late = request.epoch not in (JOINS, current.epoch)
+        following = self._following(member_id, current, None if is_late else request.owned)
+        if following != self._currents.get(member_id):
+            self._put(Kind.CURRENT, member_id, following)
+            self._watch_revocation(member_id, now_ms)
+        return following
+
+    def _following(self, member_id: str, current: Current, owned: Assignment | None) -> Current:
+        """The next step of a member on its way to the target, or where it is."""
+        if current.state == Phase.STABLE and current.epoch == self.target_epoch:
+            return current
+        epoch = current.epoch
+        if current.state == Phase.UNREVOKED:
+            if has_any(owned, current.revoking):
+                return current
+            epoch += 1
+        target = self._targets.get(member_id, _NOTHING)
+        kept = intersection(current.assigned, target)
+        revoking = difference(current.assigned, target)
+        if revoking and has_any(owned, revoking):
+            return Current(epoch, current.epoch, Phase.UNREVOKED, kept, revoking)
+        free = {
+            topic: tuple(
+                number
+                for number in numbers
+                if self._holders.get((topic, number), member_id) == member_id
+            )
+            for topic, numbers in target.items()
+        }
+        assigned = {topic: numbers for topic, numbers in free.items() if numbers}
+        phase = Phase.STABLE if assigned == target else Phase.UNRELEASED
+        if (self.target_epoch, phase, assigned) == (epoch, current.state, current.assigned):
+            return current
+        return Current(self.target_epoch, current.epoch, phase, assigned, _NOTHING)
+
+    # --- going
+
+    def _leave(self, request: Heartbeat) -> HeartbeatAnswer:
+        member_id = request.member_id
+        if request.instance_id is not None:
+            static = self._static.get(request.instance_id)
+            if static is not None and static != member_id:
+                raise GroupError(Fault.FENCED_INSTANCE_ID, f"{request.instance_id} is {static} now")
+            if static is None:
+                raise GroupError(Fault.UNKNOWN_MEMBER_ID, f"{member_id} is not a member")
+        if member_id not in self._currents:
+            raise GroupError(Fault.UNKNOWN_MEMBER_ID, f"{member_id} is not a member")
+        if request.epoch == LEAVES_FOR_NOW:
+            current = self._currents[member_id]
+            away = Current(LEAVES_FOR_NOW, current.epoch, Phase.STABLE, current.assigned, _NOTHING)
+            self._put(Kind.CURRENT, member_id, away)
+            self._deadlines.cancel((self.id, Watch.REVOCATION, member_id))
+        else:
+            self._remove(member_id)
+        return HeartbeatAnswer(member_id, request.epoch, 0, None)
+
+    def expire(self, watch: Watch, member_id: str, now_ms: int) -> None:
+        """A deadline has come: the member is gone, or keeps what it was to let go of."""
+        if member_id in self._currents and watch in (Watch.SESSION, Watch.REVOCATION):
+            self._remove(member_id)
+
+    def _remove(self, member_id: str) -> None:
+        self._forget(member_id)
+        self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=self.epoch.epoch + 1))
+
+    def _forget(self, member_id: str) -> None:
+        self._untold.pop(member_id, None)
+        for kind in (Kind.CURRENT, Kind.TARGET, Kind.SUBSCRIPTION):
+            self._put(kind, member_id, None)
+        self._deadlines.cancel((self.id, Watch.SESSION, member_id))
+        self._deadlines.cancel((self.id, Watch.REVOCATION, member_id))
+
+    def tombstones(self) -> list[Row]:
+        """What forgets the group, which has no members."""
+        kinds = (Kind.TARGET_EPOCH, Kind.GROUP_EPOCH)
+        return [(Key(kind, self.id), None) for kind in kinds]
+
+    # --- looking
+
+    @property
+    def state_name(self) -> str:
+        if not self._subscriptions:
+            return "Empty"
+        if self.epoch.epoch > self.target_epoch:
+            return "Assigning"
+        arrived = (Phase.STABLE, self.target_epoch)
+        if any((each.state, each.epoch) != arrived for each in self._currents.values()):
+            return "Reconciling"
+        return "Stable"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._subscriptions
+
+    def commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        now_ms: int,
+        *,
+        transactional: bool,
+    ) -> Fault | None:
+        """Whether this one may commit offsets. As in a classic group, nobody may as long as
+        the group has no members."""
+        return None if epoch < 0 and self.is_empty else self.check_epoch(member_id, epoch)
+
+    def check_epoch(self, member_id: str, epoch: int) -> Fault | None:
+        current = self._currents.get(member_id)
+        if current is None:
+            return Fault.UNKNOWN_MEMBER_ID
+        return None if current.epoch == epoch else Fault.STALE_MEMBER_EPOCH
+
+    def is_subscribed(self, topic: str) -> bool:
+        return any(self._interest.covers(each, topic) for each in self._subscriptions.values())
+
+    def describe(self) -> DescribedModern:
+        members = tuple(
+            DescribedModernMember(
+                member_id,
+                subscription,
+                self._currents[member_id],
+                self._targets.get(member_id, _NOTHING),
+            )
+            for member_id, subscription in self._subscriptions.items()
+        )
+        return DescribedModern(
+            self.state_name, self.epoch.epoch, self.target_epoch, self.assignor, members
+        )
+
+    def _hear(self, member_id: str, now_ms: int) -> None:
+        self._deadlines.set((self.id, Watch.SESSION, member_id), now_ms + self._settings.session_ms)
+
+    def _watch_revocation(self, member_id: str, now_ms: int) -> None:
+        key = (self.id, Watch.REVOCATION, member_id)
+        if self._currents[member_id].state == Phase.UNREVOKED:
+            self._deadlines.set(key, now_ms + self._subscriptions[member_id].rebalance_ms)
+        else:
+            self._deadlines.cancel(key)
+
+
+def check(request: Heartbeat) -> None:
+    """What is wrong with a heartbeat whatever the group. Raises GroupError."""
+    if request.is_idle and request.member_id and request.epoch > 0:
+        return
+    fault = Fault.INVALID_REQUEST
+    if not request.member_id:
+        raise GroupError(fault, "a member's id cannot be empty")
+    if request.instance_id == "" or request.rack_id == "":
+        raise GroupError(fault, "an instance's id, and a rack's, cannot be empty")
+    if request.epoch < LEAVES_FOR_NOW:
+        raise GroupError(fault, f"{request.epoch} is not an epoch")
+    if request.epoch == LEAVES_FOR_NOW and request.instance_id is None:
+        raise GroupError(fault, "only a static member can leave for now")
+    if request.epoch == JOINS:
+        if request.rebalance_ms < 0:
+            raise GroupError(fault, "who joins says how long a rebalance may take")
+        if request.owned is None or request.owned:
+            raise GroupError(fault, "who joins has no partitions, and says so")
+        if request.topics is None and request.regex is None:
+            raise GroupError(fault, "who joins says which topics it wants")
+    if request.assignor is not None and request.assignor not in ASSIGNORS:
+        known = ", ".join(ASSIGNORS)
+        raise GroupError(Fault.UNSUPPORTED_ASSIGNOR, f"{request.assignor} is not one of {known}")
+    if request.regex:
+        compile_regex(request.regex)
+
+
+def _check_epoch(request: Heartbeat, current: Current) -> None:
+    """An older epoch is fine if the answer with the newer one may have been lost."""
+    if request.epoch == current.epoch:
+        return
+    is_lost = request.epoch == current.previous_epoch and request.owned is not None
+    if is_lost and not difference(request.owned or _NOTHING, current.assigned):
+        return
+    raise GroupError(
+        Fault.FENCED_MEMBER_EPOCH,
+        f"the member's epoch is {current.epoch}, not {request.epoch}; it must join again",
+    )

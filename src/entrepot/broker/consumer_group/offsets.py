@@ -1,0 +1,96 @@
+"""What groups have committed: for each partition, where they go on reading.
+
+An offset committed in a transaction is pending until the transaction ends; then it
+counts, unless a plain commit came after it. Pure: told what is permanent, in the order
+of the log, it says what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from entrepot.broker.consumer_group.records import CommittedOffset
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+class Offsets:
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[Place, CommittedOffset]] = {}  # By group.
+        # By producer, then by group.
+        self._pending: dict[int, dict[str, dict[Place, CommittedOffset]]] = {}
+
+    # --- changing
+
+    def commit(self, group: str, place: Place, offset: CommittedOffset) -> None:
+        self._committed.setdefault(group, {})[place] = offset
+
+    def commit_pending(
+        self, producer_id: int, group: str, place: Place, offset: CommittedOffset
+    ) -> None:
+        self._pending.setdefault(producer_id, {}).setdefault(group, {})[place] = offset
+
+    def forget(self, group: str, place: Place) -> None:
+        """Also what is pending: whoever deletes an offset does not want it back."""
+        stores = [self._committed, *self._pending.values()]
+        for offsets in stores:
+            places = offsets.get(group, {})
+            places.pop(place, None)
+            if not places:
+                offsets.pop(group, None)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        *,
+        committed: bool,
+        among: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Of all groups, or of some: a log that is read part by part ends it part by part."""
+        pending = self._pending.get(producer_id, {})
+        for group in [each for each in pending if among is None or among(each)]:
+            for place, offset in pending.pop(group).items():
+                now = self.get(group, place)
+                if committed and (now is None or now.record_offset < offset.record_offset):
+                    self.commit(group, place, offset)
+        if not pending:
+            self._pending.pop(producer_id, None)
+
+    # --- looking
+
+    def get(self, group: str, place: Place) -> CommittedOffset | None:
+        return self._committed.get(group, {}).get(place)
+
+    def of(self, group: str) -> dict[Place, CommittedOffset]:
+        return self._committed.get(group, {})
+
+    def groups(self) -> Iterator[str]:
+        yield from self._committed
+
+    def is_pending(self, group: str, place: Place) -> bool:
+        return any(place in groups.get(group, {}) for groups in self._pending.values())
+
+    def has_pending(self, group: str) -> bool:
+        return any(group in groups for groups in self._pending.values())
+
+    def places_of(self, group: str) -> list[Place]:
+        """Committed or pending."""
+        found = dict.fromkeys(self.of(group))
+        for groups in self._pending.values():
+            found |= dict.fromkeys(groups.get(group, {}))
+        return list(found)
+
+    def expired(self, group: str, since_ms: int | None, before_ms: int) -> list[Place]:
+        """Those committed before a time, or, given since when nobody used the group, all
+        or none: a group's offsets outlive its last member by the whole retention."""
+        return [
+            place
+            for place, offset in self.of(group).items()
+            if (offset.commit_ms if since_ms is None else max(since_ms, offset.commit_ms))
+            < before_ms
+            and not self.is_pending(group, place)
+        ]

@@ -1,0 +1,110 @@
+"""ConsumerGroupDescribe (key 69), v0 and v1: modern groups, what members have and will have.
+
+A group that there is not, or of the classic protocol, is GROUP_ID_NOT_FOUND; one that has
+topics which the client may not know of is TOPIC_AUTHORIZATION_FAILED, as in Kafka. v1:
+which protocol a member speaks; here it is always the modern one.
+"""
+
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+from kio.schema.consumer_group_describe.v1.response import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i8, i32
+
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.consumer_group.messages import DescribedModern, DescribedModernMember
+from entrepot.broker.consumer_group.records import Assignment as Partitions
+from entrepot.gateway.kafka.acl_codes import NOT_TOLD, operation_bits
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.groups import check_group, group_reason
+from entrepot.gateway.kafka.topics import check_allowed
+
+_MODERN = i8(1)
+_UNKNOWN = DescribedModern("", 0, 0, "", ())
+
+
+def handle(
+    context: Context, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(
+            _describe(context, group_id, request.include_authorized_operations)
+            for group_id in request.group_ids
+        ),
+    )
+
+
+def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> DescribedGroup:
+    code: ErrorCode = ErrorCode.none
+    text: str | None = None
+    found = _UNKNOWN
+    try:
+        check_group(context, Operation.DESCRIBE, group_id)
+        found = context.broker.groups.describe_modern(group_id)
+        _check_topics(context, found)
+    except KNOWN as error:
+        found = _UNKNOWN
+        code, text = group_reason(error)
+    return DescribedGroup(
+        error_code=code,
+        error_message=text,
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=i32(found.epoch),
+        assignment_epoch=i32(found.target_epoch),
+        assignor_name=found.assignor,
+        members=tuple(_member(context, each) for each in found.members),
+        authorized_operations=operation_bits(context, ResourceKind.GROUP, group_id)
+        if tells_operations and code is ErrorCode.none
+        else NOT_TOLD,
+    )
+
+
+def _check_topics(context: Context, found: DescribedModern) -> None:
+    """A group is not described to who may not know of its topics."""
+    topics = context.broker.catalog.by_id
+    for member in found.members:
+        for topic in (*member.current.assigned, *member.target):
+            if topic in topics:
+                check_allowed(context, Operation.DESCRIBE, topics[topic].name)
+
+
+def _member(context: Context, member: DescribedModernMember) -> Member:
+    subscription = member.subscription
+    return Member(
+        member_id=member.id,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        member_epoch=i32(member.current.epoch),
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=tuple(map(TopicName, subscription.topics)),
+        subscribed_topic_regex=subscription.regex,
+        assignment=_assignment(context, member.current.assigned),
+        target_assignment=_assignment(context, member.target),
+        member_type=_MODERN,
+    )
+
+
+def _assignment(context: Context, partitions: Partitions) -> Assignment:
+    """Of topics that there still are."""
+    topics = context.broker.catalog.by_id
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(
+                topic_id=topic,
+                topic_name=TopicName(topics[topic].name),
+                partitions=tuple(map(i32, numbers)),
+            )
+            for topic, numbers in partitions.items()
+            if topic in topics
+        )
+    )

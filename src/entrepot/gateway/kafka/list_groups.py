@@ -1,0 +1,34 @@
+"""ListGroups (key 16), v0 to v5: the groups there are, of both protocols.
+
+v4: only those in certain states. v5: only those of a type, "classic" or "consumer".
+"""
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
+from kio.schema.types import GroupId
+
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+
+
+def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = [state.lower() for state in request.states_filter]
+    types = [kind.lower() for kind in request.types_filter]
+    may_all = context.allows_on_cluster(Operation.DESCRIBE)
+    return ListGroupsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        groups=tuple(
+            ListedGroup(
+                group_id=GroupId(group.group_id),
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind,
+            )
+            for group in context.broker.groups.list()
+            if (not states or group.state.lower() in states)
+            and (not types or group.kind in types)
+            and (may_all or context.allows(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id))
+        ),
+    )

@@ -1,0 +1,124 @@
+"""OffsetCommit (key 8), v2 to v10: where a group goes on reading, answered when permanent.
+
+By a member of the present generation or epoch; by anybody while the group has no members.
+A retention time in the request (v2 to v4) is not looked at: the broker's applies. v6: the
+leader epoch of what was read last. v9: an unknown group is GROUP_ID_NOT_FOUND, before it
+is ILLEGAL_GENERATION; members of modern groups have this version. v10: topics by id.
+"""
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_commit.v9 import request as v9_request
+from kio.schema.offset_commit.v9 import response as v9
+from kio.schema.offset_commit.v10 import request as v10_request
+from kio.schema.offset_commit.v10 import response as v10
+
+from entrepot.broker.access import Operation
+from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
+from entrepot.gateway.kafka.groups import check_group, find_place, group_code
+from entrepot.wire.kafka.frames import RequestHeader
+
+MODEL_VERSIONS = (9,)
+
+_VERSION_MODERN = 9
+
+Request = v9_request.OffsetCommitRequest | v10_request.OffsetCommitRequest
+Response = v9.OffsetCommitResponse | v10.OffsetCommitResponse
+Topic = v9_request.OffsetCommitRequestTopic | v10_request.OffsetCommitRequestTopic
+Code = Callable[[str | UUID, int], ErrorCode]  # Of a partition, as the request names it.
+
+
+async def handle_versioned(context: Context, header: RequestHeader, request: Request) -> Response:
+    try:
+        check_group(context, Operation.READ, request.group_id)
+    except KNOWN as error:
+        refused = group_code(error)
+        return _response(request, lambda topic, index: refused)
+    found: dict[tuple[str | UUID, int], Place | ErrorCode] = {}
+    offsets: dict[Place, CommittedOffset] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            key = _key(topic), int(each.partition_index)
+            place = found[key] = find_place(context, Operation.READ, *key)
+            if isinstance(place, Place):
+                epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
+                offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
+    codes = await _commit(context, header.version, request, offsets) if offsets else {}
+
+    def code(topic: str | UUID, index: int) -> ErrorCode:
+        place = found[topic, index]
+        return codes.get(place, ErrorCode.none) if isinstance(place, Place) else place
+
+    return _response(request, code)
+
+
+async def _commit(
+    context: Context, version: int, request: Request, offsets: Mapping[Place, CommittedOffset]
+) -> Mapping[Place, ErrorCode]:
+    try:
+        faults = await context.broker.groups.commit_offsets(
+            request.group_id,
+            request.member_id,
+            request.generation_id_or_member_epoch,
+            offsets,
+            instance_id=request.group_instance_id,
+        )
+    except KNOWN as error:
+        code = group_code(error)
+        if version < _VERSION_MODERN:
+            code = _BEFORE_MODERN.get(code, code)
+        return dict.fromkeys(offsets, code)
+    return {place: code_of_fault(fault) for place, fault in faults.items()}
+
+
+_BEFORE_MODERN = {
+    ErrorCode.group_id_not_found: ErrorCode.illegal_generation,
+    ErrorCode.stale_member_epoch: ErrorCode.unsupported_version,
+}
+
+
+def _key(topic: Topic) -> str | UUID:
+    if isinstance(topic, v9_request.OffsetCommitRequestTopic):
+        return topic.name
+    return topic.topic_id or UUID(int=0)
+
+
+def _response(request: Request, code: Code) -> Response:
+    if isinstance(request, v9_request.OffsetCommitRequest):
+        return v9.OffsetCommitResponse(
+            throttle_time=NO_THROTTLE,
+            topics=tuple(
+                v9.OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        v9.OffsetCommitResponsePartition(
+                            partition_index=each.partition_index,
+                            error_code=code(topic.name, each.partition_index),
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+    return v10.OffsetCommitResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            v10.OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    v10.OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=code(_key(topic), each.partition_index),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )

@@ -1,0 +1,39 @@
+"""SyncGroup (key 14), v0 to v5: a member gets its part of what the leader divided.
+
+The leader's request carries everybody's part; the others wait for it. v3: static
+members. v5: the protocol, which must be the one the group has settled on.
+"""
+
+from kio.schema.sync_group.v5.request import SyncGroupRequest
+from kio.schema.sync_group.v5.response import SyncGroupResponse
+
+from entrepot.broker.access import Operation
+from entrepot.broker.consumer_group.messages import Sync
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
+from entrepot.gateway.kafka.groups import check_group, group_code
+
+
+async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+    sync = Sync(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        {each.member_id: each.assignment for each in request.assignments},
+    )
+    try:
+        check_group(context, Operation.READ, request.group_id)
+        answer = await context.broker.groups.sync(request.group_id, sync)
+    except KNOWN as error:
+        return SyncGroupResponse(
+            throttle_time=NO_THROTTLE, error_code=group_code(error), assignment=b""
+        )
+    return SyncGroupResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code_of_fault(answer.fault),
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
