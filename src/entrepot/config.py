@@ -23,7 +23,7 @@ from entrepot.log.policy import Durability
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
-PROTOCOLS = ("kafka",)  # Each has a port in `Ports` and a flag `--<protocol>-port`.
+PROTOCOLS = ("kafka", "kafka_tls")  # Each has a port in `Ports` and a flag `--<protocol>-port`.
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -40,6 +40,7 @@ class Ports:
     """Where each protocol listens: 0 is any free port; None ("off") is nowhere."""
 
     kafka: _Port | None = 9092
+    kafka_tls: _Port | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,26 @@ class Advertised:
 
     host: str | None = None
     kafka_port: _Port | None = None
+    kafka_tls_port: _Port | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Who is let in, and what they may do."""
+
+    authentication: Literal["none", "sasl"] = "none"
+    authorization: bool = False  # Whether ACLs are heeded; what none allows is then denied.
+    super_users: tuple[str, ...] = ()  # As in "User:ana": not subject to ACLs.
+    insecure: bool = False  # Listen to other machines although nobody is asked who they are.
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files, for the ports whose names end in `_tls`."""
+
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None  # Clients must show a certificate of it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,7 @@ class Topics:
 
     auto_create: bool = True
     num_partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)] = 1
-    cleanup_policy: Literal["delete"] = "delete"
+    cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
     compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = (
         "producer"
     )
@@ -76,6 +97,19 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """Consumer groups. What begins with `consumer` is about their modern protocol only."""
+
+    initial_rebalance_delay_ms: _Natural = 100
+    min_session_timeout_ms: _Positive = 6_000
+    max_session_timeout_ms: _Positive = 1_800_000
+    max_size: Annotated[int, Meta(ge=1, le=limits.GROUP_MEMBERS_MAX)] = limits.GROUP_MEMBERS_MAX
+    offsets_retention_minutes: _Positive = 7 * 24 * 60
+    consumer_heartbeat_interval_ms: _Positive = 5_000
+    consumer_session_timeout_ms: _Positive = 45_000
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     data_dir: str = "data"  # Relative to the current directory.
     host: str = "127.0.0.1"
@@ -87,6 +121,9 @@ class Config:
     ports: Ports = field(default_factory=Ports)
     advertised: Advertised = field(default_factory=Advertised)
     topics: Topics = field(default_factory=Topics)
+    groups: Groups = field(default_factory=Groups)
+    security: Security = field(default_factory=Security)
+    tls: Tls = field(default_factory=Tls)
 
 
 def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:

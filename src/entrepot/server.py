@@ -14,21 +14,29 @@ import os
 import resource
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from typing import Any, NamedTuple, TypeVar
 
+from entrepot.broker.access import ANONYMOUS, Access
 from entrepot.broker.broker import Broker, Defaults
-from entrepot.config import Config, Topics
+from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.users import Worker, in_place
+from entrepot.config import Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
-from entrepot.core.ports import Link, Listener, Receiver, World
+from entrepot.core.ports import Link, Listener, Net, Receiver, World
 from entrepot.gateway.kafka.adapter import KafkaAdapter
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
+from entrepot.gateway.kafka.login import Login
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
 
 log = logging.getLogger("entrepot.server")
+
+T = TypeVar("T")
 
 
 class StartError(Exception):
@@ -42,17 +50,67 @@ class Endpoint(NamedTuple):
 
 def world(config: Config) -> World:
     """The real doors."""
+    _check_exposure(config)
     descriptors = _allow_many_files()
     try:
         disk = FileDisk(config.data_dir)
     except OSError as error:
         raise StartError(f"{config.data_dir}: {error.strerror}") from None
-    connections_max = min(limits.CONNECTIONS_MAX, descriptors - 2 * disk.files_max)
-    return World(SystemClock(), SystemEntropy(), disk, SocketNet(connections_max=connections_max))
+    nets = 1 if config.ports.kafka_tls is None else 2
+    connections_max = min(limits.CONNECTIONS_MAX, (descriptors - 2 * disk.files_max) // nets)
+    net, tls_net = SocketNet(connections_max=connections_max), _tls_net(config, connections_max)
+    return World(SystemClock(), SystemEntropy(), disk, net, tls_net)
+
+
+def _check_exposure(config: Config) -> None:
+    """Whoever opens a broker to the network without asking for names has to say so."""
+    ports, security = config.ports, config.security
+    asks_nobody = security.authentication == "none" and (
+        ports.kafka is not None or (ports.kafka_tls is not None and config.tls.client_ca is None)
+    )
+    if asks_nobody and not security.insecure and not _is_loopback(config.host):
+        raise StartError(
+            f"{config.host or 'every address'} is open to other machines, and nobody is asked "
+            "who they are: whoever reaches the port could read, write and delete everything. "
+            'Set security.authentication = "sasl", or say --insecure if that is what you want'
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tls_net(config: Config, connections_max: int) -> Net | None:
+    if config.ports.kafka_tls is None:
+        return None
+    from entrepot.net.tls import TlsNet, server_context
+
+    certificate, key = config.tls.certificate, config.tls.key
+    if certificate is None or key is None:
+        raise StartError("ports.kafka_tls needs tls.certificate and tls.key")
+    try:
+        context = server_context(certificate, key, config.tls.client_ca)
+        return TlsNet(server=context, connections_max=connections_max)
+    except OSError as error:
+        files = ", ".join(filter(None, (certificate, key, config.tls.client_ca)))
+        raise StartError(f"tls: {error.strerror or error} ({files})") from None
+
+
+def password_worker() -> Worker:
+    """One thread, so that whoever guesses passwords keeps one core busy and not the loop."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="passwords")
+
+    async def work(task: Callable[[], T], /) -> T:
+        return await asyncio.get_running_loop().run_in_executor(pool, task)
+
+    return work
 
 
 class Server:
-    def __init__(self, config: Config, doors: World) -> None:
+    def __init__(self, config: Config, doors: World, worker: Worker = in_place) -> None:
         self._config = config
         self._doors = doors
         self._listeners: list[Listener] = []
@@ -64,6 +122,12 @@ class Server:
                 doors.entropy,
                 _defaults(config),
                 check_all=config.recovery == "full",
+                groups=_groups(config.groups),
+                access=Access(
+                    is_enforced=config.security.authorization,
+                    super_users=map(_principal, config.security.super_users),
+                ),
+                worker=worker,
             )
         except InvalidConfig as error:
             raise StartError(str(error)) from None
@@ -79,8 +143,7 @@ class Server:
             raise StartError(f"{self._config.data_dir}: {error.strerror}") from None
         except StorageError as error:
             raise StartError(f"{self._config.data_dir}: {error}") from None
-        if self._config.ports.kafka is not None:
-            await self._listen_kafka(self._config.ports.kafka)
+        await self._listen_all()
         seconds = self._doors.clock.monotonic() - started
         log.info("%d topics, started in %.3f s", len(self.broker.topics), seconds)
 
@@ -88,37 +151,69 @@ class Server:
         """No new connections, no more requests, everything permanent."""
         for listener in self._listeners:
             listener.close()
-        self._doors.net.close()
+        for net in (self._doors.net, self._doors.tls_net):
+            if net is not None:
+                net.close()
         await asyncio.sleep(0)  # The adapters hear of it and let go of what they wait for.
         await self.broker.close()
         log.info("stopped")
 
-    async def _listen_kafka(self, port: int) -> None:
+    async def _listen_all(self) -> None:
         config, doors = self._config, self._doors
-        context = Context(
-            self.broker,
-            doors.clock,
-            FetchSessions(doors.clock, doors.entropy),
-            config.node_id,
-            config.advertised.host or config.host,
-            0,
-        )
-        listener = await self._listen("kafka", port, lambda link: KafkaAdapter(link, context))
-        context.port = config.advertised.kafka_port or listener.port
+        if config.security.authentication == "sasl" and not len(self.broker.users):
+            log.warning(
+                "nobody can log in: there are no users yet. With the broker stopped: "
+                "entrepot users add NAME --data-dir %s",
+                config.data_dir,
+            )
+        sessions = FetchSessions(doors.clock, doors.entropy)
+        advertised = config.advertised
+        if config.ports.kafka is not None:
+            adapter = self._kafka(sessions, "kafka", advertised.kafka_port)
+            await self._listen(doors.net, "kafka", config.ports.kafka, adapter)
+        if config.ports.kafka_tls is not None:
+            assert doors.tls_net is not None
+            adapter = self._kafka(sessions, "kafka_tls", advertised.kafka_tls_port)
+            await self._listen(doors.tls_net, "kafka_tls", config.ports.kafka_tls, adapter)
+
+    def _kafka(
+        self, sessions: FetchSessions, endpoint: str, advertised_port: int | None
+    ) -> Callable[[Link], KafkaAdapter]:
+        config, broker = self._config, self.broker
+        asks = config.security.authentication == "sasl"
+
+        def accept(link: Link) -> KafkaAdapter:
+            context = Context(
+                broker,
+                self._doors.clock,
+                sessions,
+                config.node_id,
+                config.advertised.host or config.host,
+                advertised_port or self.endpoints[endpoint].port,
+                principal=ANONYMOUS if link.subject is None else _principal(link.subject),
+                peer_host=link.peer.rpartition(":")[0].strip("[]"),
+                login=Login(broker.users) if asks else None,
+            )
+            return KafkaAdapter(link, context)
+
+        return accept
 
     async def _listen(
-        self, protocol: str, port: int, adapter: Callable[[Link], Receiver]
-    ) -> Listener:
+        self, net: Net, protocol: str, port: int, adapter: Callable[[Link], Receiver]
+    ) -> None:
         host = self._config.host
         try:
-            listener = await self._doors.net.listen(host, port, adapter)
+            listener = await net.listen(host, port, adapter)
         except OSError as error:
             await self.broker.close()
             why = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"cannot listen on {host}:{port} for {protocol}: {why}") from None
         self._listeners.append(listener)
         self.endpoints[protocol] = Endpoint(host, listener.port)
-        return listener
+
+
+def _principal(name: str) -> str:
+    return name if name.startswith("User:") else f"User:{name}"
 
 
 def _defaults(config: Config) -> Defaults:
@@ -133,6 +228,18 @@ def _defaults(config: Config) -> Defaults:
     if config.durability is not Config().durability:
         settings["durability"] = str(config.durability)
     return Defaults(partitions, auto_create, settings)
+
+
+def _groups(chosen: Groups) -> GroupSettings:
+    return GroupSettings(
+        initial_rebalance_delay_ms=chosen.initial_rebalance_delay_ms,
+        session_ms_min=chosen.min_session_timeout_ms,
+        session_ms_max=chosen.max_session_timeout_ms,
+        members_max=chosen.max_size,
+        offsets_retention_ms=chosen.offsets_retention_minutes * 60_000,
+        heartbeat_ms=chosen.consumer_heartbeat_interval_ms,
+        session_ms=chosen.consumer_session_timeout_ms,
+    )
 
 
 def _allow_many_files() -> int:

@@ -13,19 +13,26 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from entrepot.broker.access import Access
 from entrepot.broker.catalog import (
     CATALOG_ID,
     CATALOG_NAME,
     Catalog,
     Topic,
+    View,
     cluster_id_record,
     producer_id_record,
     start_record,
     topic_deleted_record,
     topic_record,
 )
-from entrepot.broker.stream import Stream
+from entrepot.broker.consumer_group.coordinator import Coordinator
+from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.quotas import Quotas
+from entrepot.broker.stream import Stream, committed
 from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
+from entrepot.broker.transaction_coordinator import TransactionCoordinator
+from entrepot.broker.users import Users, Worker, in_place
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     InvalidName,
@@ -35,7 +42,7 @@ from entrepot.core.errors import (
     UnknownTopic,
     UnknownTopicId,
 )
-from entrepot.core.names import PartitionId, TopicId, check_topic_name
+from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.ports import Clock, Disk, Entropy
 from entrepot.core.record import Record
 from entrepot.log.log import Log
@@ -68,17 +75,28 @@ class Broker:
         defaults: Defaults | None = None,
         *,
         check_all: bool = False,
+        access: Access | None = None,
+        groups: GroupSettings | None = None,
+        worker: Worker = in_place,
     ) -> None:
         self.defaults = defaults or Defaults()
         check_settings(self.defaults.settings)
         self._clock = clock
         self._entropy = entropy
         self._log = Log(disk, clock, check_all=check_all)
-        self.catalog = Catalog()
+        self.access = access or Access()
+        self.users = Users(entropy, worker)
+        self.quotas = Quotas()
+        views: dict[str, View] = {"acl": self.access, "user": self.users, "quota": self.quotas}
+        self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
         self._changing: set[str] = set()  # Names of topics being created or deleted.
+        self._internal: dict[str, asyncio.Future[None]] = {}  # Topics of ours, being created.
         self._producer_id = 0  # The next to give; the catalog says up to where it may.
+        self.groups = Coordinator(self, clock, entropy, groups or GroupSettings())
+        ended = self.groups.complete_transaction
+        self.transactions = TransactionCoordinator(self, clock, ended)
 
     # --- life
 
@@ -98,8 +116,12 @@ class Broker:
         if not self.catalog.cluster_id:
             token = urlsafe_b64encode(self._entropy.token(16)).decode().rstrip("=")
             await self._change(cluster_id_record(token))
+        self.groups.open()
+        await self.transactions.open()
 
     async def close(self) -> None:
+        self.groups.close()
+        await self.transactions.close()
         await self._log.close()
 
     def _fold_catalog(self, changes: Partition) -> None:
@@ -118,15 +140,16 @@ class Broker:
                 partition.offset_start = start
             self._streams[identity] = Stream(self._log, self._clock, opened, config)
 
-    def _change(self, record: Record) -> Awaitable[None]:
+    def _change(self, *records: Record) -> Awaitable[None]:
         """Append to the catalog and apply; await the result for its permanence."""
-        permanent = self._append_change(record)
-        self.catalog.apply(record)
+        permanent = self._append_change(*records)
+        for record in records:
+            self.catalog.apply(record)
         return permanent
 
-    def _append_change(self, record: Record) -> Awaitable[None]:
+    def _append_change(self, *records: Record) -> Awaitable[None]:
         assert self._changes is not None
-        data = batch.build([record], now_ms=self._clock.now_ms())
+        data = batch.build(records, now_ms=self._clock.now_ms())
         self._log.append(self._changes, [(batch.read_header(data), data)])
         return committed(self._changes, self._changes.offset_end)
 
@@ -152,6 +175,14 @@ class Broker:
             raise UnknownTopicId(f"there is no topic with id {identity}")
         return found
 
+    def is_internal(self, name: str) -> bool:
+        return name in _RESERVED
+
+    def check_foreign(self, name: str) -> None:
+        """The broker's own topics are for others to read, not to make, write or change."""
+        if name in _RESERVED:
+            raise InvalidName(f"the topic {name!r} is the broker's own")
+
     def stream(self, topic: Topic, index: int) -> Stream:
         found = self._streams.get(PartitionId(topic.id, index))
         if found is None:
@@ -168,8 +199,7 @@ class Broker:
     ) -> Topic:
         """The topic that `create_topic` would make; raises what it would raise."""
         legal = check_topic_name(name)
-        if legal in _RESERVED:
-            raise InvalidName(f"the topic name {name!r} is the broker's own")
+        self.check_foreign(legal)
         if legal in self.catalog.topics or legal in self._changing:
             raise TopicExists(f"topic {name!r} already exists")
         count = self.defaults.partition_count if partition_count is None else partition_count
@@ -188,6 +218,19 @@ class Broker:
         await asyncio.shield(asyncio.ensure_future(self._create(topic)))
         return topic
 
+    async def internal_topic(
+        self, name: str, partition_count: int, settings: Mapping[str, str]
+    ) -> Topic:
+        """One of the broker's own, made when it is first needed."""
+        assert name in _RESERVED, name
+        if name not in self.catalog.topics:
+            if name not in self._internal:
+                topic = Topic(TopicName(name), self._new_id(), partition_count, dict(settings))
+                self._internal[name] = asyncio.ensure_future(self._create(topic))
+                self._internal[name].add_done_callback(lambda _: self._internal.pop(name))
+            await asyncio.shield(self._internal[name])
+        return self.catalog.topics[name]
+
     async def _create(self, topic: Topic) -> None:
         """There for others once it is permanent: records must not outlive their topic."""
         record = topic_record(topic)
@@ -201,7 +244,9 @@ class Broker:
         log.info("topic %s created with %d partitions", topic.name, topic.partition_count)
 
     async def delete_topic(self, topic: Topic) -> None:
+        self.check_foreign(topic.name)
         permanent = self._change(topic_deleted_record(topic.name))
+        self.groups.topic_deleted(topic.name)
         # Its directories carry its name: nobody else may have it until they are gone.
         self._changing.add(topic.name)
         await asyncio.shield(asyncio.ensure_future(self._delete(topic, permanent)))
@@ -217,6 +262,7 @@ class Broker:
 
     def check_partition_count(self, topic: Topic, count: int) -> None:
         """Raises what `create_partitions` would raise."""
+        self.check_foreign(topic.name)
         if count <= topic.partition_count:
             raise InvalidPartitions(
                 f"topic {topic.name!r} has {topic.partition_count} partitions; "
@@ -245,6 +291,7 @@ class Broker:
     async def delete_records(self, stream: Stream, offset: int) -> int:
         """Forget what is below an offset (-1: all of it); returns the new log start."""
         partition = stream.partition
+        self.check_foreign(self.topic_by_id(partition.id.topic).name)
         target = partition.high_watermark if offset == -1 else offset
         if partition.has_gap:  # Offsets that a deletion speaks of must not be given again.
             await self._log.flush(partition)
@@ -253,6 +300,11 @@ class Broker:
             await self._change(start_record(partition.id, target))
             self._log.sweep(partition)
         return partition.offset_start
+
+    async def change_security(self, *records: Record) -> None:
+        """Users, ACLs and quotas: all of these or none. Returns when it is permanent."""
+        if records:
+            await self._change(*records)
 
     async def new_producer_id(self) -> int:
         """Never given twice, also not after a crash: ids are reserved in blocks."""
@@ -275,18 +327,3 @@ class Broker:
 
     def _new_id(self) -> UUID:
         return UUID(bytes=self._entropy.token(16), version=4)
-
-
-async def committed(partition: Partition, offset_end: int) -> None:
-    """Wait until everything below is committed. Raises StorageError when it will not be."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def finish(error: StorageError | None) -> None:
-        if not done.done():
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-    partition.when_committed(offset_end, finish)
-    await done

@@ -7,7 +7,9 @@ it is appended and answered when it is permanent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -33,9 +35,16 @@ class _TopicValue(msgspec.Struct):
     settings: dict[str, str]
 
 
+class View(Protocol):
+    def apply(self, name: str, value: bytes | None, /) -> None: ...
+
+
 class Catalog:
-    def __init__(self) -> None:
+    def __init__(self, views: Mapping[str, View] | None = None) -> None:
+        """Records of the kinds in `views` are theirs to fold."""
+        self._views = views or {}
         self.topics: dict[str, Topic] = {}
+        self.version = 0  # Another one whenever topics have changed.
         self.by_id: dict[TopicId, Topic] = {}
         self.offset_starts: dict[PartitionId, int] = {}  # Where records were deleted by request.
         self.producer_id_next = 0
@@ -58,8 +67,11 @@ class Catalog:
         elif kind == "cluster-id":
             assert record.value is not None
             self.cluster_id = record.value.decode()
+        elif kind in self._views:
+            self._views[kind].apply(name, record.value)
 
     def _apply_topic(self, name: TopicName, value: bytes | None) -> None:
+        self.version += 1
         old = self.topics.get(name)
         if old is not None:
             del self.by_id[old.id]

@@ -4,6 +4,9 @@ A producer numbers its records; a batch that repeats numbers we have is a retry
 and gets the answer of the first time, a batch that leaves a gap is refused. The
 last five batches are remembered, because a client has at most five requests in
 flight. This is a view: folded from batch headers, saved with each new segment.
+
+A batch without sequence numbers, a transaction's marker or the broker's own, says only
+which epoch its producer has: an older one is fenced from then on.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class Producers:
         for written in producer.batches:
             if (header.sequence_first, header.sequence_last) == written[:2]:
                 return written
-        last = producer.batches[-1].sequence_last
+        last = producer.batches[-1].sequence_last if producer.batches else -1
         if header.sequence_first == (last + 1) % _SEQUENCES:
             return None
         # A client takes a duplicate for a success, so it must lie in what we know was written.
@@ -84,24 +87,29 @@ class Producers:
 
     def note(self, header: BatchHeader, offset_first: int) -> None:
         """A batch was appended, now or before a restart."""
-        if header.producer_id < 0 or header.sequence_first < 0:
+        if header.producer_id < 0:
             return
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch, [])
-        written = Written(
-            header.sequence_first, header.sequence_last, offset_first, header.timestamp_max
-        )
-        producer.batches.append(written)
-        del producer.batches[: -limits.PRODUCER_BATCHES_REMEMBERED]
+        if header.sequence_first >= 0:
+            written = Written(
+                header.sequence_first, header.sequence_last, offset_first, header.timestamp_max
+            )
+            producer.batches.append(written)
+            del producer.batches[: -limits.PRODUCER_BATCHES_REMEMBERED]
         self._producers.move_to_end(header.producer_id)
         if len(self._producers) > limits.PRODUCERS_PER_PARTITION_MAX:
             self._producers.popitem(last=False)
 
+    def items(self) -> list[tuple[int, Producer]]:
+        """By producer id, the one that wrote longest ago first."""
+        return list(self._producers.items())
+
     def snapshot(self) -> bytes:
         if not self._producers:
             return b""
-        return msgspec.msgpack.encode(list(self._producers.items()))
+        return msgspec.msgpack.encode(self.items())
 
     @classmethod
     def restore(cls, state: bytes) -> Producers:

@@ -1,27 +1,45 @@
 """A topic's partition as the gateways use it: appended to in runs, read by offset.
 
 Between the gateway and the log stands what a topic promises about its records:
-how large a batch may be, whose clock counts, how it is compressed, and that an
-idempotent producer's retry is not written twice.
+how large a batch may be, whose clock counts, how it is compressed, that an
+idempotent producer's retry is not written twice, and that a transactional batch is
+part of a transaction.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from entrepot.broker.producers import Producers, Written
+from entrepot.broker.producers import Written
 from entrepot.broker.topic_config import TopicConfig
-from entrepot.core.batch import BatchHeader, check, recompress, restamp_append_time, walk
-from entrepot.core.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, StorageError
-from entrepot.core.ports import Buffer, Clock
+from entrepot.broker.view import fold
+from entrepot.core.batch import (
+    BatchHeader,
+    check,
+    read_header,
+    recompress,
+    records,
+    restamp_append_time,
+    walk,
+)
+from entrepot.core.errors import (
+    BatchTooLarge,
+    InvalidBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTransactionState,
+    NotInTransaction,
+    StorageError,
+)
+from entrepot.core.ports import Buffer, Clock, FileRange
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition, Waiter
 
-log = logging.getLogger("entrepot.broker")
-
 Batches = Sequence[tuple[BatchHeader, Buffer]]
+# Asked before a transactional batch is appended; raises a PeerError when it may not be.
+Admit = Callable[[BatchHeader], None]
 
 
 class Appended(NamedTuple):
@@ -36,20 +54,36 @@ class Stream:
         self.config = config
         self._log = log
         self._clock = clock
-        self.producers = _fold(opened)
-        self.partition.view_snapshot = self.producers.snapshot
+        self._view = fold(opened)
+        self.producers = self._view.producers
+        self.isolation = self._view.isolation
+        self.partition.view_snapshot = self._snapshot
+        self.partition.offset_stable = lambda: self.last_stable_offset
+        self.partition.is_aborted = self.isolation.is_aborted
+
+    def _snapshot(self) -> bytes:
+        self.isolation.forget_before(self.partition.offset_start)
+        return self._view.snapshot()
 
     # --- appending
 
-    def append(self, data: Buffer) -> Appended:
+    def append(self, data: Buffer, admit: Admit | None = None) -> Appended:
         """Check and append what a producer sent: one batch or several.
 
         Raises a PeerError for what is wrong with it, StorageError when it cannot be kept.
         """
         batches = self._accept(data)
         if any(header.producer_id >= 0 for header, _ in batches):
-            return self._append_once(batches)
+            return self._append_once(batches, admit)
         return self._append(batches)
+
+    def write(self, data: bytes) -> Appended:
+        """Append a batch of the broker's own, perhaps in a producer's name or to end
+        its transaction."""
+        header = read_header(data)
+        appended = self._append([(header, data)])
+        self._view.note(header, appended.offset_first, data)
+        return appended
 
     def _accept(self, data: Buffer) -> Batches:
         view = memoryview(data)
@@ -70,6 +104,8 @@ class Stream:
         config = self.config
         if header.is_control:
             raise InvalidBatch("control batches are the broker's to write")
+        if config.policy.compacts:
+            self._check_keys(batch)
         changed = False
         if config.codec is not None and header.codec is not config.codec:
             batch, changed = recompress(batch, config.codec), True
@@ -89,6 +125,10 @@ class Stream:
         if size > size_max:
             raise BatchTooLarge(f"a batch of {size} bytes; the topic takes {size_max}")
 
+    def _check_keys(self, batch: Buffer) -> None:
+        if any(record.key is None for record in records(batch)):
+            raise InvalidRecord("a compacted topic takes no record without a key")
+
     def _check_timestamps(self, header: BatchHeader) -> None:
         now_ms, config = self._clock.now_ms(), self.config
         early, late = header.timestamp_first, header.timestamp_max
@@ -102,7 +142,7 @@ class Stream:
         time_ms = batches[-1][0].timestamp_max if self.config.append_time else -1
         return Appended(offset, self.partition.offset_end, time_ms)
 
-    def _append_once(self, batches: Batches) -> Appended:
+    def _append_once(self, batches: Batches, admit: Admit | None) -> Appended:
         """As Kafka has it, an idempotent producer sends one batch per partition and request."""
         if len(batches) != 1:
             raise InvalidBatch("an idempotent producer sends one batch at a time")
@@ -110,11 +150,30 @@ class Stream:
         before = self.producers.check(header)
         if before is not None:
             return self._repeated(header, before)
+        if header.is_transactional:
+            self.check_ended(header.producer_id, header.producer_epoch)
+            if admit is None:
+                raise NotInTransaction("a transactional batch outside of a transaction")
+            admit(header)
+        elif header.producer_id in self.isolation.open:
+            raise InvalidTransactionState("a batch that is not part of the open transaction")
         appended = self._append(batches)
-        self.producers.note(header, appended.offset_first)
+        self._view.note(header, appended.offset_first, batches[0][1])
         return appended
 
+    def check_ended(self, producer_id: int, epoch: int) -> None:
+        """What a crash left of an earlier transaction must be aborted first: a marker would
+        end both. The coordinator sees to it, as soon as the disk lets it."""
+        opened = self.isolation.open.get(producer_id)
+        if opened is not None and opened.epoch != epoch:
+            raise StorageError(f"{self.partition.directory}: an earlier transaction is not ended")
+
     def _repeated(self, header: BatchHeader, before: Written) -> Appended:
+        if header.is_transactional:
+            # What was written in a transaction that has ended may have been taken back.
+            opened = self.isolation.open.get(header.producer_id)
+            if opened is None or before.offset_first < opened.offset_first:
+                raise NotInTransaction("the batch was part of a transaction that has ended")
         offset_end = before.offset_first + header.offset_delta_last + 1
         time_ms = before.timestamp_ms if self.config.append_time else -1
         return Appended(before.offset_first, offset_end, time_ms)
@@ -122,15 +181,31 @@ class Stream:
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
         self.partition.when_committed(offset_end, waiter)
 
+    # --- reading what is committed
 
-def _fold(opened: Opened) -> Producers:
-    """What was saved, and the batches since. After a clean stop there are none."""
-    saved = opened.saved
-    producers = Producers.restore(saved.state if saved else b"")
-    try:
-        for header in opened.partition.headers(saved.offset if saved else 0):
-            producers.note(header, header.offset_first)
-    except (StorageError, OSError) as error:
-        log.error("partition refused: %s", error)
-        opened.partition.refuse(str(error))
-    return producers
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it, everything is decided. It moves with the watermark only."""
+        partition = self.partition
+        return max(partition.offset_start, self.isolation.last_stable(partition.high_watermark))
+
+    def aborted(self, offset: int, found: FileRange | None) -> list[tuple[int, int]]:
+        """Of what was read from `offset` on: the transactions in it that were aborted."""
+        if found is None or not self.isolation.has_aborted(offset):
+            return []
+        return self.isolation.aborted(offset, self.partition.offset_after(offset, found))
+
+
+async def committed(partition: Partition, offset_end: int) -> None:
+    """Wait until everything below is committed. Raises StorageError when it will not be."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(error: StorageError | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    partition.when_committed(offset_end, finish)
+    await done

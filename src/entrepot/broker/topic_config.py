@@ -25,6 +25,7 @@ class Kind(Enum):
 
     INT = "int"
     LONG = "long"
+    DOUBLE = "double"
     STRING = "string"
     LIST = "list"
 
@@ -60,10 +61,21 @@ def _one_of(*words: str) -> Callable[[str], object]:
     return check
 
 
-def _cleanup(text: str) -> str:
-    if text != "delete":
-        raise ValueError("must be delete (compaction is not supported yet)")
-    return text
+def _cleanup(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not words or any(word not in ("compact", "delete") for word in words):
+        raise ValueError("must be delete, compact, or compact,delete")
+    return words
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not 0 <= value <= 1:
+        raise ValueError("must be 0 to 1")
+    return value
 
 
 _CODECS = {
@@ -80,12 +92,17 @@ SETTINGS = {
     for setting in (
         Setting(
             "cleanup.policy", Kind.LIST, "delete",
-            "What becomes of old records.", _cleanup,
+            "What becomes of old records: delete by retention, compact by key, or both.",
+            _cleanup,
         ),
         Setting(
             "compression.type", Kind.STRING, "producer",
             "How batches are stored: as the producer sent them, or recompressed.",
             _one_of(*_CODECS),
+        ),
+        Setting(
+            "delete.retention.ms", Kind.LONG, str(_DAY_MS),
+            "How long a deletion stays visible in a compacted topic.", _whole(0, _INT64_MAX),
         ),
         Setting(
             "durability", Kind.STRING, "fsync",
@@ -105,6 +122,10 @@ SETTINGS = {
             "How long a record may stay unsynced.", _whole(0, _INT64_MAX),
         ),
         Setting(
+            "max.compaction.lag.ms", Kind.LONG, str(_INT64_MAX),
+            "How long a record may wait for compaction.", _whole(1, _INT64_MAX),
+        ),
+        Setting(
             "max.message.bytes", Kind.INT, str(limits.BATCH_BYTES_MAX),
             "The largest record batch.", _whole(0, limits.FRAME_BYTES_MAX),
         ),
@@ -120,6 +141,14 @@ SETTINGS = {
         Setting(
             "message.timestamp.after.max.ms", Kind.LONG, str(_INT64_MAX),
             "How far ahead of the broker's clock a timestamp may be.", _whole(0, _INT64_MAX),
+        ),
+        Setting(
+            "min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5",
+            "How much of a partition is new before it is compacted.", _ratio,
+        ),
+        Setting(
+            "min.compaction.lag.ms", Kind.LONG, "0",
+            "How long a record is safe from compaction.", _whole(0, _INT64_MAX),
         ),
         Setting(
             "min.insync.replicas", Kind.INT, "1",
@@ -193,6 +222,12 @@ def topic_config(values: Mapping[str, str], defaults: Mapping[str, str]) -> Topi
             retention_ms=number("retention.ms"),
             retention_bytes=number("retention.bytes"),
             file_delete_delay_ms=number("file.delete.delay.ms"),
+            expires="delete" in text("cleanup.policy"),
+            compacts="compact" in text("cleanup.policy"),
+            dirty_ratio_min=float(text("min.cleanable.dirty.ratio")),
+            tombstone_ms=number("delete.retention.ms"),
+            compaction_lag_ms_min=number("min.compaction.lag.ms"),
+            compaction_lag_ms_max=bounded("max.compaction.lag.ms"),
         ),
         batch_bytes_max=number("max.message.bytes"),
         codec=_CODECS[text("compression.type")],

@@ -18,6 +18,10 @@ class InvalidBatch(PeerError):
     """A record batch that is damaged or not what it says it is."""
 
 
+class InvalidRecord(PeerError):
+    """A record that its topic does not take."""
+
+
 class BatchTooLarge(PeerError):
     """Over the topic's largest batch."""
 
@@ -32,6 +36,10 @@ class UnknownTopic(PeerError):
 
 class UnknownTopicId(UnknownTopic):
     """A name and an id fail differently: a wrong id means that a client's knowledge is old."""
+
+
+class TopicDenied(PeerError):
+    """The peer may not do that to this topic; whether there is one is not said."""
 
 
 class TopicExists(PeerError):
@@ -72,6 +80,30 @@ class DuplicateSequence(PeerError):
 
 class FencedProducer(PeerError):
     """A producer epoch older than one already seen."""
+
+
+class InvalidTransactionState(PeerError):
+    """Not what the transaction's state allows."""
+
+
+class NotInTransaction(InvalidTransactionState):
+    """A transactional batch for a partition that the transaction does not have."""
+
+
+class ConcurrentTransactions(PeerError):
+    """The transaction before is still being ended; ask again."""
+
+
+class InvalidProducerMapping(PeerError):
+    """The producer id is not the one that belongs to the transactional id."""
+
+
+class InvalidTransactionTimeout(PeerError):
+    """Longer than a transaction may take, or not a time."""
+
+
+class TooManyTransactions(PeerError):
+    """More transactional ids than the coordinator remembers."""
 
 
 class StorageError(Exception):

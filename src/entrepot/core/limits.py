@@ -10,7 +10,7 @@ REQUEST_BYTES_MAX = 8 * MIB  # Any request that carries no records.
 REQUEST_ELEMENTS_MAX = 200_000  # Array elements in one request, all nesting levels together.
 FRAMES_WAITING_MAX = 128  # Requests of one connection that wait for their turn.
 RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
-CONNECTIONS_MAX = 20_000
+CONNECTIONS_MAX = 20_000  # Of each net: as many again under TLS.
 
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
@@ -36,6 +36,38 @@ PARTITIONS_MAX = 100_000
 PRODUCERS_PER_PARTITION_MAX = 10_000
 PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in flight.
 
+TRANSACTIONAL_IDS_MAX = 100_000
+TRANSACTIONAL_ID_IDLE_MS_MAX = 7 * 24 * 3_600_000  # Then it is forgotten.
+TRANSACTION_TIMEOUT_MS_MAX = 900_000  # Kafka's transaction.max.timeout.ms.
+CLEANER_KEYS_MAX = 500_000  # Keys one compaction pass remembers, about 100 bytes each.
+
+# Who may come in, and what they may do.
+LOGIN_FRAME_BYTES_MAX = 64 * KIB  # A request before the peer has said who it is.
+LOGIN_MS_MAX = 30_000  # How long it has for that.
+LOGIN_FAILURE_MS = 250  # When a failed login is answered, counted from the attempt.
+TLS_HANDSHAKE_MS_MAX = 10_000
+USERS_MAX = 100_000
+USER_NAME_CHARACTERS_MAX = 255
+SCRAM_ITERATIONS = 8_192  # For a password that is set here.
+SCRAM_ITERATIONS_MIN = 4_096  # RFC 7677's least.
+SCRAM_ITERATIONS_MAX = 16_384  # Kafka's most.
+SCRAM_SALT_BYTES_MAX = 1 * KIB
+ACLS_MAX = 100_000
+ACCESS_ANSWERS_MAX = 50_000  # Remembered, until the entries change.
+QUOTAS_MAX = 100_000
+QUOTA_BUCKETS_MAX = 10_000
+QUOTA_BURST_SECONDS = 10  # What may be used at once: so many seconds of the quota.
+THROTTLE_MS_MAX = 10_000  # One wait. Who owes more waits again.
+
+# Consumer groups.
+GROUPS_MAX = 100_000
+GROUP_MEMBERS_MAX = 10_000
+GROUP_BYTES_MAX = 32 * MIB  # What the members of one classic group say of themselves.
+OFFSET_METADATA_SIZE_MAX = 4_096  # Characters beside a committed offset.
+TOPIC_REGEX_SIZE_MAX = 1_000  # Characters of a regular expression for topics.
+TOPIC_REGEX_STATES_MAX = 1_000  # Of the automaton that it becomes.
+TOPIC_REGEX_CACHED_MAX = 10_000  # Its combinations of states that are remembered.
+
 # The commit.
 SEGMENTS_SYNCED_DIRECTLY_MAX = 8  # A tick that touches more goes through the journal.
 JOURNAL_BYTES_MAX = 64 * MIB  # One journal file, before the other takes over.
@@ -44,3 +76,5 @@ assert REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX <= FRAME_BYTES_MAX <= DECOMPRESSED_BYTES_MAX
 assert FETCH_BYTES_MAX < 2**31  # A frame's size is a signed 32-bit number.
 assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
+assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
+assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX

@@ -139,6 +139,10 @@ class Link(Protocol):
         """The other side's address, for logs."""
 
     @property
+    def subject(self) -> str | None:
+        """Whom the other side's certificate names, where one was asked for and is good."""
+
+    @property
     def backlog(self) -> int:
         """Bytes taken by `send` that the system has not taken yet."""
 
@@ -190,3 +194,4 @@ class World:
     entropy: Entropy
     disk: Disk
     net: Net
+    tls_net: Net | None = None  # The same net under TLS, where there is a certificate.

@@ -77,7 +77,6 @@ def test_never_is_never() -> None:
         ("flush.messages", "0"),
         ("max.message.bytes", str(limits.FRAME_BYTES_MAX + 1)),
         ("compression.type", "brotli"),
-        ("cleanup.policy", "compact"),
         ("durability", "maybe"),
         ("message.timestamp.type", "logappendtime"),
         ("min.insync.replicas", "2"),

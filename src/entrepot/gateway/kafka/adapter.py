@@ -19,6 +19,7 @@ from entrepot.core.errors import MalformedFrame, PeerError
 from entrepot.core.ports import Chunk, Link
 from entrepot.gateway.kafka import api_versions, apis
 from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.login import Login
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.frames import (
     FrameBuffer,
@@ -68,6 +69,8 @@ class KafkaAdapter:
         self._link = link
         self._context = context
         self._inbox = FrameBuffer()
+        self._deadline: asyncio.TimerHandle | None = None  # To say who it is.
+        self._unmute: asyncio.TimerHandle | None = None  # The end of a wait for its quota.
         self._requests: deque[memoryview] = deque()  # Whole, waiting to be served.
         self._answers: deque[Answer] = deque()  # Of requests being served, oldest first.
         self._serving: asyncio.Future[Any] | None = None  # What the next request waits for.
@@ -76,6 +79,12 @@ class KafkaAdapter:
         self._turn_bytes = 0  # Of answers made in this turn of _work.
         self._paused = False
         self._is_open = True
+        self._login = context.login  # Until it is through.
+        if self._login is not None:
+            self._inbox = FrameBuffer(limits.LOGIN_FRAME_BYTES_MAX)
+            self._deadline = asyncio.get_running_loop().call_later(
+                limits.LOGIN_MS_MAX / 1_000, self.refuse, "no login in time"
+            )
 
     # --- Receiver
 
@@ -95,6 +104,9 @@ class KafkaAdapter:
         self._answers.clear()
         if self._serving is not None:
             self._serving.cancel()
+        for timer in (self._deadline, self._unmute):
+            if timer is not None:
+                timer.cancel()
         log.debug("%s: %s", self._link.peer, reason)
 
     # --- serving
@@ -102,6 +114,8 @@ class KafkaAdapter:
     def _work(self) -> None:
         """Serve what waits. Called by the net, by a commit and by a finished request alike."""
         self._working, self._woken, self._turn_bytes = True, False, 0
+        if self._login is not None:
+            self._settle(self._login)
         try:
             while self._turn_bytes < TURN_BYTES_MAX and self._may_serve():
                 self._serve(self._requests.popleft())
@@ -119,12 +133,31 @@ class KafkaAdapter:
             bool(self._requests)
             and self._is_open
             and self._serving is None
+            and not self._is_muted()
             and len(self._answers) < limits.RESPONSES_WAITING_MAX
             and self._link.backlog <= limits.BACKLOG_BYTES_HIGH
         )
 
+    def _is_muted(self) -> bool:
+        """Whether the client has to wait, having used more than its quota."""
+        until_s = self._context.muted_until_s
+        if not until_s:
+            return False
+        left_s = until_s - self._context.clock.monotonic()
+        if left_s > 0 and self._unmute is None:
+            self._unmute = asyncio.get_running_loop().call_later(left_s, self._heard_again)
+        elif left_s <= 0:
+            self._context.muted_until_s = 0.0
+        return left_s > 0
+
+    def _heard_again(self) -> None:
+        self._unmute = None
+        self._work()
+
     def _serve(self, frame: memoryview) -> None:
         header, position = read_request_header(frame)
+        if self._login is not None and not self._login.serves(header.api_key):
+            raise PeerError(f"API {header.api_key} before the login is done")
         answer = Answer(self, header)
         self._answers.append(answer)
         handler = apis.find(header.api_key, header.version)
@@ -137,6 +170,18 @@ class KafkaAdapter:
         if result is not None:
             self._serving = asyncio.ensure_future(result)
             self._serving.add_done_callback(self._served)
+        elif self._login is not None:
+            self._settle(self._login)
+
+    def _settle(self, login: Login) -> None:
+        """A stranger that failed is let go; one that has a name by now is let in."""
+        if login.failure:
+            self.refuse(login.failure)
+        elif self._context.login is None:
+            assert self._deadline is not None
+            self._deadline.cancel()
+            self._login = self._deadline = None
+            self._inbox.widen()
 
     def _served(self, done: asyncio.Future[Any]) -> None:
         self._serving = None
@@ -146,8 +191,8 @@ class KafkaAdapter:
         if error is not None:
             log.error("%s: a request failed", self._link.peer, exc_info=error)
             self.refuse("internal error")
-        else:
-            self._work()
+            return
+        self._work()
 
     def answered(self, size: int = 0) -> None:
         self._turn_bytes += size
@@ -162,6 +207,8 @@ class KafkaAdapter:
 
     def refuse(self, reason: str) -> None:
         """End the connection, after the answers that are ready."""
+        if not self._is_open:
+            return
         log.warning("%s: closed: %s", self._link.peer, reason)
         self._is_open = False
         self._flush()
@@ -181,10 +228,13 @@ class KafkaAdapter:
 
     def _pace(self) -> None:
         """Stop reading from a client that does not wait for its answers."""
+        if not self._requests and not self._link.backlog and not self._paused:
+            return
         waiting = (
             len(self._requests) > limits.FRAMES_WAITING_MAX
             or sum(map(len, self._requests)) > _WAITING_BYTES_MAX
             or self._link.backlog > limits.BACKLOG_BYTES_HIGH
+            or (self._login is not None and bool(self._requests))  # A stranger may not hurry.
         )
         if waiting != self._paused:
             self._paused = waiting

@@ -1,22 +1,33 @@
 """ApiVersions (key 18), v0 to v4: what this broker serves.
 
 A client asks in the newest version it knows. One we do not know is answered in v0
-with UNSUPPORTED_VERSION and the whole list, so that it can ask again.
+with UNSUPPORTED_VERSION and the whole list, so that it can ask again. From v3 on the
+answer has features: which transactions there are, and that groups may be modern.
 """
 
 from typing import Any
 
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
-from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse
+from kio.schema.api_versions.v4.response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i16
+from kio.static.primitive import i16, i64
 
 from entrepot.core.ports import Chunk
 from entrepot.gateway.kafka import apis
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.transactions import TRANSACTION_VERSION
 from entrepot.wire.kafka.api import Api, response_class
 from entrepot.wire.kafka.frames import response_header, size_prefix
 from entrepot.wire.kafka.layout import encode
+
+# Name, the first version of it that there is, and the one in use. Before v4 of the answer
+# clients take no first version of 0.
+_FEATURES = (("group.version", 1, 1), ("transaction.version", 1, TRANSACTION_VERSION))
 
 
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -44,6 +55,17 @@ def _answer(error: ErrorCode) -> ApiVersionsResponse:
         error_code=error,
         api_keys=tuple(served),
         throttle_time=NO_THROTTLE,
+        supported_features=tuple(
+            SupportedFeatureKey(name=name, min_version=i16(first), max_version=i16(level))
+            for name, first, level in _FEATURES
+        ),
+        finalized_features_epoch=i64(0),
+        finalized_features=tuple(
+            FinalizedFeatureKey(
+                name=name, min_version_level=i16(level), max_version_level=i16(level)
+            )
+            for name, _, level in _FEATURES
+        ),
     )
 
 

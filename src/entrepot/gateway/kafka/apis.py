@@ -1,18 +1,22 @@
 """Which APIs are served, by which module.
 
 A module serves one API in all versions. Most have `handle(context, request)`,
-which takes and returns kio's newest classes, whatever version is on the wire;
-Produce and Fetch have `serve` and work on the frame. Modules, and kio's classes
-with them, are loaded when a client first asks.
+which takes and returns kio's newest classes, whatever version is on the wire, or
+`handle_versioned(context, header, request)` where the version or the client's id counts;
+Produce and Fetch have `serve` and work on the frame; heartbeats are `repeated`. Modules,
+and kio's classes with them, are loaded when a client first asks.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import cache
+from dataclasses import replace
+from datetime import timedelta
+from functools import lru_cache
 from importlib import import_module
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.repeated import Repeated
+from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.api import Api, request_class, response_class
 from entrepot.wire.kafka.frames import RequestHeader
 from entrepot.wire.kafka.layout import decode, encode
@@ -22,69 +26,114 @@ if TYPE_CHECKING:
 
 Serve = Callable[[Context, RequestHeader, memoryview, int, "Answer"], Awaitable[None] | None]
 
+Handle = Callable[[Context, RequestHeader, Any], Any]
+
 SERVED = (
     Api.PRODUCE,
     Api.FETCH,
     Api.LIST_OFFSETS,
     Api.METADATA,
+    Api.OFFSET_COMMIT,
+    Api.OFFSET_FETCH,
     Api.FIND_COORDINATOR,
+    Api.JOIN_GROUP,
+    Api.HEARTBEAT,
+    Api.LEAVE_GROUP,
+    Api.SYNC_GROUP,
+    Api.DESCRIBE_GROUPS,
+    Api.LIST_GROUPS,
+    Api.SASL_HANDSHAKE,
     Api.API_VERSIONS,
     Api.CREATE_TOPICS,
     Api.DELETE_TOPICS,
     Api.DELETE_RECORDS,
     Api.INIT_PRODUCER_ID,
     Api.OFFSET_FOR_LEADER_EPOCH,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.END_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.DESCRIBE_ACLS,
+    Api.CREATE_ACLS,
+    Api.DELETE_ACLS,
     Api.DESCRIBE_CONFIGS,
     Api.ALTER_CONFIGS,
     Api.DESCRIBE_LOG_DIRS,
+    Api.SASL_AUTHENTICATE,
     Api.CREATE_PARTITIONS,
+    Api.DELETE_GROUPS,
+    Api.ELECT_LEADERS,
     Api.INCREMENTAL_ALTER_CONFIGS,
+    Api.OFFSET_DELETE,
+    Api.DESCRIBE_CLIENT_QUOTAS,
+    Api.ALTER_CLIENT_QUOTAS,
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    Api.ALTER_USER_SCRAM_CREDENTIALS,
     Api.DESCRIBE_CLUSTER,
+    Api.DESCRIBE_PRODUCERS,
+    Api.DESCRIBE_TRANSACTIONS,
+    Api.LIST_TRANSACTIONS,
+    Api.CONSUMER_GROUP_HEARTBEAT,
+    Api.CONSUMER_GROUP_DESCRIBE,
     Api.DESCRIBE_TOPIC_PARTITIONS,
 )
 
 
+@lru_cache(maxsize=1_000)  # Asked for every request; what clients may ask for is without end.
 def find(api_key: int, version: int) -> Serve | None:
     """None when this API or this version of it is not served."""
     if api_key not in SERVED:
         return None
     api = Api(api_key)
-    return _load(api) if api.version_first <= version <= api.version_last else None
+    return _load(api, version) if api.version_first <= version <= api.version_last else None
 
 
-@cache
-def _load(api: Api) -> Serve:
+def _load(api: Api, version: int) -> Serve:
     module = import_module(f"entrepot.gateway.kafka.{api.name.lower()}")
     serve: Serve | None = getattr(module, "serve", None)
-    return serve or _whole_message(api, module.handle, getattr(module, "MODEL_VERSIONS", ()))
+    return serve or _whole_message(api, version, module)
 
 
-def _whole_message(
-    api: Api, handle: Callable[[Context, Any], Any], model_versions: tuple[int, ...]
-) -> Serve:
+def _handler(module: Any) -> Handle:
+    if hasattr(module, "handle_versioned"):
+        handle: Handle = module.handle_versioned
+        return handle
+    return lambda context, header, request: module.handle(context, request)
+
+
+def _whole_message(api: Api, version: int, module: Any) -> Serve:
     """Decode, handle, encode. A model version below the newest reads what came before it."""
+    model_versions: tuple[int, ...] = getattr(module, "MODEL_VERSIONS", ())
+    newest = next((v for v in model_versions if version <= v), api.version_last)
+    model, layout = request_class(api, newest), request_class(api, version)
+    response = response_class(api, version)
+
+    if hasattr(module, "understand"):
+        return Repeated(module, model, layout, response).serve
+    handle = _handler(module)
 
     def serve(
         context: Context, header: RequestHeader, frame: memoryview, position: int, answer: "Answer"
     ) -> Awaitable[None] | None:
-        version = header.version
-        newest = next((v for v in model_versions if version <= v), api.version_last)
-        model = request_class(api, newest)
-        request = decode(model, request_class(api, version), frame, position)
-        result = handle(context, request)
-        layout = response_class(api, version)
-        if isawaitable(result):
-            return _answer_later(result, layout, answer)
-        _send(answer, result, layout)
+        cost = Cost(context, header.client_id)
+        result = handle(context, header, decode(model, layout, frame, position))
+        if hasattr(result, "__await__"):
+            return _answer_later(cost, cost.watch(result), response, answer)
+        _send(cost, result, response, answer)
         return None
 
     return serve
 
 
-async def _answer_later(result: Awaitable[Any], layout: type[Any], answer: "Answer") -> None:
-    _send(answer, await result, layout)
+async def _answer_later(
+    cost: Cost, result: Awaitable[Any], layout: type[Any], answer: "Answer"
+) -> None:
+    _send(cost, await result, layout, answer)
 
 
-def _send(answer: "Answer", result: Any, layout: type[Any]) -> None:
+def _send(cost: Cost, result: Any, layout: type[Any], answer: "Answer") -> None:
+    throttle_ms = cost.throttle_ms()
+    if throttle_ms and hasattr(result, "throttle_time"):
+        result = replace(result, throttle_time=timedelta(milliseconds=throttle_ms))
     body = encode(result, layout)
     answer.send([body], len(body))

@@ -12,12 +12,15 @@ from typing import NamedTuple, Protocol, TypeVar
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
+from entrepot.broker.access import Operation
 from entrepot.broker.catalog import Topic
 from entrepot.broker.topic_config import check_settings
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.config_entries import ResourceType
 from entrepot.gateway.kafka.context import Context
-from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
+from entrepot.gateway.kafka.topics import topic_of
 
 
 class Change(Protocol):
@@ -59,7 +62,7 @@ async def change_all(
             if not validate_only:
                 await context.broker.alter_settings(topic, settings)
         except KNOWN as error:
-            return Outcome(code_of(error), str(error))
+            return Outcome(*reason_of(error))
         return Outcome(ErrorCode.none, None)
 
     return await gather(*map(change, resources))
@@ -70,9 +73,10 @@ def _topic_of(context: Context, resource: Resource) -> Topic:
         case ResourceType.TOPIC:
             pass
         case ResourceType.BROKER:
+            check_on_cluster(context, Operation.ALTER_CONFIGS)
             raise PeerError("the server's settings are those it was started with")
         case other:
             raise PeerError(f"resources of type {other} have no settings here")
     if len({change.name for change in resource.configs}) < len(resource.configs):
         raise PeerError("a setting is in the request twice")
-    return context.broker.topic(resource.resource_name)
+    return topic_of(context, Operation.ALTER_CONFIGS, resource.resource_name)

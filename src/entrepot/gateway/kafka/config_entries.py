@@ -37,6 +37,7 @@ class Type(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -44,6 +45,7 @@ _TYPES = {
     Kind.STRING: Type.STRING,
     Kind.INT: Type.INT,
     Kind.LONG: Type.LONG,
+    Kind.DOUBLE: Type.DOUBLE,
     Kind.LIST: Type.LIST,
 }
 

@@ -14,10 +14,12 @@ from kio.schema.create_partitions.v3.response import (
 )
 from kio.schema.errors import ErrorCode
 
+from entrepot.broker.access import Operation
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
+from entrepot.gateway.kafka.topics import topic_of
 
 
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -38,7 +40,7 @@ async def _answer(
     try:
         if not is_alone:
             raise PeerError(f"topic {wanted.name!r} is in the request twice")
-        topic = context.broker.topic(wanted.name)
+        topic = topic_of(context, Operation.ALTER, wanted.name)
         context.broker.check_partition_count(topic, wanted.count)
         if wanted.assignments:
             _check_assignments(context, wanted, wanted.count - topic.partition_count)

@@ -5,7 +5,7 @@ factor is 1 or -1, and a manual assignment gives every partition, numbered from 
 to this node. A name that comes twice in a request is refused.
 
 v4: counts of -1. v5: the answer has the partition count and the settings, defaults
-included. v7: it has the topic's id.
+included. v7: it has the topic's id, and settings are left out for who may not know them.
 """
 
 from asyncio import gather
@@ -21,12 +21,14 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.core.errors import InvalidConfig, PeerError
 from entrepot.gateway.kafka.config_entries import topic_entries
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
+from entrepot.gateway.kafka.topics import check_may_create
 
 _DEFAULT = -1
 
@@ -50,6 +52,7 @@ async def _answer(
     try:
         if not is_alone:
             raise PeerError(f"topic {wanted.name!r} is in the request twice")
+        check_may_create(context, wanted.name)
         count = _partition_count(context, wanted)
         settings = _settings(wanted)
         if validate_only:
@@ -107,6 +110,15 @@ def _failed(name: TopicName, error: Exception) -> CreatableTopicResult:
 
 
 def _created(context: Context, topic: Topic) -> CreatableTopicResult:
+    if not context.allows(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, topic.name):
+        return CreatableTopicResult(
+            name=TopicName(topic.name),
+            topic_id=topic.id,
+            error_code=ErrorCode.none,
+            error_message=None,
+            topic_config_error_code=i16(ErrorCode.topic_authorization_failed),
+            configs=None,
+        )
     return CreatableTopicResult(
         name=TopicName(topic.name),
         topic_id=topic.id,

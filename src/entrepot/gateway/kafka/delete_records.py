@@ -19,6 +19,7 @@ from kio.schema.delete_records.v2.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64
 
+from entrepot.broker.access import Operation
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.topics import stream_of
@@ -39,7 +40,7 @@ async def _answer(
 ) -> DeleteRecordsPartitionResult:
     offset_start, code = -1, ErrorCode.none
     try:
-        stream = stream_of(context, name, wanted.partition_index)
+        stream = stream_of(context, Operation.DELETE, name, wanted.partition_index)
         stream.partition.check_readable(stream.partition.offset_start)
         offset_start = await context.broker.delete_records(stream, wanted.offset)
     except KNOWN as error:

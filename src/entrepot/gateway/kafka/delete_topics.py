@@ -13,6 +13,7 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
+from entrepot.broker.access import Operation
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
@@ -42,7 +43,8 @@ async def _answer(
             raise PeerError("the topic is in the request twice")
         if (wanted.name is None) == (wanted.topic_id is None):
             raise PeerError("a topic is deleted by its name or by its id")
-        topic = topic_of(context, wanted.topic_id if wanted.name is None else wanted.name)
+        key = wanted.topic_id if wanted.name is None else wanted.name
+        topic = topic_of(context, Operation.DELETE, key)
         await context.broker.delete_topic(topic)
     except KNOWN as error:
         return DeletableTopicResult(

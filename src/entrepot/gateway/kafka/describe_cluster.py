@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
+from entrepot.gateway.kafka.acl_codes import NOT_TOLD, cluster_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
 _BROKERS = 1
@@ -34,6 +35,9 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
         error_code=ErrorCode.none,
         cluster_id=context.broker.cluster_id,
         controller_id=us,
+        cluster_authorized_operations=cluster_bits(context)
+        if request.include_cluster_authorized_operations
+        else NOT_TOLD,
         brokers=(
             DescribeClusterBroker(
                 broker_id=us, host=context.host, port=i32(context.port), is_fenced=False

@@ -20,6 +20,7 @@ from kio.schema.describe_configs.v4.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
+from entrepot.broker.access import Operation
 from entrepot.core.errors import PeerError
 from entrepot.core.names import check_topic_name
 from entrepot.gateway.kafka.config_entries import (
@@ -29,7 +30,9 @@ from entrepot.gateway.kafka.config_entries import (
     topic_entries,
 )
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
-from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
+from entrepot.gateway.kafka.topics import topic_of
 
 
 def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -49,7 +52,7 @@ def _answer(
     try:
         entries = _entries(context, wanted)
     except KNOWN as error:
-        code, text = code_of(error), str(error)
+        code, text = reason_of(error)
     keys = wanted.configuration_keys
     return DescribeConfigsResult(
         error_code=code,
@@ -63,18 +66,21 @@ def _answer(
 
 
 def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entry]:
-    defaults = context.broker.defaults
     match wanted.resource_type:
         case ResourceType.TOPIC:
-            topic = context.broker.topic(check_topic_name(wanted.resource_name))
-            return topic_entries(topic.settings, defaults.settings)
-        case ResourceType.BROKER if wanted.resource_name == str(context.node_id):
-            return server_entries(context.node_id, defaults)
-        case ResourceType.BROKER if wanted.resource_name == "":
-            return ()
+            name = check_topic_name(wanted.resource_name)
+            topic = topic_of(context, Operation.DESCRIBE_CONFIGS, name)
+            return topic_entries(topic.settings, context.broker.defaults.settings)
         case ResourceType.BROKER:
-            raise PeerError(f"this is node {context.node_id}, not {wanted.resource_name!r}")
+            return _server_entries(context, wanted.resource_name)
     raise PeerError(f"resources of type {wanted.resource_type} have no settings here")
+
+
+def _server_entries(context: Context, name: str) -> Iterable[Entry]:
+    check_on_cluster(context, Operation.DESCRIBE_CONFIGS)
+    if name not in (str(context.node_id), ""):
+        raise PeerError(f"this is node {context.node_id}, not {name!r}")
+    return server_entries(context.node_id, context.broker.defaults) if name else ()
 
 
 def _described(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -20,10 +20,10 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
+from entrepot.broker.access import Operation
 from entrepot.broker.stream import Stream
 from entrepot.core.errors import UnknownTopic
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
-from entrepot.gateway.kafka.topics import stream_of
 
 _ROOT = "/"
 
@@ -31,6 +31,12 @@ Row = tuple[str, Stream]  # A topic's name and one of its partitions.
 
 
 def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not context.allows_on_cluster(Operation.DESCRIBE):
+        return DescribeLogDirsResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.cluster_authorization_failed,
+            results=(),
+        )
     rows = list(_rows(context, request))
     healthy = [row for row in rows if row[1].partition.stopped is None]
     stopped = [row for row in rows if row[1].partition.stopped is not None]
@@ -50,7 +56,7 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
 def _rows(context: Context, request: DescribeLogDirsRequest) -> Iterator[Row]:
     for name, index in _wanted(context, request):
         try:
-            yield name, stream_of(context, name, index)
+            yield name, context.broker.stream(context.broker.topic(name), index)
         except UnknownTopic:
             continue
 

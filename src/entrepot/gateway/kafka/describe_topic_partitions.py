@@ -18,12 +18,15 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.core.errors import PeerError
 from entrepot.core.names import check_topic_name
+from entrepot.gateway.kafka.acl_codes import operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.leadership import leadership_of
+from entrepot.gateway.kafka.topics import topic_of
 
 ResponseTopic = DescribeTopicPartitionsResponseTopic
 
@@ -46,7 +49,7 @@ def handle(
         start, first = first, 0
         try:
             check_topic_name(name)
-            topic = context.broker.topic(name)
+            topic = topic_of(context, Operation.DESCRIBE, name)
         except KNOWN as error:
             topics.append(_missing(name, code_of(error)))
             continue
@@ -61,7 +64,7 @@ def handle(
 def _names(context: Context, request: DescribeTopicPartitionsRequest) -> tuple[list[str], int]:
     """The topics from the cursor on, and the first's first partition that is wanted."""
     asked = {topic.name for topic in request.topics}
-    names = sorted(asked or context.broker.topics)
+    names = sorted(asked or _visible(context))
     cursor = request.cursor
     if cursor is None:
         return names, 0
@@ -70,6 +73,15 @@ def _names(context: Context, request: DescribeTopicPartitionsRequest) -> tuple[l
     names = names[bisect_left(names, cursor.topic_name) :]
     is_there = names[:1] == [cursor.topic_name]
     return names, cursor.partition_index if is_there else 0
+
+
+def _visible(context: Context) -> list[str]:
+    """Of all topics, those that may be known of."""
+    return [
+        name
+        for name in context.broker.topics
+        if context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+    ]
 
 
 def _response(
@@ -93,7 +105,9 @@ def _described(context: Context, topic: Topic, first: int, end: int) -> Response
         error_code=ErrorCode.none,
         name=TopicName(topic.name),
         topic_id=topic.id,
+        is_internal=context.broker.is_internal(topic.name),
         partitions=tuple(_partition(context, topic, index) for index in range(first, end)),
+        topic_authorized_operations=operation_bits(context, ResourceKind.TOPIC, topic.name),
     )
 
 

@@ -2,14 +2,17 @@
 
 from kio.schema.errors import ErrorCode
 
+from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.core import errors
 
 _CODES: dict[type[Exception], ErrorCode] = {
     errors.InvalidBatch: ErrorCode.corrupt_message,
+    errors.InvalidRecord: ErrorCode.invalid_record,
     errors.BatchTooLarge: ErrorCode.message_too_large,
     errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
     errors.UnknownTopic: ErrorCode.unknown_topic_or_partition,
     errors.UnknownTopicId: ErrorCode.unknown_topic_id,
+    errors.TopicDenied: ErrorCode.topic_authorization_failed,
     errors.TopicExists: ErrorCode.topic_already_exists,
     errors.InvalidName: ErrorCode.invalid_topic_exception,
     errors.InvalidPartitions: ErrorCode.invalid_partitions,
@@ -20,6 +23,12 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
     errors.DuplicateSequence: ErrorCode.duplicate_sequence_number,
     errors.FencedProducer: ErrorCode.invalid_producer_epoch,
+    errors.InvalidTransactionState: ErrorCode.invalid_txn_state,
+    errors.NotInTransaction: ErrorCode.invalid_txn_state,
+    errors.ConcurrentTransactions: ErrorCode.concurrent_transactions,
+    errors.InvalidProducerMapping: ErrorCode.invalid_producer_id_mapping,
+    errors.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
+    errors.TooManyTransactions: ErrorCode.policy_violation,
     errors.StorageError: ErrorCode.kafka_storage_error,
     errors.Corruption: ErrorCode.kafka_storage_error,
 }
@@ -28,7 +37,14 @@ _CODES: dict[type[Exception], ErrorCode] = {
 KNOWN = (errors.PeerError, errors.StorageError, OSError)
 
 
+def code_of_fault(fault: Fault | None) -> ErrorCode:
+    """A group's faults have Kafka's names."""
+    return ErrorCode.none if fault is None else ErrorCode[fault.name.lower()]
+
+
 def code_of(error: Exception) -> ErrorCode:
+    if isinstance(error, GroupError):
+        return code_of_fault(error.fault)
     if isinstance(error, OSError):
         return ErrorCode.kafka_storage_error
     return _CODES.get(type(error), ErrorCode.invalid_request)

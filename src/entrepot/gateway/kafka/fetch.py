@@ -3,6 +3,9 @@
 Record bytes go from the file to the socket; here they are ranges. What a partition
 gets is bounded by its own limit and by the request's; the first that has records
 gives at least one whole batch, so that a large one cannot block a consumer.
+
+Who reads only what is committed (isolation level 1) gets nothing from an open transaction
+on, and is told which of the transactions in what it gets were aborted.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
+from entrepot.broker.access import Operation
+from entrepot.broker.quotas import Limit
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
 from entrepot.core.ports import FileRange
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
+from entrepot.gateway.kafka.throttle import Cost
 from entrepot.gateway.kafka.topics import stream_of, topic_key
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
@@ -32,13 +38,14 @@ WAIT_MS_MAX = 300_000  # Whatever the client's patience: it is told of nothing, 
 _READ_COMMITTED = 1
 _NO_SESSION = -1
 _NEW_SESSION = 0
+_NOTHING = b""  # Not null, also beside an error: librdkafka takes that for damage.
 
 
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> asyncio.Future[None] | None:
     request = fetch.decode_request(header.version, frame, position)
-    work = _Fetch(context, header.version, request, answer)
+    work = _Fetch(context, header, request, answer)
     session_error = work.resolve_session()
     if session_error:
         answer.send(*fetch.encode_response(header.version, [], error_code=session_error))
@@ -50,13 +57,15 @@ class _Fetch:
     """One request being served."""
 
     def __init__(
-        self, context: Context, version: int, request: FetchRequest, answer: Answer
+        self, context: Context, header: RequestHeader, request: FetchRequest, answer: Answer
     ) -> None:
         self._context = context
-        self._version = version
-        self._by_name = version < fetch.VERSION_TOPIC_ID
+        self._version = header.version
+        self._by_name = header.version < fetch.VERSION_TOPIC_ID
+        self._client_id = header.client_id
         self._request = request
         self._answer = answer
+        self._is_committed = request.isolation_level == _READ_COMMITTED
         self._session: FetchSession | None = None
         self._incremental = False
         self._wanted: list[Wanted] = []
@@ -112,9 +121,10 @@ class _Fetch:
         size = 0
         for wanted in self._wanted:
             try:
-                partition = self._stream(wanted).partition
-                partition.check_readable(wanted.offset)
-                size += min(partition.available(wanted.offset), wanted.bytes_max)
+                stream = self._stream(wanted)
+                stream.partition.check_readable(wanted.offset)
+                if not self._is_committed or wanted.offset < stream.last_stable_offset:
+                    size += min(stream.partition.available(wanted.offset), wanted.bytes_max)
             except KNOWN:
                 return True
             if size >= self._request.min_bytes:
@@ -141,6 +151,7 @@ class _Fetch:
     # --- answering
 
     def _send(self) -> None:
+        cost = Cost(self._context, self._client_id)
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         rows: list[tuple[Key, FetchedPartition]] = []
         taken = 0
@@ -158,43 +169,51 @@ class _Fetch:
             for topic, rs in groupby(rows, key=lambda row: row[0][0])
         ]
         session_id = self._session.id if self._session is not None else 0
-        self._answer.send(*fetch.encode_response(self._version, topics, session_id=session_id))
+        throttle_ms = cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken)
+        body, size = fetch.encode_response(
+            self._version, topics, throttle_ms=throttle_ms, session_id=session_id
+        )
+        self._answer.send(body, size)
 
     def _fetch(self, wanted: Wanted, room: int, *, is_first: bool) -> FetchedPartition:
         index = wanted.key[1]
         try:
-            partition = self._stream(wanted).partition
-            found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)))
+            stream = self._stream(wanted)
+            partition, stable = stream.partition, stream.last_stable_offset
+            limit = stable if self._is_committed else None
+            found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)), limit)
         except KNOWN as error:
-            return FetchedPartition(index, code_of(error), records=b"")
+            return FetchedPartition(index, code_of(error), records=_NOTHING)
         if found is not None and found.size > room and not is_first:
             found = None
         return FetchedPartition(
             index,
             0,
             partition.high_watermark,
-            partition.high_watermark,  # No transactions yet: all that is committed is stable.
+            stable,
             partition.offset_start,
-            [] if self._request.isolation_level == _READ_COMMITTED else None,
+            stream.aborted(wanted.offset, found) if self._is_committed else None,
             -1,
-            found or b"",  # Empty, not null: librdkafka takes null for damage.
+            found or _NOTHING,
         )
 
     def _stream(self, wanted: Wanted) -> Stream:
-        stream = stream_of(self._context, *wanted.key)
+        stream = stream_of(self._context, Operation.READ, *wanted.key)
         stream.partition.check_epoch(wanted.leader_epoch)
         return stream
 
     def _is_news(self, wanted: Wanted, fetched: FetchedPartition) -> bool:
         """In a session, what has not changed is left out."""
-        told = (wanted.high_watermark, wanted.offset_start)
+        told = (wanted.high_watermark, wanted.offset_start, wanted.last_stable_offset)
         wanted.high_watermark = fetched.high_watermark
         wanted.offset_start = fetched.log_start_offset
+        wanted.last_stable_offset = fetched.last_stable_offset
         return (
             not self._incremental
             or isinstance(fetched.records, FileRange)
             or fetched.error_code != 0
-            or told != (fetched.high_watermark, fetched.log_start_offset)
+            or told
+            != (fetched.high_watermark, fetched.log_start_offset, fetched.last_stable_offset)
         )
 
 

@@ -32,6 +32,7 @@ class Wanted:
     # What the session's last answer said; a change is worth an answer.
     high_watermark: int = -1
     offset_start: int = -1
+    last_stable_offset: int = -1
 
 
 @dataclass(slots=True)

@@ -1,10 +1,16 @@
-"""InitProducerId (key 22), v0 to v6: an identity for an idempotent producer.
+"""InitProducerId (key 22), v0 to v6: an identity for an idempotent or transactional producer.
 
 Without a transactional id every request gets a new producer id with epoch 0, also
 one that names the id it had (v3 on): such a producer bumps its epoch by itself and
-asks only when it wants to start anew. Transactions are not served yet: a
-transactional id is answered with UNSUPPORTED_VERSION, which clients take as final.
+asks only when it wants to start anew.
+
+With one, the request takes it over: an open transaction is aborted before the answer, and
+whoever had the id is fenced. A producer that names itself (v3) gets its next epoch, unless
+it has lost the id: PRODUCER_FENCED (v4), before that INVALID_PRODUCER_EPOCH. Two-phase
+commit (v6) is refused.
 """
+
+from datetime import timedelta
 
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
@@ -12,27 +18,72 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.transaction import NONE, Producer
+from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.refusal import Refusal
+from entrepot.gateway.kafka.transactions import check_transactional_id, coordinator_code
+from entrepot.wire.kafka.frames import RequestHeader
+
+_VERSION_FENCED = 4
+_MILLISECOND = timedelta(milliseconds=1)
 
 
-async def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        is_empty = not request.transactional_id
-        return _failed(ErrorCode.invalid_request if is_empty else ErrorCode.unsupported_version)
+async def handle_versioned(
+    context: Context, header: RequestHeader, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    if request.transactional_id is None:
+        return await _idempotent(context)
     try:
-        producer_id = await context.broker.new_producer_id()
+        producer = await _transactional(context, request)
+    except KNOWN as error:
+        fenced = header.version >= _VERSION_FENCED
+        return _failed(coordinator_code(error, knows_fenced=fenced))
+    return _found(producer)
+
+
+async def _idempotent(context: Context) -> InitProducerIdResponse:
+    if not context.allows_on_cluster(Operation.IDEMPOTENT_WRITE) and not context.allows_some(
+        Operation.WRITE, ResourceKind.TOPIC
+    ):
+        return _failed(ErrorCode.cluster_authorization_failed)
+    try:
+        return _found(Producer(await context.broker.new_producer_id(), 0))
     except KNOWN as error:
         return _failed(code_of(error))
+
+
+async def _transactional(context: Context, request: InitProducerIdRequest) -> Producer:
+    transactional_id = request.transactional_id
+    check_transactional_id(context, Operation.WRITE, transactional_id)
+    assert transactional_id is not None
+    if request.enable2_pc:
+        raise Refusal(
+            ErrorCode.transactional_id_authorization_failed, "two-phase commit is not enabled"
+        )
+    if request.keep_prepared_txn:
+        raise Refusal(ErrorCode.unsupported_version, "there are no prepared transactions to keep")
+    known = Producer(request.producer_id, request.producer_epoch)
+    if (known.id == NONE) != (known.epoch == NONE):
+        raise PeerError("a producer names its id and its epoch, or neither")
+    timeout_ms = request.transaction_timeout // _MILLISECOND
+    return await context.broker.transactions.init_producer_id(
+        transactional_id, timeout_ms, None if known.id == NONE else known
+    )
+
+
+def _found(producer: Producer) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        producer_id=ProducerId(producer_id),
-        producer_epoch=i16(0),
+        producer_id=ProducerId(producer.id),
+        producer_epoch=i16(producer.epoch),
     )
 
 
 def _failed(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(
-        throttle_time=NO_THROTTLE, error_code=error, producer_epoch=i16(-1)
+        throttle_time=NO_THROTTLE, error_code=error, producer_epoch=i16(NONE)
     )

@@ -2,8 +2,8 @@
 
 A time gives the first record at or after it; -1 in the answer means that there is
 none. Places are negative times. Nothing is in tiered storage, so what is local is
-all there is, and nothing is tiered (v9) or waits to be (v11). Without transactions
-all that is committed is stable: both isolation levels see the same end.
+all there is, and nothing is tiered (v9) or waits to be (v11). For who reads only what
+is committed (isolation level 1) the log ends where the oldest open transaction begins.
 """
 
 from collections import Counter
@@ -18,12 +18,14 @@ from kio.schema.list_offsets.v11.response import (
 )
 from kio.static.primitive import i32, i64
 
+from entrepot.broker.access import Operation
 from entrepot.broker.stream import Stream
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
 from entrepot.gateway.kafka.topics import stream_of
 
+_READ_COMMITTED = 1
 _NONE = -1  # No such offset; and the time of an offset that was not asked for by time.
 
 
@@ -44,7 +46,13 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _answer(context, topic.name, each, asked[topic.name, each.partition_index])
+                    _answer(
+                        context,
+                        topic.name,
+                        each,
+                        request.isolation_level,
+                        asked[topic.name, each.partition_index],
+                    )
                     for each in topic.partitions
                 ),
             )
@@ -54,14 +62,18 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 def _answer(
-    context: Context, name: str, wanted: ListOffsetsPartition, times_asked: int
+    context: Context,
+    name: str,
+    wanted: ListOffsetsPartition,
+    isolation_level: int,
+    times_asked: int,
 ) -> ListOffsetsPartitionResponse:
     try:
         if times_asked > 1:  # A look-up by time may be dear: as Kafka, not twice in a request.
             raise Refusal(ErrorCode.invalid_request, "a partition is asked for once")
-        stream = stream_of(context, name, wanted.partition_index)
+        stream = stream_of(context, Operation.DESCRIBE, name, wanted.partition_index)
         stream.partition.check_epoch(wanted.current_leader_epoch)
-        offset, timestamp = _find(stream, wanted.timestamp)
+        offset, timestamp = _find(stream, wanted.timestamp, isolation_level)
     except KNOWN as error:
         code, _ = reason_of(error)
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
@@ -74,19 +86,23 @@ def _answer(
     )
 
 
-def _find(stream: Stream, timestamp: int) -> tuple[int, int]:
+def _find(stream: Stream, timestamp: int, isolation_level: int) -> tuple[int, int]:
     """An offset and its time."""
     partition = stream.partition
     partition.check_readable(partition.offset_start)
+    is_committed = isolation_level == _READ_COMMITTED
+    end = stream.last_stable_offset if is_committed else partition.high_watermark
     if timestamp >= 0:
-        return partition.offset_for_time(timestamp) or (_NONE, _NONE)
+        found = partition.offset_for_time(timestamp)
+        return found if found is not None and found[0] < end else (_NONE, _NONE)
     match timestamp:
         case Place.LATEST:
-            return partition.high_watermark, _NONE
+            return end, _NONE
         case Place.EARLIEST | Place.EARLIEST_LOCAL:
             return partition.offset_start, _NONE
         case Place.MAX_TIMESTAMP:
-            return partition.latest_time() or (_NONE, _NONE)
+            found = partition.latest_time()
+            return found if found is not None and found[0] < end else (_NONE, _NONE)
         case Place.LATEST_TIERED | Place.EARLIEST_PENDING_UPLOAD:
             return _NONE, _NONE
     raise Refusal(ErrorCode.unsupported_version, f"no place is called {timestamp}")

@@ -3,17 +3,20 @@
 A topic that is not there is created when both the request (v4 on) and the server
 allow it, and answered as it then is. One that cannot be had right now, because
 its namesake is still being deleted or the disk fails, is LEADER_NOT_AVAILABLE:
-clients ask again. Authorized operations are not told, as if never asked for.
+clients ask again. Of all topics, those that a client may not know of are left out.
 
 v0: an empty list means all topics; later that is null. v10 and v11 have ids in
-their layout, but as with Kafka they count from v12 on.
+their layout, but as with Kafka they count from v12 on. v8 on, what the client may do to a
+topic is told when asked for; from v8 to v10 also what to the cluster.
 """
 
 from asyncio import gather
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v0.request import MetadataRequest as MetadataRequestV0
+from kio.schema.metadata.v10.request import MetadataRequest as MetadataRequestV10
 from kio.schema.metadata.v11.request import MetadataRequest as MetadataRequestV11
 from kio.schema.metadata.v13.request import MetadataRequest
 from kio.schema.metadata.v13.response import (
@@ -25,34 +28,52 @@ from kio.schema.metadata.v13.response import (
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.core.errors import StorageError, TopicExists
 from entrepot.core.names import check_topic_name
+from entrepot.gateway.kafka.acl_codes import NOT_TOLD, cluster_bits, operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.leadership import leadership_of
-from entrepot.gateway.kafka.topics import topic_of
+from entrepot.gateway.kafka.topics import check_may_create, topic_of
 
-MODEL_VERSIONS = (0, 11)
+MODEL_VERSIONS = (0, 10, 11)
 
-Request = MetadataRequestV0 | MetadataRequestV11 | MetadataRequest
+Request = MetadataRequestV0 | MetadataRequestV10 | MetadataRequestV11 | MetadataRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Response(MetadataResponse):
+    """With what v11 took out again."""
+
+    cluster_authorized_operations: i32 = field(metadata={"kafka_type": "int32"}, default=NOT_TOLD)
 
 
 async def handle(context: Context, request: Request) -> MetadataResponse:
     wanted = _wanted(request)
     if wanted is None:
-        topics = [_described(context, topic) for topic in context.broker.topics.values()]
+        topics = [
+            _described(context, topic)
+            for topic in context.broker.topics.values()
+            if context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
+        ]
     else:
         failures = await _create_missing(context, wanted) if _may_create(context, request) else {}
         topics = [_found(context, each, failures) for each in wanted]
+    if not isinstance(request, MetadataRequestV0) and request.include_topic_authorized_operations:
+        topics = [_with_operations(context, topic) for topic in topics]
     us = BrokerId(context.node_id)
-    return MetadataResponse(
+    return _Response(
         throttle_time=NO_THROTTLE,
         brokers=(MetadataResponseBroker(node_id=us, host=context.host, port=i32(context.port)),),
         cluster_id=context.broker.cluster_id,
         controller_id=us,
         topics=tuple(topics),
         error_code=ErrorCode.none,
+        cluster_authorized_operations=cluster_bits(context)
+        if isinstance(request, MetadataRequestV10) and request.include_cluster_authorized_operations
+        else NOT_TOLD,
     )
 
 
@@ -75,13 +96,20 @@ def _may_create(context: Context, request: Request) -> bool:
 async def _create_missing(context: Context, wanted: list[str | UUID]) -> dict[str, ErrorCode]:
     """All at once, so that one commit serves them; returns what went wrong."""
     topics = context.broker.topics
-    missing = [each for each in wanted if isinstance(each, str) and each not in topics]
+    missing = [
+        each
+        for each in wanted
+        if isinstance(each, str)
+        and each not in topics
+        and context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, each)
+    ]
     codes = await gather(*(_create(context, name) for name in missing))
     return dict(zip(missing, codes, strict=True))
 
 
 async def _create(context: Context, name: str) -> ErrorCode:
     try:
+        check_may_create(context, name)
         await context.broker.create_topic(name)
     except (TopicExists, StorageError):
         return ErrorCode.leader_not_available
@@ -99,7 +127,7 @@ def _found(
             if failure:
                 return _missing(wanted, failure)
             check_topic_name(wanted)
-        return _described(context, topic_of(context, wanted))
+        return _described(context, topic_of(context, Operation.DESCRIBE, wanted))
     except KNOWN as error:
         return _missing(wanted, code_of(error))
 
@@ -118,10 +146,18 @@ def _described(context: Context, topic: Topic) -> MetadataResponseTopic:
         error_code=ErrorCode.none,
         name=TopicName(topic.name),
         topic_id=topic.id,
+        is_internal=context.broker.is_internal(topic.name),
         partitions=tuple(
             _partition(context, topic, index) for index in range(topic.partition_count)
         ),
     )
+
+
+def _with_operations(context: Context, topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    if topic.error_code is not ErrorCode.none or topic.name is None:
+        return topic
+    bits = operation_bits(context, ResourceKind.TOPIC, topic.name)
+    return replace(topic, topic_authorized_operations=bits)
 
 
 def _partition(context: Context, topic: Topic, index: int) -> MetadataResponsePartition:

@@ -4,6 +4,10 @@ All partitions are appended at once, in the order of the request. With acks=1 or
 all, the answer waits until every one of them is committed: on one node both mean
 on disk, as far as the topic's durability says. With acks=0 the only way to report
 a failure is to close the connection, as Kafka does.
+
+A transactional batch is taken when its transaction has the partition. From v12 on
+(transaction version 2) the partition joins the transaction with the batch, and the answer
+waits for both. Before v11 a client knows no word for a transaction it should abort.
 """
 
 from __future__ import annotations
@@ -13,11 +17,25 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from entrepot.broker.stream import Appended, Stream
-from entrepot.core.errors import InvalidBatch, StorageError
+from entrepot.broker.access import Operation
+from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.quotas import Limit
+from entrepot.broker.stream import Admit
+from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction_coordinator import Recorded
+from entrepot.core.batch import BatchHeader
+from entrepot.core.errors import (
+    ConcurrentTransactions,
+    InvalidBatch,
+    NotInTransaction,
+    StorageError,
+)
 from entrepot.gateway.kafka.context import Context
-from entrepot.gateway.kafka.errors import KNOWN, code_of
-from entrepot.gateway.kafka.topics import stream_of, topic_key
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import reason_of
+from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.topics import topic_key, topic_of
+from entrepot.gateway.kafka.transactions import check_transactional_id
 from entrepot.wire.kafka import produce
 from entrepot.wire.kafka.frames import RequestHeader
 from entrepot.wire.kafka.produce import ProducePartition, ProduceResult, ProduceTopic
@@ -26,13 +44,17 @@ if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
 
 _ACKS = (0, 1, -1)
+_VERSION_ABORTABLE = 11
+_VERSION_JOINS = 12
 
 
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> None:
+    cost = Cost(context, header.client_id)
     request = produce.decode_request(header.version, frame, position)
     pending = _Pending(header.version, request.partitions, answer)
+    transactional_id = request.transactional_id
     if request.acks not in _ACKS:
         for number, wanted in enumerate(request.partitions):
             pending.results[number] = ProduceResult(
@@ -42,7 +64,8 @@ def serve(
             )
     else:
         for number, wanted in enumerate(request.partitions):
-            _append(context, pending, number, wanted, wait=request.acks != 0)
+            _append(context, pending, number, wanted, transactional_id, wait=request.acks != 0)
+    pending.throttle_ms = cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, len(frame))
     if request.acks == 0:
         _unanswered(pending, answer)
     else:
@@ -50,17 +73,30 @@ def serve(
 
 
 def _append(
-    context: Context, pending: _Pending, number: int, wanted: ProducePartition, *, wait: bool
+    context: Context,
+    pending: _Pending,
+    number: int,
+    wanted: ProducePartition,
+    transactional_id: str | None,
+    *,
+    wait: bool,
 ) -> None:
+    joined: list[Recorded] = []
     try:
-        stream = stream_of(
-            context, topic_key(wanted.topic_name, wanted.topic_id), wanted.partition_index
-        )
+        key = topic_key(wanted.topic_name, wanted.topic_id)
+        topic = topic_of(context, Operation.WRITE, key)
+        context.broker.check_foreign(topic.name)
+        stream = context.broker.stream(topic, wanted.partition_index)
         if wanted.records is None:
             raise InvalidBatch("no records")
-        appended = stream.append(wanted.records)
+        if transactional_id is None:
+            appended = stream.append(wanted.records)
+        else:
+            place = Place(topic.name, wanted.partition_index)
+            admit = _admission(context, pending.version, transactional_id, place, joined)
+            appended = stream.append(wanted.records, admit)
     except KNOWN as error:
-        pending.results[number] = _failed(wanted.partition_index, error)
+        pending.results[number] = pending.failed(wanted.partition_index, error)
         return
     pending.results[number] = ProduceResult(
         wanted.partition_index,
@@ -70,11 +106,34 @@ def _append(
         stream.partition.offset_start,
     )
     if wait:
-        pending.wait_for(number, stream, appended)
+        pending.wait_for(number, Recorded(stream.partition, appended.offset_end))
+        for recorded in joined:
+            pending.wait_for(number, recorded)
 
 
-def _failed(index: int, error: Exception) -> ProduceResult:
-    return ProduceResult(index, code_of(error), error_message=str(error))
+def _admission(
+    context: Context, version: int, transactional_id: str, place: Place, joined: list[Recorded]
+) -> Admit:
+    """Asks the coordinator; what it had to record for that goes to `joined`."""
+    transactions = context.broker.transactions
+
+    def admit(header: BatchHeader) -> None:
+        check_transactional_id(context, Operation.WRITE, transactional_id)
+        producer = Producer(header.producer_id, header.producer_epoch)
+        if version < _VERSION_JOINS:
+            transactions.check_member(transactional_id, producer, place)
+        elif (recorded := transactions.join(transactional_id, producer, [place])) is not None:
+            joined.append(recorded)
+
+    return admit
+
+
+def _code(version: int, error: Exception) -> ErrorCode:
+    if isinstance(error, NotInTransaction) and version >= _VERSION_ABORTABLE:
+        return ErrorCode.transaction_abortable
+    if isinstance(error, ConcurrentTransactions) and version < _VERSION_JOINS:
+        return ErrorCode.not_enough_replicas  # To be sent again; the other is not known.
+    return reason_of(error)[0]
 
 
 def _unanswered(pending: _Pending, answer: Answer) -> None:
@@ -88,25 +147,37 @@ def _unanswered(pending: _Pending, answer: Answer) -> None:
 class _Pending:
     """A request whose answer waits for commits."""
 
-    __slots__ = ("_answer", "_appending", "_partitions", "_version", "_waiting", "results")
+    __slots__ = (
+        "_answer",
+        "_appending",
+        "_partitions",
+        "_waiting",
+        "results",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(self, version: int, partitions: list[ProducePartition], answer: Answer) -> None:
-        self._version = version
+        self.version = version
         self._partitions = partitions
         self._answer = answer
         self._waiting = 0
         self._appending = True
+        self.throttle_ms = 0  # What the client is told to wait.
         self.results = [ProduceResult(partition.partition_index) for partition in partitions]
 
-    def wait_for(self, number: int, stream: Stream, appended: Appended) -> None:
+    def failed(self, index: int, error: Exception) -> ProduceResult:
+        return ProduceResult(index, _code(self.version, error), error_message=str(error))
+
+    def wait_for(self, number: int, recorded: Recorded) -> None:
         def finish(error: StorageError | None) -> None:
             if error is not None:
-                self.results[number] = _failed(self.results[number].partition_index, error)
+                self.results[number] = self.failed(self.results[number].partition_index, error)
             self._waiting -= 1
             self._answer_when_done()
 
         self._waiting += 1
-        stream.partition.when_committed(appended.offset_end, finish)
+        recorded.partition.when_committed(recorded.offset_end, finish)
 
     def appended_all(self) -> None:
         self._appending = False
@@ -120,5 +191,5 @@ class _Pending:
             ProduceTopic(name, identity, [result for _, result in group])
             for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
         ]
-        body = produce.encode_response(self._version, topics)
+        body = produce.encode_response(self.version, topics, self.throttle_ms)
         self._answer.send([body], len(body))

@@ -2,7 +2,9 @@
 
 from kio.schema.errors import ErrorCode
 
+from entrepot.broker.access import Operation
 from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import code_of
 
 
@@ -15,3 +17,10 @@ class Refusal(PeerError):
 def reason_of(error: Exception) -> tuple[ErrorCode, str]:
     """The code and the text of an error, as answers carry them."""
     return error.code if isinstance(error, Refusal) else code_of(error), str(error)
+
+
+def check_on_cluster(context: Context, operation: Operation) -> None:
+    if not context.allows_on_cluster(operation):
+        raise Refusal(
+            ErrorCode.cluster_authorization_failed, f"not allowed to {operation.value} the cluster"
+        )

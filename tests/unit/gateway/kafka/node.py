@@ -25,27 +25,36 @@ class Node:
 
     def __init__(self, sim: loop.SimLoop, defaults: Defaults) -> None:
         self.disk = SimDisk(sim.random("disk"))
-        self._clock, self._entropy = SimClock(sim), SimEntropy(sim.random("entropy"))
+        self.clock, self._entropy = SimClock(sim), SimEntropy(sim.random("entropy"))
         self._defaults = defaults
+        self._sim = sim
+        self._process = loop.Process(sim)
         self.context = self._context()
 
     def _context(self) -> Context:
-        clock, entropy = self._clock, self._entropy
+        clock, entropy = self.clock, self._entropy
         broker = Broker(self.disk, clock, entropy, self._defaults)
         return Context(broker, clock, FetchSessions(clock, entropy), NODE_ID, HOST, PORT)
 
+    async def start(self) -> None:
+        """What goes on in the background dies with the process."""
+        await self._process.start(self.context.broker.open())
+
     async def power_fails(self) -> None:
         """Start again from what is permanent."""
+        self._process.kill()
+        self.context.broker.groups.close()  # A test's calls set its timers, not the process.
+        self._process = loop.Process(self._sim)
         self.disk = self.disk.crash()
         self.context = self._context()
-        await self.context.broker.open()
+        await self.start()
 
     async def append(self, topic: str, timestamps: Sequence[int], index: int = 0) -> None:
         """One batch with a record per timestamp, committed."""
         broker = self.context.broker
         stream = broker.stream(broker.topic(topic), index)
         records = [Record(b"key", b"value", (), timestamp) for timestamp in timestamps]
-        appended = stream.append(batch.build(records, now_ms=self._clock.now_ms()))
+        appended = stream.append(batch.build(records, now_ms=self.clock.now_ms()))
         await committed(stream.partition, appended.offset_end)
 
 
@@ -55,7 +64,7 @@ def on_node(defaults: Defaults | None = None) -> Callable[[Body], Callable[..., 
     def decorate(body: Body) -> Callable[..., None]:
         async def main(sim: loop.SimLoop, arguments: dict[str, Any]) -> None:
             node = Node(sim, defaults or Defaults())
-            await node.context.broker.open()
+            await node.start()
             await body(node, **arguments)
 
         def test(**arguments: Any) -> None:

@@ -69,10 +69,12 @@ class Produced:
         *,
         acks: int = -1,
         version: int = PRODUCE_VERSION,
+        transactional_id: str | None = None,
     ) -> None:
         self.answer = Answer()
         self._version = version
-        body = produce.encode_request(version, ProduceRequest(None, acks, 1_000, list(partitions)))
+        request = ProduceRequest(transactional_id, acks, 1_000, list(partitions))
+        body = produce.encode_request(version, request)
         header = RequestHeader(Api.PRODUCE, version, 1, None)
         frame = memoryview(bytearray(body))
         produce_api.serve(node.context, header, frame, 0, self.answer)  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ async def test_answers_any_request(node: Node, api: Api, version: int, is_aimed:
 
 
 def test_what_is_not_served_is_not_found() -> None:
-    assert apis.find(Api.JOIN_GROUP, 0) is None
+    assert apis.find(Api.VOTE, 0) is None
     assert apis.find(9_999, 0) is None
     for api in apis.SERVED:
         assert apis.find(api, api.version_last + 1) is None

@@ -69,7 +69,7 @@ async def test_changes(node: Node, changes: list[Change], after: dict[str, str])
     [
         ([("no.such.setting", SET, "1")], ErrorCode.invalid_config),
         ([("flush.ms", DELETE, None), ("retention.ms", SET, "soon")], ErrorCode.invalid_config),
-        ([("cleanup.policy", APPEND, "compact")], ErrorCode.invalid_config),
+        ([("cleanup.policy", APPEND, "burn")], ErrorCode.invalid_config),
         ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.invalid_config),
         ([("retention.ms", APPEND, "1")], ErrorCode.invalid_config),
         ([("retention.ms", SUBTRACT, "1")], ErrorCode.invalid_config),

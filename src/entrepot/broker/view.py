@@ -1,0 +1,77 @@
+"""What is folded from a partition's batches: its producers and their transactions.
+
+Saved with each new segment and at a clean stop, so that a start reads only the batches
+since. What is saved is never the truth: in a layout we do not know, it is passed over
+and everything is folded anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from entrepot.broker.isolation import Isolation, Open, State
+from entrepot.broker.producers import Producers
+from entrepot.core.batch import BatchHeader
+from entrepot.core.errors import StorageError
+from entrepot.core.marker import read_marker
+from entrepot.core.ports import Buffer
+from entrepot.log.log import Opened
+
+log = logging.getLogger("entrepot.broker")
+
+
+class _Saved(msgspec.Struct, array_like=True):
+    producers: bytes
+    ongoing: Sequence[tuple[int, Open]]
+    aborted: Sequence[tuple[int, int, int, int]]
+
+
+class View:
+    def __init__(self, producers: Producers, isolation: Isolation) -> None:
+        self.producers = producers
+        self.isolation = isolation
+
+    def note(self, header: BatchHeader, offset_first: int, data: Buffer) -> None:
+        """A batch was appended, now or before a restart. Only of a control batch is data read."""
+        if header.producer_id < 0:
+            return
+        self.producers.note(header, offset_first)
+        if header.is_control:
+            marker = read_marker(data)
+            if marker is not None:
+                self.isolation.end(marker, offset_first)
+        elif header.is_transactional:
+            self.isolation.begin(header, offset_first)
+
+    def snapshot(self) -> bytes:
+        producers, state = self.producers.snapshot(), self.isolation.state()
+        if not producers and not state.ongoing and not state.aborted:
+            return b""
+        return msgspec.msgpack.encode(_Saved(producers, *state))
+
+
+def fold(opened: Opened) -> View:
+    """What was saved, and the batches since. After a clean stop there are none."""
+    offset, view = 0, View(Producers(), Isolation())
+    if opened.saved is not None:
+        with contextlib.suppress(msgspec.ValidationError):
+            offset, view = opened.saved.offset, _restored(opened.saved.state)
+    try:
+        for header, data in opened.partition.headers(offset):
+            view.note(header, header.offset_first, data)
+    except (StorageError, OSError) as error:
+        log.error("partition refused: %s", error)
+        opened.partition.refuse(str(error))
+    return view
+
+
+def _restored(state: bytes) -> View:
+    if not state:
+        return View(Producers(), Isolation())
+    saved = msgspec.msgpack.decode(state, type=_Saved)
+    isolation = Isolation(State(saved.ongoing, saved.aborted))
+    return View(Producers.restore(saved.producers), isolation)

@@ -1,0 +1,175 @@
+"""AddPartitionsToTxn (key 24), v0 to v5: partitions join a transaction, before they are written.
+
+All of them or none: when one is not there or not allowed, the others are answered with
+OPERATION_NOT_ATTEMPTED. v2: PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH. v4: many
+transactions at once, and `verify_only`, which asks instead of adding; only for who may act
+for the cluster.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kio.schema.add_partitions_to_txn.v3.request import (
+    AddPartitionsToTxnRequest as AddPartitionsToTxnRequestV3,
+)
+from kio.schema.add_partitions_to_txn.v3.request import (
+    AddPartitionsToTxnTopic as AddPartitionsToTxnTopicV3,
+)
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnPartitionResult as AddPartitionsToTxnPartitionResultV3,
+)
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnResponse as AddPartitionsToTxnResponseV3,
+)
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnTopicResult as AddPartitionsToTxnTopicResultV3,
+)
+from kio.schema.add_partitions_to_txn.v5.request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kio.schema.add_partitions_to_txn.v5.response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from kio.schema.errors import ErrorCode
+
+from entrepot.broker.access import Operation
+from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.transaction import Producer
+from entrepot.core.errors import NotInTransaction
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import reason_of
+from entrepot.gateway.kafka.topics import topic_of
+from entrepot.gateway.kafka.transactions import check_transactional_id, coordinator_code
+from entrepot.wire.kafka.frames import RequestHeader
+
+MODEL_VERSIONS = (3,)
+
+_VERSION_FENCED = 2
+
+Topics = Iterable[AddPartitionsToTxnTopicV3 | AddPartitionsToTxnTopic]
+Codes = Mapping[Place, ErrorCode]
+
+
+async def handle_versioned(
+    context: Context,
+    header: RequestHeader,
+    request: AddPartitionsToTxnRequestV3 | AddPartitionsToTxnRequest,
+) -> AddPartitionsToTxnResponseV3 | AddPartitionsToTxnResponse:
+    if isinstance(request, AddPartitionsToTxnRequestV3):
+        return await _from_producer(context, header, request)
+    if not context.allows_on_cluster(Operation.CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.cluster_authorization_failed,
+            results_by_transaction=(),
+        )
+    return AddPartitionsToTxnResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results_by_transaction=tuple(
+            [await _from_cluster(context, each) for each in request.transactions]
+        ),
+    )
+
+
+async def _from_producer(
+    context: Context, header: RequestHeader, request: AddPartitionsToTxnRequestV3
+) -> AddPartitionsToTxnResponseV3:
+    transactional_id = request.v3_and_below_transactional_id
+    places = _places(request.v3_and_below_topics)
+    codes = _missing(context, places, from_producer=True)
+    if not codes:
+        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        try:
+            check_transactional_id(context, Operation.WRITE, transactional_id)
+            await context.broker.transactions.add_partitions(transactional_id, producer, places)
+            code = ErrorCode.none
+        except KNOWN as error:
+            code = coordinator_code(error, knows_fenced=header.version >= _VERSION_FENCED)
+        codes = dict.fromkeys(places, code)
+    return AddPartitionsToTxnResponseV3(
+        throttle_time=NO_THROTTLE,
+        results_by_topic_v3_and_below=tuple(
+            AddPartitionsToTxnTopicResultV3(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResultV3(
+                        partition_index=index, partition_error_code=codes[Place(topic.name, index)]
+                    )
+                    for index in topic.partitions
+                ),
+            )
+            for topic in request.v3_and_below_topics
+        ),
+    )
+
+
+async def _from_cluster(
+    context: Context, wanted: AddPartitionsToTxnTransaction
+) -> AddPartitionsToTxnResult:
+    places = _places(wanted.topics)
+    codes = _missing(context, places, from_producer=False)
+    if not codes:
+        codes = await _add_or_verify(context, wanted, places)
+    return AddPartitionsToTxnResult(
+        transactional_id=wanted.transactional_id,
+        topic_results=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=codes[Place(topic.name, index)]
+                    )
+                    for index in topic.partitions
+                ),
+            )
+            for topic in wanted.topics
+        ),
+    )
+
+
+async def _add_or_verify(
+    context: Context, wanted: AddPartitionsToTxnTransaction, places: list[Place]
+) -> Codes:
+    transactions = context.broker.transactions
+    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    codes = dict.fromkeys(places, ErrorCode.none)
+    try:
+        if not wanted.verify_only:
+            await transactions.add_partitions(wanted.transactional_id, producer, places)
+            return codes
+        for place in places:
+            try:
+                transactions.check_member(wanted.transactional_id, producer, place)
+            except NotInTransaction:
+                codes[place] = ErrorCode.transaction_abortable
+    except KNOWN as error:
+        return dict.fromkeys(places, coordinator_code(error, knows_fenced=True))
+    return codes
+
+
+def _places(topics: Topics) -> list[Place]:
+    return [Place(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _missing(context: Context, places: list[Place], *, from_producer: bool) -> Codes:
+    """What every partition is told when one of them cannot be had; empty when all can."""
+    codes = {}
+    for place in places:
+        try:
+            if from_producer:
+                topic = topic_of(context, Operation.WRITE, place.topic)
+                context.broker.check_foreign(topic.name)
+            else:
+                topic = context.broker.topic(place.topic)
+            context.broker.stream(topic, place.partition)
+        except KNOWN as error:
+            codes[place] = reason_of(error)[0]
+    if not codes:
+        return {}
+    return {place: codes.get(place, ErrorCode.operation_not_attempted) for place in places}

@@ -1,0 +1,72 @@
+"""DescribeProducers (key 61), v0: who writes to a partition, and which transactions are open.
+
+There is one coordinator, whose epoch is 0.
+"""
+
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+from kio.schema.describe_producers.v0.response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import ProducerId
+from kio.static.primitive import i32, i64
+
+from entrepot.broker.access import Operation
+from entrepot.broker.producers import Producer
+from entrepot.broker.stream import Stream
+from entrepot.core.names import check_topic_name
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import reason_of
+from entrepot.gateway.kafka.topics import stream_of
+
+_NONE = -1
+
+
+def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _partition(context, topic.name, index) for index in topic.partition_indexes
+                ),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _partition(context: Context, name: str, index: int) -> PartitionResponse:
+    try:
+        check_topic_name(name)
+        stream = stream_of(context, Operation.READ, name, index)
+    except KNOWN as error:
+        code, text = reason_of(error)
+        return PartitionResponse(
+            partition_index=i32(index), error_code=code, error_message=text, active_producers=()
+        )
+    return PartitionResponse(
+        partition_index=i32(index),
+        error_code=ErrorCode.none,
+        active_producers=tuple(
+            _producer(stream, identity, each) for identity, each in stream.producers.items()
+        ),
+    )
+
+
+def _producer(stream: Stream, identity: int, producer: Producer) -> ProducerState:
+    last = producer.batches[-1] if producer.batches else None
+    opened = stream.isolation.open.get(identity)
+    return ProducerState(
+        producer_id=ProducerId(identity),
+        producer_epoch=i32(producer.epoch),
+        last_sequence=i32(_NONE if last is None else last.sequence_last),
+        last_timestamp=i64(_NONE if last is None else last.timestamp_ms),
+        coordinator_epoch=i32(0),
+        current_txn_start_offset=i64(_NONE if opened is None else opened.offset_first),
+    )

@@ -1,0 +1,51 @@
+"""ElectLeaders (key 43), v0 to v2: there is one node, and it leads everything.
+
+So an election is never needed: ELECTION_NOT_NEEDED for every partition there is. Asked
+about all of them (null), the answer names only those that something is to be said of,
+which are none. v1: the type of the election, which makes no difference here.
+"""
+
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+from kio.schema.elect_leaders.v2.response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32
+
+from entrepot.broker.access import Operation
+from entrepot.core.errors import PeerError
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.refusal import Refusal, check_on_cluster, reason_of
+
+
+def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    code = ErrorCode.none
+    try:
+        check_on_cluster(context, Operation.ALTER)
+    except Refusal as refusal:
+        code = refusal.code
+    return ElectLeadersResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        replica_election_results=tuple(
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=tuple(
+                    _answer(context, topic.topic, index) for index in topic.partitions
+                ),
+            )
+            for topic in request.topic_partitions or ()
+        ),
+    )
+
+
+def _answer(context: Context, name: str, index: i32) -> PartitionResult:
+    try:
+        check_on_cluster(context, Operation.ALTER)
+        context.broker.stream(context.broker.topic(name), index)
+        code, text = ErrorCode.election_not_needed, "the only node there is leads it"
+    except PeerError as error:
+        code, text = reason_of(error)
+    return PartitionResult(partition_id=index, error_code=code, error_message=text)

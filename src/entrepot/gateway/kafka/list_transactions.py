@@ -1,0 +1,70 @@
+"""ListTransactions (key 66), v0 to v2: the transactional ids there are, and their states.
+
+Filtered by state, by producer id, by how long they have been open (v1) and by a pattern
+that the whole transactional id matches (v2). Only what the client may know of.
+"""
+
+import asyncio
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
+from kio.schema.types import ProducerId, TransactionalId
+
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.consumer_group.topic_regex import InvalidRegex, TopicRegex
+from entrepot.broker.transaction import State, Transaction
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.transactions import state_name
+
+_OTHERS_EVERY = 100  # Transactions after which somebody else has a turn.
+_OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+async def handle(context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    known = {state_name(state): state for state in State}
+    unknown = tuple(name for name in request.state_filters if name not in known)
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = TopicRegex(request.transactional_id_pattern)
+        except InvalidRegex:
+            return ListTransactionsResponse(
+                throttle_time=NO_THROTTLE,
+                error_code=ErrorCode.invalid_regular_expression,
+                transaction_states=(),
+            )
+    found: list[TransactionState] = []
+    for number, each in enumerate(list(context.broker.transactions.transactions.values())):
+        if number % _OTHERS_EVERY == _OTHERS_EVERY - 1:
+            await asyncio.sleep(0)
+        if _is_wanted(context, request, each) and (
+            pattern is None or pattern.matches(each.transactional_id)
+        ):
+            found.append(_listed(each))
+    return ListTransactionsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        unknown_state_filters=unknown,
+        transaction_states=tuple(found),
+    )
+
+
+def _is_wanted(context: Context, request: ListTransactionsRequest, each: Transaction) -> bool:
+    if request.state_filters and state_name(each.state) not in request.state_filters:
+        return False
+    if request.producer_id_filters and each.producer.id not in request.producer_id_filters:
+        return False
+    if request.duration_filter >= 0:
+        open_ms = context.clock.now_ms() - each.started_ms
+        if each.state not in _OPEN or open_ms <= request.duration_filter:
+            return False
+    return context.allows(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, each.transactional_id)
+
+
+def _listed(each: Transaction) -> TransactionState:
+    return TransactionState(
+        transactional_id=TransactionalId(each.transactional_id),
+        producer_id=ProducerId(each.producer.id),
+        transaction_state=state_name(each.state),
+    )

@@ -1,0 +1,112 @@
+"""TxnOffsetCommit (key 28), v0 to v5: where a group goes on reading, if the transaction commits.
+
+Until then the offsets are pending. The group's offsets have joined the transaction before
+(AddOffsetsToTxn), or join it now (v5, transaction version 2). v3: the member and its
+generation, so that a member of the past cannot commit.
+"""
+
+from collections.abc import Mapping
+
+from kio.schema.errors import ErrorCode
+from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+from kio.schema.txn_offset_commit.v5.response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from entrepot.broker.access import Operation
+from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.broker.consumer_group.store import TOPIC
+from entrepot.broker.transaction import Producer
+from entrepot.core.errors import ConcurrentTransactions, NotInTransaction
+from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
+from entrepot.gateway.kafka.groups import check_group, find_place
+from entrepot.gateway.kafka.transactions import check_transactional_id, coordinator_code
+from entrepot.wire.kafka.frames import RequestHeader
+
+_VERSION_ABORTABLE = 4
+_VERSION_JOINS = 5
+
+
+async def handle_versioned(
+    context: Context, header: RequestHeader, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    codes: dict[Place, ErrorCode] = {}
+    try:
+        check_transactional_id(context, Operation.WRITE, request.transactional_id)
+        check_group(context, Operation.READ, request.group_id)
+        offsets: dict[Place, CommittedOffset] = {}
+        for topic in request.topics:
+            for each in topic.partitions:
+                index = each.partition_index
+                place = find_place(context, Operation.READ, topic.name, index)
+                if isinstance(place, ErrorCode):
+                    codes[Place(topic.name, index)] = place
+                else:
+                    epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
+                    offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
+        if offsets:
+            codes |= await _commit(context, header.version, request, offsets)
+    except KNOWN as error:
+        return _response(request, {}, _code(error, header.version))
+    return _response(request, codes, ErrorCode.none)
+
+
+async def _commit(
+    context: Context,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    offsets: Mapping[Place, CommittedOffset],
+) -> dict[Place, ErrorCode]:
+    groups, transactions = context.broker.groups, context.broker.transactions
+    producer = Producer(request.producer_id, request.producer_epoch)
+    await groups.prepare()
+    place = Place(TOPIC, groups.partition_of(request.group_id))
+    if version >= _VERSION_JOINS:
+        await transactions.add_partitions(request.transactional_id, producer, [place])
+    # Nothing is awaited between this and the append: the transaction cannot end before it.
+    transactions.check_member(request.transactional_id, producer, place)
+    faults = await groups.commit_offsets(
+        request.group_id,
+        request.member_id,
+        request.generation_id,
+        offsets,
+        instance_id=request.group_instance_id,
+        producer=producer,
+    )
+    return {place: code_of_fault(fault) for place, fault in faults.items()}
+
+
+def _code(error: Exception, version: int) -> ErrorCode:
+    if isinstance(error, NotInTransaction) and version >= _VERSION_ABORTABLE:
+        return ErrorCode.transaction_abortable
+    if isinstance(error, ConcurrentTransactions) and version < _VERSION_JOINS:
+        return ErrorCode.coordinator_load_in_progress  # To be asked again; the other is not known.
+    code = coordinator_code(error, knows_fenced=False)
+    if code in (ErrorCode.group_id_not_found, ErrorCode.stale_member_epoch):
+        return ErrorCode.illegal_generation
+    return code
+
+
+def _response(
+    request: TxnOffsetCommitRequest, codes: Mapping[Place, ErrorCode], otherwise: ErrorCode
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get(Place(topic.name, each.partition_index), otherwise),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )

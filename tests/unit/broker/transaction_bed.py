@@ -1,0 +1,160 @@
+"""A broker on a simulated disk, and producers that write to it in transactions."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.stream import Stream, committed
+from entrepot.broker.transaction import Producer, State, Transaction
+from entrepot.core import batch
+from entrepot.core.record import Record
+from entrepot.sim.clock import START_MS, SimClock
+from entrepot.sim.disk import SimDisk
+from entrepot.sim.entropy import SimEntropy
+from entrepot.sim.loop import Process, SimLoop, run
+
+TOPIC = "orders"
+ID = "pay"
+TIMEOUT_MS = 10_000
+V1, V2 = 0, 2
+
+
+def on_broker(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test function out of a story: the bed comes first, parameters after."""
+    signature = inspect.signature(story)
+    _, *parameters = signature.parameters.values()
+
+    async def main(loop: SimLoop, arguments: dict[str, Any]) -> None:
+        bed = Bed(loop)
+        await bed.start()
+        await bed.broker.create_topic(TOPIC, 3)
+        await story(bed, **arguments)
+
+    def test(**arguments: Any) -> None:
+        run(0, lambda loop: main(loop, arguments))
+
+    test.__name__, test.__doc__, test.__module__ = story.__name__, story.__doc__, story.__module__
+    test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return test
+
+
+class Bed:
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.disk = SimDisk(loop.random("disk"))
+        self.clock = SimClock(loop)
+        self._entropy = SimEntropy(loop.random("entropy"))
+        self._process = Process(loop)
+        self.broker = Broker(self.disk, self.clock, self._entropy)
+
+    # --- life
+
+    async def start(self) -> None:
+        self._process = Process(self._loop)
+        self.broker = Broker(self.disk, self.clock, self._entropy, Defaults())
+        await self._process.start(self.broker.open())
+
+    def crash(self, *, power: bool = True) -> None:
+        self._process.kill()
+        self.disk = self.disk.crash() if power else self.disk.kill()
+
+    async def restart(self) -> None:
+        """As after kill -9, or as after a clean stop."""
+        self.crash()
+        await self.start()
+
+    def inside(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run as a part of the broker's process: it dies with it."""
+        return self._process.start(work)
+
+    # --- transactions
+
+    def state(self, transactional_id: str = ID) -> State:
+        return self.found(transactional_id).state
+
+    def found(self, transactional_id: str = ID) -> Transaction:
+        return self.broker.transactions.transactions[transactional_id]
+
+    async def init(self, transactional_id: str = ID, **more: Any) -> Producer:
+        found: Producer = await self.inside(
+            self.broker.transactions.init_producer_id(transactional_id, TIMEOUT_MS, **more)
+        )
+        return found
+
+    async def add(self, producer: Producer, *numbers: int, transactional_id: str = ID) -> None:
+        places = [Place(TOPIC, number) for number in numbers]
+        await self.inside(
+            self.broker.transactions.add_partitions(transactional_id, producer, places)
+        )
+
+    async def end(
+        self, producer: Producer, *, commit: bool, version: int = V1, transactional_id: str = ID
+    ) -> Producer:
+        found: Producer = await self.inside(
+            self.broker.transactions.end(transactional_id, producer, commit=commit, version=version)
+        )
+        return found
+
+    # --- records
+
+    def stream(self, number: int = 0) -> Stream:
+        return self.broker.stream(self.broker.topic(TOPIC), number)
+
+    async def write(
+        self,
+        producer: Producer,
+        value: str,
+        number: int = 0,
+        *,
+        sequence: int = 0,
+        transactional_id: str = ID,
+    ) -> int:
+        """In a transaction that has the partition. Returns the offset."""
+        place = Place(TOPIC, number)
+
+        def admit(header: batch.BatchHeader) -> None:
+            who = Producer(header.producer_id, header.producer_epoch)
+            self.broker.transactions.check_member(transactional_id, who, place)
+
+        stream = self.stream(number)
+        appended = stream.append(make(producer, value, sequence=sequence), admit)
+        await self.inside(committed(stream.partition, appended.offset_end))
+        return appended.offset_first
+
+    def read(self, number: int = 0, *, committed_only: bool = True) -> list[str]:
+        """What a reader sees, having left out what was aborted."""
+        stream = self.stream(number)
+        values: list[str] = []
+        offset = stream.partition.offset_start
+        limit = stream.last_stable_offset if committed_only else None
+        while (found := stream.partition.read(offset, 1_000_000, limit)) is not None:
+            data = found.file.read(found.position, found.size)
+            aborted = stream.aborted(offset, found) if committed_only else []
+            for position, header in batch.walk(data):
+                offset = header.offset_end
+                if header.is_control:
+                    # The reader's rule: an abort marker ends the range it was told of.
+                    aborted = [a for a in aborted if a[0] != header.producer_id or a[1] >= offset]
+                    continue
+                is_aborted = header.is_transactional and any(
+                    producer == header.producer_id and first <= header.offset_first
+                    for producer, first in aborted
+                )
+                if not is_aborted:
+                    whole = data[position : position + header.size]
+                    values += [(r.value or b"").decode() for r in batch.records(whole)]
+        return values
+
+
+def make(producer: Producer, value: str, *, sequence: int = 0, transactional: bool = True) -> bytes:
+    return batch.build(
+        [Record(None, value.encode())],
+        now_ms=START_MS,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        sequence_first=sequence,
+        transactional=transactional,
+    )
