@@ -1,15 +1,12 @@
 """One node that crashes again and again, and the clients that trust it.
 
-Producers and readers speak Kafka over the simulated network to a whole server on a
-simulated disk. Meanwhile, and at the same time as each other: the power fails, the
-process is killed, links break, disks fill up and fail to write and to sync, the
-clock jumps. At the end everything is healed and the history is checked.
+Producers and readers speak Kafka over the simulated network to a server in trouble. At
+the end everything is healed and the history is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,36 +21,20 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
 from entrepot.client.connection import Connection
-from entrepot.client.errors import ClientError
 from entrepot.config import Config, Ports, Topics
 from entrepot.core import batch
-from entrepot.core.ports import World
 from entrepot.core.record import Record
-from entrepot.server import Server, StartError
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import Habits, SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.history import History, Violation
-from entrepot.sim.loop import Process, SimLoop
-from entrepot.sim.net import SimNetwork
+from entrepot.sim.loop import SimLoop
+from entrepot.sim.trouble import HOST, PATIENCE_S, PORT, Trouble
 
 TOPIC = "orders"
 PARTITIONS = 14  # More than a commit syncs one by one: some ticks go through the journal.
 PRODUCERS = 6
 READERS = 2
-PORT = 9092
-_PATIENCE_S = 1.5
 _CONFIG = Config(
-    host="node",
+    host=HOST,
     ports=Ports(kafka=PORT),
     topics=Topics(num_partitions=PARTITIONS, segment_bytes=3_000),
-)
-_FAULTS = (
-    ("write", errno.ENOSPC),
-    ("write", errno.EIO),
-    ("truncate", errno.EIO),
-    ("sync", errno.EIO),
-    ("open", errno.EMFILE),
 )
 
 
@@ -65,35 +46,23 @@ class Result(NamedTuple):
     trace: str
 
 
-class CrashingNode:
+class CrashingNode(Trouble):
     def __init__(self, loop: SimLoop, *, seconds: float, sync_is_noop: bool) -> None:
-        self._loop = loop
+        machines = [f"p{number}" for number in range(PRODUCERS)]
+        super().__init__(loop, _CONFIG, machines, sync_is_noop=sync_is_noop)
         self._seconds = seconds
-        self._network = SimNetwork(loop.random("network"))
-        habits = Habits(short_write_chance=0.05, sync_is_noop=sync_is_noop)
-        self._disk = SimDisk(loop.random("disk"), habits)
-        self._clock = SimClock(loop)
-        self._entropy = SimEntropy(loop.random("entropy"))
-        self._process: Process | None = None
-        self._server: Server | None = None
-        self._is_over = False
         self._idempotent: dict[str, _Idempotent] = {}
         self._ends: dict[int, int] = {}  # Partition -> the end a reader has seen.
         self._counter = 0
-        self.history = History()
-        self.crashes = 0
-        self.faults = 0
 
     async def run(self) -> Result:
         await self._start_whole()
         assert self._server is not None
         await self._server.broker.create_topic(TOPIC)
-        nemeses = [self._crash_now_and_then(), self._break_links(), self._fail_the_disk()]
-        nemeses.append(self._jump_the_clock())
         clients = [self._client(f"p{n}", self._produce_once) for n in range(PRODUCERS // 2)]
         clients += [self._client(f"i{n}", self._produce_again) for n in range(PRODUCERS // 2)]
         clients += [self._client(f"r{n}", self._read_on) for n in range(READERS)]
-        tasks = [self._loop.create_task(work) for work in [*nemeses, *clients]]
+        tasks = [self._loop.create_task(work) for work in [*self._nemeses(), *clients]]
         await asyncio.sleep(self._seconds)
         self._is_over = True
         await asyncio.gather(*tasks)
@@ -101,88 +70,7 @@ class CrashingNode:
         history = self.history
         return Result(len(history.acked), history.reads, self.crashes, self.faults, history.trace)
 
-    def _goes_on(self) -> bool:
-        return not self._is_over
-
-    # --- the node
-
-    def _start(self) -> asyncio.Task[None]:
-        doors = World(self._clock, self._entropy, self._disk, self._network.door("node"))
-        self._process = Process(self._loop)
-        return self._process.start(self._serve(doors))
-
-    async def _serve(self, doors: World) -> None:
-        server = Server(_CONFIG, doors)
-        try:
-            await server.start()
-            self._server = server
-        except StartError:
-            self.history.note(self._loop.time(), "start failed")
-
-    def _stop(self, disk: SimDisk) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._server = None
-        self._network.crash("node")
-        self._disk = disk
-
-    async def _start_whole(self) -> None:
-        """Start on a disk that does not fail; when it returns, the node serves."""
-        await self._start()
-        if self._server is None:
-            raise Violation("the node does not start on a healthy disk")
-
-    # --- what goes wrong
-
-    async def _crash_now_and_then(self) -> None:
-        random = self._loop.random("crashes")
-        while self._goes_on():
-            await asyncio.sleep(random.uniform(0.05, 1.5))
-            power_fails = random.random() < 0.6
-            self.history.note(self._loop.time(), "crash", power_fails)
-            self._stop(self._disk.crash() if power_fails else self._disk.kill())
-            self.crashes += 1
-            await asyncio.sleep(random.uniform(0, 0.3))
-            self._start()
-
-    async def _break_links(self) -> None:
-        random = self._loop.random("links")
-        while self._goes_on():
-            await asyncio.sleep(random.uniform(0.1, 1.0))
-            self._network.break_links(f"p{random.randrange(PRODUCERS)}")
-
-    async def _fail_the_disk(self) -> None:
-        random = self._loop.random("faults")
-        while self._goes_on():
-            await asyncio.sleep(random.uniform(0.1, 1.0))
-            operation, error = random.choice(_FAULTS)
-            pattern = random.choice(("*", "partitions/*", "journal/*", "*.log", "*.index"))
-            self._disk.fail_next(operation, error, pattern, random.choice((1, 1, 3)))  # type: ignore[arg-type]
-            self.faults += 1
-
-    async def _jump_the_clock(self) -> None:
-        random = self._loop.random("clock")
-        while self._goes_on():
-            await asyncio.sleep(random.uniform(0.5, 2.0))
-            self._clock.jump(random.randrange(-60_000, 60_000))
-
     # --- clients
-
-    async def _client(
-        self, name: str, work: Callable[[str, Random, Connection], Coroutine[Any, Any, None]]
-    ) -> None:
-        """Connect and work, again and again; a lost connection is ordinary."""
-        random, net = self._loop.random(name), self._network.door(name)
-        while self._goes_on():
-            try:
-                connection = await Connection.open(
-                    net, "node", PORT, client_id=name, timeout_s=_PATIENCE_S
-                )
-                while self._goes_on():
-                    await work(name, random, connection)
-                connection.close()
-            except ClientError:
-                await asyncio.sleep(random.uniform(0.01, 0.1))
 
     async def _produce_once(self, name: str, random: Random, connection: Connection) -> None:
         """To some partitions, and never again: what became of it may stay unknown."""
@@ -236,7 +124,7 @@ class CrashingNode:
             timeout=_milliseconds(1_000),
             topic_data=(TopicProduceData(name=TopicName(TOPIC), partition_data=data),),
         )
-        answer = await connection.ask(request, ProduceResponse, _PATIENCE_S)
+        answer = await connection.ask(request, ProduceResponse, PATIENCE_S)
         is_whole = True
         for result in answer.responses[0].partition_responses:
             self.history.note(
@@ -275,7 +163,7 @@ class CrashingNode:
             topics=(FetchTopic(topic=TopicName(TOPIC), partitions=(wanted,)),),
             forgotten_topics_data=(),
         )
-        answer = await connection.ask(request, FetchResponse, _PATIENCE_S)
+        answer = await connection.ask(request, FetchResponse, PATIENCE_S)
         found = answer.responses[0].partitions[0]
         self.history.note(self._loop.time(), partition, found.error_code, found.high_watermark)
         return _records(found.records or b"", offset)
@@ -283,14 +171,9 @@ class CrashingNode:
     # --- the end
 
     async def _check(self) -> None:
-        """Heal, crash once more for good measure, and read everything."""
-        disk = self._disk.crash()
-        disk.habits.short_write_chance = 0.0
-        self._stop(disk)
-        await self._start_whole()
-        connection = await Connection.open(
-            self._network.door("judge"), "node", PORT, client_id="judge", timeout_s=60
-        )
+        """Heal, and read everything."""
+        await self._heal()
+        connection = await self._connect("judge")
         logs: dict[int, list[tuple[int, str]]] = {}
         for partition in range(PARTITIONS):
             rows = logs[partition] = []

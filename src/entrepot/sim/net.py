@@ -214,6 +214,10 @@ class SimLink:
         return self._peer
 
     @property
+    def subject(self) -> str | None:
+        return None
+
+    @property
     def backlog(self) -> int:
         return max(0, self._queue_bytes - self._network.weather.window_bytes)
 

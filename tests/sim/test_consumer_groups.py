@@ -1,0 +1,44 @@
+"""Groups of both protocols on a node that crashes, with members that come, go and die.
+
+`python -m entrepot.sim --world consumer-groups --seeds 1000` runs many more.
+"""
+
+import pytest
+
+from entrepot.sim.consumer_group_world import BUGS, consumer_groups
+from entrepot.sim.history import Violation
+from entrepot.sim.loop import run
+
+
+@pytest.mark.parametrize("number", [*range(4), 151, 235])
+def test_groups_keep_their_promises(number: int) -> None:
+    """Proves K-03, K-05 and K-06."""
+    result = run(number, consumer_groups(4.0))
+    assert result.acked > 0
+    assert result.reads >= 2 * result.acked
+    assert result.commits > 0
+    assert result.rebalances > 4
+    assert result.crashes > 0
+    assert result.faults > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+def test_many_seeds() -> None:
+    for seed in range(1_000, 1_150):
+        run(seed, consumer_groups(6.0))
+
+
+def test_one_seed_gives_one_trace() -> None:
+    assert run(7, consumer_groups(2.0)) == run(7, consumer_groups(2.0))
+    assert run(7, consumer_groups(2.0)).trace != run(8, consumer_groups(2.0)).trace
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    def simulate() -> None:
+        for seed in range(10):
+            run(seed, consumer_groups(6.0, bug=bug))
+
+    with pytest.raises(Violation):
+        simulate()

@@ -1,0 +1,89 @@
+"""Transactions on a node that crashes again and again, and mistakes that must be found.
+
+Proves N-04 and N-05 on a simulated disk and network. A seed that fails elsewhere is added.
+"""
+
+import pytest
+
+from entrepot.broker import transaction
+from entrepot.broker.isolation import Isolation
+from entrepot.sim.history import Violation
+from entrepot.sim.loop import run
+from entrepot.sim.transaction_world import transaction_world
+
+
+@pytest.mark.parametrize("number", [*range(6), 1_046])
+def test_no_transaction_is_lost_torn_or_seen_too_early(number: int) -> None:
+    result = run(number, transaction_world(6.0))
+    assert result.committed > 0
+    assert result.reads > 0
+    assert result.crashes > 0
+    assert result.faults > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+def test_many_seeds() -> None:
+    for seed in range(1_000, 1_200):
+        run(seed, transaction_world(6.0))
+
+
+def test_one_seed_gives_one_trace() -> None:
+    assert run(7, transaction_world(2.0)) == run(7, transaction_world(2.0))
+    assert run(7, transaction_world(2.0)).trace != run(8, transaction_world(2.0)).trace
+
+
+# --- planted mistakes
+
+
+def simulate(seeds: int, bug: str | None = None) -> None:
+    for seed in range(seeds):
+        run(seed, transaction_world(4.0, bug=bug))
+
+
+def is_found_out(seeds: int = 5, bug: str | None = None) -> None:
+    with pytest.raises(Violation):
+        simulate(seeds, bug)
+
+
+def test_a_partition_without_its_marker() -> None:
+    is_found_out(bug="marker-left-out")
+
+
+@pytest.mark.slow
+def test_markers_before_the_decision_is_permanent() -> None:
+    is_found_out(100, "marker-before-decision")
+
+
+def test_a_disk_that_only_pretends_to_sync() -> None:
+    def simulate_lies() -> None:
+        for seed in range(10):
+            run(seed, transaction_world(4.0, sync_is_noop=True))
+
+    with pytest.raises(Violation):
+        simulate_lies()
+
+
+def test_readers_who_are_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Isolation, "last_stable", lambda self, high_watermark: high_watermark)
+    is_found_out()
+
+
+def test_a_marker_that_counts_before_it_is_permanent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is what the watermark's part in the last stable offset is for."""
+    monkeypatch.setattr(
+        Isolation, "last_stable", lambda self, high_watermark: self._oldest(high_watermark)
+    )
+    is_found_out()
+
+
+def test_aborted_transactions_that_readers_are_not_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Isolation, "aborted", lambda self, offset, offset_end: [])
+    is_found_out()
+
+
+def test_fences_that_hold_nobody_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "check_owner", lambda current, producer: None)
+    is_found_out()
