@@ -12,13 +12,18 @@ if ! ls "$KAFKA"/jars/kafka-tools-*.jar >/dev/null 2>&1; then
   mvn -B -q -f "$KAFKA" dependency:copy-dependencies || exit 1
 fi
 
-tool() {
+run() {
   local class=$1
   shift
-  timeout 120 java -XX:TieredStopAtLevel=1 -cp "$KAFKA/jars/*" "org.apache.kafka.tools.$class" \
+  timeout 120 java -XX:TieredStopAtLevel=1 -cp "$KAFKA/jars/*" "$class" \
     --bootstrap-server "$BOOTSTRAP" "$@"
 }
+tool() { run "org.apache.kafka.tools.$@"; }
 topics() { tool TopicCommand "$@"; }
+groups() { tool consumer.group.ConsumerGroupCommand "$@"; }
+configs() { run kafka.admin.ConfigCommand "$@"; }
+transactions() { tool TransactionsCommand "$@"; }
+acls() { tool AclCommand "$@"; }
 consumer() { tool consumer.ConsoleConsumer --topic $TOPIC --timeout-ms 60000 "$@"; }
 
 create_again() {
@@ -41,6 +46,90 @@ list_without_topic() {
   ! topics --list | grep -qx $TOPIC
 }
 
+# --- groups
+
+group_rows() {
+  groups --describe --group "$1" | grep -E "^$1 " | awk '{ print $2, $3, $4, $5, $6 }'
+}
+group_goes_on() {
+  echo more | tool ConsoleProducer --topic $TOPIC && expect more consumer --group readers --max-messages 1
+}
+lists_group() {
+  groups --list | grep -qx readers
+}
+state_of_group() {
+  groups --describe --group readers --state | grep -E "^readers .*Empty +0$"
+}
+members_of_group() {
+  consumer --group present --max-messages 1 --consumer-property group.protocol="$1" &
+  local consumer=$! found=1
+  for _ in $(seq 10); do
+    groups --describe --group present --members | grep -E "^present .* 1 *$" && found=0 && break
+  done
+  echo farewell | tool ConsoleProducer --topic $TOPIC
+  wait "$consumer" && return $found
+}
+reset_is_refused() {
+  groups --reset-offsets --group nosuch --topic nosuch --to-earliest --execute | grep -q Error
+}
+read_again() {
+  groups --reset-offsets --group readers --topic $TOPIC --to-offset 6 --execute &&
+    expect more consumer --group readers --max-messages 1
+}
+group_is_gone() {
+  ! groups --list | grep -qx readers
+}
+
+# --- settings, quotas and passwords
+
+describe_settings() {
+  configs --describe --entity-type topics --entity-name $TOPIC | grep -F "retention.ms=60000 sensitive=false"
+}
+settings_are_gone() {
+  ! configs --describe --entity-type topics --entity-name $TOPIC | grep -F "retention.ms"
+}
+describe_broker() {
+  configs --describe --entity-type brokers --entity-name 1 --all | grep -F "node.id=1 "
+}
+user() {
+  configs --alter --entity-type users --entity-name ana --add-config "$1" &&
+    configs --describe --entity-type users --entity-name ana | grep -F "'ana' are $2"
+}
+
+# --- transactions and ACLs
+
+produce_in_transactions() {
+  tool ProducerPerformance --topic $TOPIC --num-records 10 --record-size 10 --throughput -1 \
+    --transactional-id mover --transaction-duration-ms 100
+}
+lists_transactions() {
+  transactions list | grep -E "^mover .*CompleteCommit"
+}
+describes_transaction() {
+  transactions describe --transactional-id mover | grep -E "mover"
+}
+describes_producers() {
+  transactions describe-producers --topic $TOPIC --partition 0 | grep -E "^[0-9]+"
+}
+adds_acl() {
+  acls --add --allow-principal User:ana --operation Read --topic $TOPIC
+}
+lists_acl() {
+  acls --list --topic $TOPIC | grep -F "principal=User:ana, host=*, operation=READ, permissionType=ALLOW"
+}
+removes_acl() {
+  acls --remove --force --allow-principal User:ana --operation Read --topic $TOPIC &&
+    ! acls --list --topic $TOPIC | grep -F "User:ana"
+}
+
+# ACLs are there where they are heeded, and here nobody says who they are.
+cat >"$WORK/entrepot" <<END
+#!/bin/sh
+exec ${ENTREPOT:-$ROOT/.venv/bin/entrepot} "\$@" --set security.authorization=true \
+  --set 'security.super_users=["User:ANONYMOUS"]'
+END
+chmod +x "$WORK/entrepot"
+ENTREPOT=$WORK/entrepot
 start_server
 check "create a topic" expect "Created topic $TOPIC." \
   topics --create --replication-factor 1 --partitions 1 --topic $TOPIC
@@ -57,6 +146,38 @@ check "consume keys and values" expect $'null=msg 1\nnull=msg 2\ncourse=sdcc\nun
 check "produce keyed lines with --reader-property" produce_keyed --reader-property
 check "consume from the beginning" expect $'msg 1\nmsg 2\nsdcc\nTor Vergata' \
   consumer --from-beginning --max-messages 4
+check "consume in a group" expect $'msg 1\nmsg 2\nsdcc\nTor Vergata\nsdcc\nTor Vergata' \
+  consumer --group readers --from-beginning --max-messages 6
+check "the group goes on where it was" group_goes_on
+check "list groups" lists_group
+check "describe the group" expect "$TOPIC 0 7 7 0" group_rows readers
+check "the state of the group" state_of_group
+check "members of a group" members_of_group classic
+check "members of a group of the newer protocol" members_of_group consumer
+check "resetting offsets of what is not there is refused" reset_is_refused
+check "offsets are reset and read again" read_again
+check "delete offsets" groups --delete-offsets --group readers --topic $TOPIC
+check "delete the group" expect "Deletion of requested consumer groups ('readers') was successful." \
+  groups --delete --group readers
+check "the group is gone" group_is_gone
+check "set a topic's settings" configs --alter --entity-type topics --entity-name $TOPIC \
+  --add-config retention.ms=60000
+check "describe a topic's settings" describe_settings
+check "unset a topic's settings" configs --alter --entity-type topics --entity-name $TOPIC \
+  --delete-config retention.ms
+check "a topic's settings are gone" settings_are_gone
+check "describe a broker's settings" describe_broker
+check "set and describe a quota" user producer_byte_rate=1000 producer_byte_rate=1000.0
+check "set and describe a password" \
+  user 'SCRAM-SHA-256=[iterations=4096,password=secret]' SCRAM-SHA-256=iterations=4096
+check "produce in transactions" produce_in_transactions
+check "list transactions" lists_transactions
+check "describe a transaction" describes_transaction
+check "describe producers" describes_producers
+check "find hanging transactions" transactions find-hanging --broker-id 1
+check "add an ACL" adds_acl
+check "list ACLs" lists_acl
+check "remove an ACL" removes_acl
 check "delete the topic" topics --delete --topic $TOPIC
 check "the topic is gone" list_without_topic
 report

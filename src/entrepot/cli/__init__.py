@@ -18,12 +18,16 @@ COMMANDS = {
     "topics": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Send lines of text as records."),
     "consume": ("consume", "Print records."),
+    "groups": ("groups", "List, describe, reset and delete consumer groups."),
+    "users": ("users", "Add, list and delete users, set passwords."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),
     "kafka-topics": ("kafka_topics", "topics, with the flags of Kafka's tool."),
     "kafka-console-producer": ("kafka_console_producer", "produce, with those flags."),
     "kafka-console-consumer": ("kafka_console_consumer", "consume, with those flags."),
+    "kafka-consumer-groups": ("kafka_consumer_groups", "groups, with those flags."),
+    "kafka-configs": ("kafka_configs", "Settings of topics and brokers, quotas, passwords."),
 }
 
 

@@ -1,7 +1,8 @@
 """`entrepot consume`: records become lines.
 
 Without --follow it is `cat`: what is in the topic when it starts, and then it ends.
-With it, it is `tail -f`.
+With it, it is `tail -f`. With --group it shares the topic with the group's other members,
+goes on where the group is, and leaves it at the end.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from entrepot.cli.talk import bootstrap_option, talk
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client, TopicPartition
+    from entrepot.client.group import GroupReader
     from entrepot.client.reader import Message, Reader
 
 PARTITIONS_REFRESH_S = 5.0
@@ -34,6 +36,7 @@ Write = Callable[["Message"], bytes]
 @click.option("--from-time", metavar="TIME", help="ISO 8601, or milliseconds since 1970.")
 @click.option("-o", "--offset", type=click.IntRange(0), help="Of one partition.")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this one.")
+@click.option("-g", "--group", metavar="NAME", help="As one of this group, from where it is.")
 @click.option("-f", "--follow", is_flag=True, help="Go on when the end is reached.")
 @click.option("-n", "--max-messages", metavar="N", type=click.IntRange(1), help="Stop after N.")
 @click.option(
@@ -51,6 +54,7 @@ def consume(
     from_time: str | None,
     offset: int | None,
     partition: int | None,
+    group: str | None,
     follow: bool,
     max_messages: int | None,
     template: str | None,
@@ -60,30 +64,46 @@ def consume(
     """Print the records of TOPIC: their values, one per line."""
     if sum((from_beginning, from_end, from_time is not None, offset is not None)) > 1:
         raise click.UsageError("one of --from-beginning, --from-end, --from-time and --offset")
+    if group is not None and (from_time is not None or offset is not None or partition is not None):
+        raise click.UsageError("--group: the group knows where it is, and divides the partitions")
     if template is not None and as_json:
         raise click.UsageError("either --format or --json")
-    timestamp = None if from_time is None else _parse_time(from_time)
+    timestamp = None if from_time is None else parse_time(from_time, "--from-time")
     write = as_json_line if as_json else formatter(template) if template is not None else _value
 
     async def work(client: "Client") -> None:
         from entrepot.client.client import EARLIEST, LATEST
+        from entrepot.client.group import GroupReader
         from entrepot.client.reader import Reader
 
         parts = await partitions_of(client, topic, partition)
-        if offset is not None:
-            if len(parts) > 1:
-                raise click.UsageError("--offset needs --partition: the topic has several")
-            start = {parts[0]: await _checked(client, parts[0], offset)}
-        else:
-            place = LATEST if from_end else EARLIEST if timestamp is None else timestamp
-            start = await find_offsets(client, parts, place)
         end = None if follow else await find_offsets(client, parts, LATEST)
-        tap = Tap(Reader(client, start), write, end=end, count_max=max_messages)
+        place = LATEST if from_end else EARLIEST if timestamp is None else timestamp
+        if group is not None:
+            member = GroupReader(client, group, [topic], reset=place)
+            await share(Tap(member, write, end=end, count_max=max_messages), member)
+            return
+        if offset is None:
+            start = await find_offsets(client, parts, place)
+        elif len(parts) > 1:
+            raise click.UsageError("--offset needs --partition: the topic has several")
+        else:
+            start = {parts[0]: await _checked(client, parts[0], offset)}
+        tap = Tap(Reader(client, start), write, end=end, count_max=max_messages, is_cut=True)
         if follow and partition is None:
             tap.watch(client, topic)
         await tap.run()
 
     talk(bootstrap, work)
+
+
+async def share(tap: "Tap", member: "GroupReader") -> None:
+    """Let it run as a member of a group, which hears of the end, whatever the end is."""
+    try:
+        await member.join()
+        await tap.run()
+    finally:
+        await member.close()
 
 
 async def _checked(client: "Client", part: "TopicPartition", offset: int) -> int:
@@ -128,10 +148,11 @@ class Tap:
 
     def __init__(
         self,
-        reader: "Reader",
+        reader: "Reader | GroupReader",
         write: Write,
         *,
         end: "Mapping[TopicPartition, int] | None" = None,
+        is_cut: bool = False,
         count_max: int | None = None,
         quiet_ms_max: int | None = None,
     ) -> None:
@@ -139,6 +160,7 @@ class Tap:
         self._reader = reader
         self._write = write
         self._end = end  # Per partition; None: go on for ever.
+        self._is_cut = is_cut  # What is after the end does not show. In a group it would be lost.
         self._count_max = count_max
         self._quiet_ms_max = quiet_ms_max  # So long without a record is the end, too.
         self._watched: tuple[Client, str] | None = None
@@ -167,15 +189,17 @@ class Tap:
     def _is_done(self) -> bool:
         if self._count_max is not None and self.count >= self._count_max:
             return True
-        positions = self._reader.positions
-        return self._end is not None and all(positions[p] >= e for p, e in self._end.items())
+        end = self._end
+        return end is not None and all(
+            position >= end.get(part, 0) for part, position in self._reader.positions.items()
+        )
 
     def _pour(self, messages: "Iterator[Message]") -> bool:
         """Print them; whether there were any."""
         count_before = self.count
         output = sys.stdout.buffer
         for message in messages:
-            if self._end is not None and message.record.offset >= self._end[message.part]:
+            if self._is_cut and self._end and message.record.offset >= self._end[message.part]:
                 continue
             output.write(self._write(message))
             self.count += 1
@@ -193,7 +217,7 @@ class Tap:
             self._reader.positions.setdefault(part, 0)
 
 
-def _parse_time(text: str) -> int:
+def parse_time(text: str, flag: str) -> int:
     """Milliseconds. A time without a zone is the local one."""
     if text.isdecimal():
         return int(text)
@@ -201,7 +225,7 @@ def _parse_time(text: str) -> int:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise click.UsageError(
-            f"--from-time {text}: not like 2030-01-31T18:00:00+01:00, nor milliseconds"
+            f"{flag} {text}: not like 2030-01-31T18:00:00+01:00, nor milliseconds"
         ) from None
 
 

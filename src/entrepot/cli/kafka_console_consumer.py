@@ -4,15 +4,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.consume import Tap, Write, find_offsets, partitions_of
-from entrepot.cli.kafka_flags import bootstrap_options, is_true, note_ignored, properties
+from entrepot.cli.consume import Tap, Write, find_offsets, partitions_of, share
+from entrepot.cli.kafka_flags import (
+    bootstrap_options,
+    integer,
+    is_true,
+    note_ignored,
+    properties,
+)
+from entrepot.cli.security import SECURITY_PROPERTIES
 from entrepot.cli.talk import talk
 
 if TYPE_CHECKING:
-    from entrepot.client.client import Client
+    from entrepot.client.client import Client, TopicPartition
+    from entrepot.client.group import Pace
     from entrepot.client.reader import Message
 
-_CONSUMER_PROPERTIES = ("auto.offset.reset", "client.id", "group.id", "isolation.level")
+_CONSUMER_PROPERTIES = (
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "client.id",
+    "enable.auto.commit",
+    "group.id",
+    "heartbeat.interval.ms",
+    "isolation.level",
+    "max.poll.interval.ms",
+    "session.timeout.ms",
+)
 _FORMATTER_PROPERTIES = (
     "headers.separator",
     "key.separator",
@@ -29,7 +47,11 @@ _FORMATTER_PROPERTIES = (
 
 @click.command("kafka-console-consumer")
 @click.option("--topic", required=True)
-@click.option("--from-beginning", is_flag=True, help="Else only what comes from now on.")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="Else only what comes from now on. A group goes on where it is, with or without.",
+)
 @click.option("--partition", type=click.IntRange(0), help="Only this one.")
 @click.option("--offset", metavar="N", help="With --partition: a number, earliest or latest.")
 @click.option("--max-messages", type=click.IntRange(0), metavar="N", help="Stop after N.")
@@ -50,13 +72,13 @@ _FORMATTER_PROPERTIES = (
     "consumer_properties",
     metavar="NAME=VALUE",
     multiple=True,
-    help="auto.offset.reset, client.id, isolation.level.",
+    help="auto.offset.reset, client.id, group.id, isolation.level, session.timeout.ms, …",
 )
 @click.option(
     "--consumer.config", "--command-config", "consumer_config", metavar="FILE", help="From a file."
 )
 @click.option("--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]))
-@click.option("--group", metavar="ID", help="Not supported yet.")
+@click.option("--group", metavar="ID", help="Share the topic with the others of this group.")
 @bootstrap_options
 def kafka_console_consumer(
     topic: str,
@@ -78,11 +100,8 @@ def kafka_console_consumer(
     formatting = properties(formatter_properties, "--formatter-property", [formatter_config])
     note_ignored(formatting, _FORMATTER_PROPERTIES, "--formatter-property")
     given = properties(consumer_properties, "--consumer-property", [consumer_config])
-    note_ignored(given, _CONSUMER_PROPERTIES, "--consumer-property")
-    if group is not None or "group.id" in given:
-        raise click.ClickException(
-            "--group: consumer groups are not supported yet; without it, all partitions are read"
-        )
+    note_ignored(given, (*_CONSUMER_PROPERTIES, *SECURITY_PROPERTIES), "--consumer-property")
+    group = _parse_group(group, given, partition)
     from_earliest = from_beginning or given.get("auto.offset.reset") == "earliest"
     start = _parse_start(offset, partition, from_beginning, from_earliest)
     committed = (isolation_level or given.get("isolation.level")) == "read_committed"
@@ -90,26 +109,33 @@ def kafka_console_consumer(
 
     async def work(client: "Client") -> None:
         from entrepot.client.client import EARLIEST, LATEST
+        from entrepot.client.group import GroupReader
         from entrepot.client.reader import Reader
 
         parts = await partitions_of(client, topic, partition, create=True)
-        if isinstance(start, int):
-            positions = dict.fromkeys(parts, start)
-        else:
-            place = EARLIEST if start == "earliest" else LATEST
-            positions = await find_offsets(client, parts, place, committed=committed)
         reset = EARLIEST if from_earliest else LATEST
-        reader = Reader(client, positions, reset=reset, committed=committed)
+        reader: GroupReader | Reader
+        if group is not None:
+            pace = _pace(given)
+            reader = GroupReader(
+                client, group, [topic], reset=reset, committed=committed, pace=pace
+            )
+        else:
+            positions = await _positions(client, parts, start, committed=committed)
+            reader = Reader(client, positions, reset=reset, committed=committed)
         write = line_writer(formatting)
         tap = Tap(reader, write, count_max=max_messages, quiet_ms_max=timeout_ms)
         taps.append(tap)
+        if isinstance(reader, GroupReader):
+            await share(tap, reader)
+            return
         if partition is None:
             tap.watch(client, topic)
         await tap.run()
 
     client_id = given.get("client.id", "console-consumer")
     try:
-        talk(broker_list or bootstrap, work, client_id=client_id)
+        talk(broker_list or bootstrap, work, client_id=client_id, properties=given)
     except SystemExit:  # Ctrl-C, the usual end.
         _say_total(taps)
         raise
@@ -119,6 +145,43 @@ def kafka_console_consumer(
 def _say_total(taps: list[Tap]) -> None:
     count = sum(tap.count for tap in taps)
     click.echo(f"Processed a total of {count} messages", err=True)
+
+
+def _parse_group(group: str | None, given: dict[str, str], partition: int | None) -> str | None:
+    named = given.get("group.id")
+    if group is not None and named not in (None, group):
+        raise click.UsageError(f"--group {group}, but group.id={named}")
+    group = group or named
+    if group is not None and partition is not None:
+        raise click.UsageError("Options group and partition cannot be specified together.")
+    return group
+
+
+def _pace(given: dict[str, str]) -> "Pace":
+    """When a member does what, as Kafka's properties say it."""
+    from entrepot.client.group import USUAL, Pace
+
+    session_ms = integer(given, "session.timeout.ms", USUAL.session_ms)
+    heartbeat_ms = min(USUAL.heartbeat_ms, session_ms // 3)
+    commits = given.get("enable.auto.commit", "true").strip().lower() == "true"
+    assert USUAL.commit_ms is not None
+    return Pace(
+        session_ms=session_ms,
+        heartbeat_ms=integer(given, "heartbeat.interval.ms", heartbeat_ms),
+        rebalance_ms=integer(given, "max.poll.interval.ms", USUAL.rebalance_ms),
+        commit_ms=integer(given, "auto.commit.interval.ms", USUAL.commit_ms) if commits else None,
+    )
+
+
+async def _positions(
+    client: "Client", parts: "list[TopicPartition]", start: int | str, *, committed: bool
+) -> "dict[TopicPartition, int]":
+    from entrepot.client.client import EARLIEST, LATEST
+
+    if isinstance(start, int):
+        return dict.fromkeys(parts, start)
+    place = EARLIEST if start == "earliest" else LATEST
+    return await find_offsets(client, parts, place, committed=committed)
 
 
 def _parse_start(

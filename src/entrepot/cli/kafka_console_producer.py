@@ -15,6 +15,7 @@ from entrepot.cli.kafka_flags import (
     properties,
 )
 from entrepot.cli.produce import CODECS, parse_acks, read_lines
+from entrepot.cli.security import SECURITY_PROPERTIES
 from entrepot.cli.talk import talk
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def kafka_console_producer(
     note_ignored(reading, _READER_PROPERTIES, "--reader-property")
     line_reader = LineReader.configure(reading)
     given = properties(producer_properties, "--producer-property", [producer_config])
-    note_ignored(given, _PRODUCER_PROPERTIES, "--producer-property")
+    note_ignored(given, (*_PRODUCER_PROPERTIES, *SECURITY_PROPERTIES), "--producer-property")
     acks = request_required_acks or given.get("acks", "all")
     codec = compression_codec or given.get("compression.type", "none")
     if acks not in ("0", "1", "-1", "all") or codec not in CODECS:
@@ -117,7 +118,7 @@ def kafka_console_producer(
         await producer.flush()
 
     client_id = given.get("client.id", "console-producer")
-    talk(broker_list or bootstrap, work, client_id=client_id)
+    talk(broker_list or bootstrap, work, client_id=client_id, properties=given)
 
 
 def prompt(is_interactive: bool) -> None:

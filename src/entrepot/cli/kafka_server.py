@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,7 +28,10 @@ WAIT_S_STEP = 0.02
 @click.option("-daemon", "--daemon", is_flag=True, help="In the background, once it is ready.")
 @click.argument("file", metavar="server.properties")
 @click.option("--override", "overrides", metavar="NAME=VALUE", multiple=True)
-def kafka_server_start(daemon: bool, file: str, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--insecure", is_flag=True, help="Listen to other machines, as entrepot serve --insecure does."
+)
+def kafka_server_start(daemon: bool, file: str, overrides: tuple[str, ...], insecure: bool) -> None:
     """Start a broker from a Kafka server.properties.
 
     Understood: listeners, advertised.listeners, log.dirs, node.id, num.partitions,
@@ -36,6 +40,7 @@ def kafka_server_start(daemon: bool, file: str, overrides: tuple[str, ...]) -> N
     and has no effect; ours say more (see entrepot serve --help).
     """
     config, ignored = _load(file, overrides)
+    config = replace(config, security=replace(config.security, insecure=insecure))
     if daemon:
         _start_daemon(config, file, overrides)
     else:
@@ -57,6 +62,8 @@ def _start_daemon(config: Config, file: str, overrides: tuple[str, ...]) -> None
     if is_running(directory):
         raise click.ClickException(f"{directory}: another broker is using it")
     command = [sys.executable, "-m", "entrepot.cli", "kafka-server-start", file]
+    if config.security.insecure:
+        command.append("--insecure")
     for override in overrides:
         command += ["--override", override]
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from entrepot.cli.kafka_flags import bootstrap_options
+from entrepot.cli.security import security_options
 from entrepot.cli.talk import key_values, talk
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ ACTIONS = ("create", "list", "describe", "alter", "delete")
 @click.option("--if-not-exists", is_flag=True, help="With --create: fine when it is there.")
 @click.option("--if-exists", is_flag=True, help="With the others: fine when it is not.")
 @click.option("--exclude-internal", is_flag=True, help="Leave out the broker's own topics.")
-@click.option("--command-config", hidden=True, expose_value=False)
+@security_options
 @bootstrap_options
 def kafka_topics(
     bootstrap: str,

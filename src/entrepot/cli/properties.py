@@ -51,6 +51,13 @@ _SETTINGS: tuple[tuple[str, str, Callable[[str], object]], ...] = (
     ("log.segment.delete.delay.ms", "topics.file_delete_delay_ms", int),
     ("log.roll.hours", "topics.segment_ms", _hours),
     ("log.roll.ms", "topics.segment_ms", int),
+    ("group.initial.rebalance.delay.ms", "groups.initial_rebalance_delay_ms", int),
+    ("group.min.session.timeout.ms", "groups.min_session_timeout_ms", int),
+    ("group.max.session.timeout.ms", "groups.max_session_timeout_ms", int),
+    ("group.max.size", "groups.max_size", int),
+    ("group.consumer.heartbeat.interval.ms", "groups.consumer_heartbeat_interval_ms", int),
+    ("group.consumer.session.timeout.ms", "groups.consumer_session_timeout_ms", int),
+    ("offsets.retention.minutes", "groups.offsets_retention_minutes", int),
 )
 _LISTENERS = (
     "listeners",

@@ -33,15 +33,19 @@ def _parse_port(
     return int(value)
 
 
+def _title(protocol: str) -> str:
+    name, _, tls = protocol.partition("_")
+    return f"{name.capitalize()} TLS" if tls else name.capitalize()
+
+
 def port_options(command: _Command) -> _Command:
     """One flag per protocol we speak."""
     for protocol in reversed(PROTOCOLS):
         command = click.option(
-            f"--{protocol}-port",
+            f"--{protocol.replace('_', '-')}-port",
             callback=_parse_port,
             metavar="PORT",
-            help=f"Where {protocol.capitalize()} clients connect: a port, 0 for any free one, "
-            "or off.",
+            help=f"Where {_title(protocol)} clients connect: a port, 0 for any free one, or off.",
         )(command)
     return command
 
@@ -58,6 +62,13 @@ def port_options(command: _Command) -> _Command:
     type=click.Choice([str(choice) for choice in Durability]),
     help="What an acknowledgement means: on disk, on disk within a second, or with the "
     "operating system.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    default=None,
+    help="Listen to other machines although nobody is asked who they are: whoever reaches "
+    "the port reads, writes and deletes everything.",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How stderr is written.")
@@ -86,6 +97,8 @@ def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> N
 
 
 def _key(flag: str) -> str:
+    if flag == "insecure":
+        return "security.insecure"
     return f"ports.{flag.removesuffix('_port')}" if flag.endswith("_port") else flag
 
 
@@ -135,7 +148,7 @@ def _load_kio() -> None:
 
 
 async def _serve(config: Config) -> None:
-    from entrepot.server import Server, stop_the_node, world
+    from entrepot.server import Server, password_worker, stop_the_node, world
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -150,7 +163,7 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop)
     directory = Path(config.data_dir)
-    server = Server(config, world(config))
+    server = Server(config, world(config), password_worker())
     remove_leftovers(directory)
     await server.start()
     try:
@@ -165,7 +178,7 @@ async def _serve(config: Config) -> None:
 def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:
     lines = [
         f"data in {Path(config.data_dir).absolute()}, durability {config.durability}",
-        *(f"  {name:<8} {host}:{port}" for name, (host, port) in endpoints.items()),
+        *(f"  {name:<10} {host}:{port}" for name, (host, port) in endpoints.items()),
         "ready",
     ]
     with contextlib.suppress(BrokenPipeError):  # Nobody reads. That does not stop a broker.

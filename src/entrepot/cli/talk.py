@@ -1,12 +1,15 @@
 """What the commands that talk to a broker share: its address, a client, one-line failures."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from entrepot.cli.security import connection_security, security_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,10 +17,12 @@ if TYPE_CHECKING:
     from entrepot.client.client import Client
 
 INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 
 _Result = TypeVar("_Result")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-bootstrap_option = click.option(
+_bootstrap_option = click.option(
     "-b",
     "--bootstrap-server",
     "bootstrap",
@@ -30,19 +35,34 @@ bootstrap_option = click.option(
 )
 
 
+def bootstrap_option(command: _Command) -> _Command:
+    """Where the broker is, and who we are; the command gets `bootstrap`, `talk` the rest."""
+    return _bootstrap_option(security_options(command))
+
+
 def talk(
     bootstrap: str,
     work: "Callable[[Client], Awaitable[_Result]]",
     *,
     client_id: str = "entrepot-cli",
+    properties: Mapping[str, str] | None = None,
 ) -> _Result:
-    """Do the work with a connected client; what goes wrong is one line for people."""
+    """Do the work with a connected client; what goes wrong is one line for people.
+
+    SIGTERM ends the work as Ctrl-C does, by cancelling it: a member leaves its group.
+    `properties` are Kafka's, of a tool that has read its own file.
+    """
     from entrepot.client.client import Client
     from entrepot.client.errors import ClientError
-    from entrepot.net.sockets import SocketNet
+
+    net, credentials = connection_security(properties)
 
     async def run() -> _Result:
-        async with Client(SocketNet(), bootstrap, client_id=client_id) as client:
+        task = asyncio.current_task()
+        assert task is not None
+        with contextlib.suppress(ValueError, RuntimeError):  # Signals are the main thread's.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        async with Client(net, bootstrap, client_id=client_id, credentials=credentials) as client:
             return await work(client)
 
     try:
@@ -51,6 +71,8 @@ def talk(
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:  # How following and typing end. No news.
         sys.exit(INTERRUPTED)
+    except asyncio.CancelledError:
+        sys.exit(TERMINATED)
 
 
 def key_values(arguments: Iterable[str], flag: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Topics and their settings, made and unmade through the cluster's controller.
+"""Topics and settings, made and unmade through the cluster's controller.
 
 Verbs that take many topics answer for each: `None` where it is done, or why not. A
 verb repeated after a lost connection may find its work done, and then says so: a
@@ -7,6 +7,7 @@ topic "exists already".
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from kio.schema.create_partitions.v3.request import (
     CreatePartitionsRequest,
@@ -31,7 +32,10 @@ from kio.schema.describe_configs.v4.request import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
@@ -48,10 +52,14 @@ from entrepot.client.errors import Refused, check
 
 TIMEOUT_MS = 30_000
 
-_TOPIC = i8(2)  # What a setting is of.
 _SET, _DELETE = i8(0), i8(1)
-_SOURCE_TOPIC = 1
-_SOURCE_DEFAULT = 5
+_SOURCES = (  # As the protocol numbers them, from 1 on.
+    "DYNAMIC_TOPIC_CONFIG",
+    "DYNAMIC_BROKER_CONFIG",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "STATIC_BROKER_CONFIG",
+    "DEFAULT_CONFIG",
+)
 
 Outcome = Refused | None
 
@@ -64,20 +72,29 @@ class NewTopic:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+class Kind(IntEnum):
+    """What a setting is of, as the protocol numbers it."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     name: str
     value: str | None
-    source: int  # Who said so, as the protocol numbers it.
+    source: str  # Who said so, in Kafka's words.
+    is_sensitive: bool = False
+    synonyms: "tuple[Setting, ...]" = ()  # Where the value may come from, the first that has it.
 
     @property
     def is_default(self) -> bool:
         """Neither the topic nor the broker's configuration says anything."""
-        return self.source == _SOURCE_DEFAULT
+        return self.source == "DEFAULT_CONFIG"
 
     @property
     def is_of_topic(self) -> bool:
-        return self.source == _SOURCE_TOPIC
+        return self.source == "DYNAMIC_TOPIC_CONFIG"
 
 
 class Admin:
@@ -151,15 +168,18 @@ class Admin:
         names = None if names is None else list(names)
         return await self._cluster.retry(lambda: self._cluster.describe(names))
 
-    async def settings(self, topics: Iterable[str]) -> dict[str, list[Setting]]:
-        """Everything a topic may be set to, with the values in force."""
+    async def settings(
+        self, names: Iterable[str], *, of: Kind = Kind.TOPIC
+    ) -> dict[str, list[Setting]]:
+        """Everything a topic or a broker may be set to, with the values in force."""
         request = DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(
-                    resource_type=_TOPIC, resource_name=name, configuration_keys=None
+                    resource_type=i8(of), resource_name=name, configuration_keys=None
                 )
-                for name in topics
-            )
+                for name in names
+            ),
+            include_synonyms=True,
         )
 
         async def attempt() -> dict[str, list[Setting]]:
@@ -167,29 +187,32 @@ class Admin:
             found = {}
             for result in answer.results:
                 name = result.resource_name
-                check(result.error_code, f"topic {name}", result.error_message)
-                found[name] = [
-                    Setting(each.name, each.value, each.config_source) for each in result.configs
-                ]
+                check(result.error_code, f"{of.name.lower()} {name}", result.error_message)
+                found[name] = [_setting(each) for each in result.configs]
             return found
 
         return await self._cluster.retry(attempt)
 
     async def alter_settings(
-        self, topic: str, put: Mapping[str, str], remove: Iterable[str] = ()
+        self,
+        name: str,
+        put: Mapping[str, str],
+        remove: Iterable[str] = (),
+        *,
+        of: Kind = Kind.TOPIC,
     ) -> None:
         """Change some settings and give others their defaults back; leave the rest."""
         changes = [AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in put.items()]
         changes += [AlterableConfig(name=k, config_operation=_DELETE, value=None) for k in remove]
         resource = AlterConfigsResource(
-            resource_type=_TOPIC, resource_name=topic, configs=tuple(changes)
+            resource_type=i8(of), resource_name=name, configs=tuple(changes)
         )
         request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
 
         async def attempt() -> None:
             answer = await self._cluster.ask_controller(request, IncrementalAlterConfigsResponse)
             for each in answer.responses:
-                check(each.error_code, f"topic {topic}", each.error_message)
+                check(each.error_code, f"{of.name.lower()} {name}", each.error_message)
 
         await self._cluster.retry(attempt)
 
@@ -238,6 +261,22 @@ class Admin:
         outcomes = await self._cluster.retry(checked)
         self._cluster.forget()
         return outcomes
+
+
+def _setting(entry: DescribeConfigsResourceResult) -> Setting:
+    return Setting(
+        name=entry.name,
+        value=entry.value,
+        source=_source(entry.config_source),
+        is_sensitive=entry.is_sensitive,
+        synonyms=tuple(
+            Setting(each.name, each.value, _source(each.source)) for each in entry.synonyms
+        ),
+    )
+
+
+def _source(number: int) -> str:
+    return _SOURCES[number - 1] if 0 < number <= len(_SOURCES) else "UNKNOWN"
 
 
 def _outcome(code: ErrorCode, name: str, message: str | None) -> Outcome:

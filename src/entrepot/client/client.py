@@ -33,6 +33,7 @@ from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
 from entrepot.client.cluster import Cluster, TopicInfo
 from entrepot.client.errors import check
+from entrepot.client.sasl import Credentials
 from entrepot.core.limits import MIB
 from entrepot.core.ports import Buffer, Net
 
@@ -81,10 +82,16 @@ class Client:
         client_id: str = "entrepot",
         timeout_s: float = 30.0,
         attempts: int = 10,
+        credentials: Credentials | None = None,
     ) -> None:
         """`bootstrap` is `host:port`, several with commas; `attempts=1` never repeats."""
         self.cluster = Cluster(
-            net, bootstrap, client_id=client_id, timeout_s=timeout_s, attempts=attempts
+            net,
+            bootstrap,
+            client_id=client_id,
+            timeout_s=timeout_s,
+            attempts=attempts,
+            credentials=credentials,
         )
         self._timeout = milliseconds(int(timeout_s * 1000))
 

@@ -1,18 +1,21 @@
 """How a request finds its broker.
 
-Bootstrap addresses lead to any broker, metadata leads from there to the one that
-leads a partition or controls the cluster. What is known may be out of date: an error
-that says so makes us forget it and ask again. Connections are made when needed, one
-per broker, and made anew when they break.
+Bootstrap addresses lead to any broker; from there metadata lead to the one that leads a
+partition or controls the cluster, and a question to the one that coordinates a group.
+What is known may be out of date: an error that says so makes us forget it and ask again.
+Connections are made when needed, one per broker, and made anew when they break.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import (
     MetadataResponse,
@@ -20,13 +23,17 @@ from kio.schema.metadata.v12.response import (
     MetadataResponseTopic,
 )
 from kio.schema.types import TopicName
+from kio.static.primitive import i8
 
 from entrepot.client.connection import Connection
 from entrepot.client.errors import ClientError, Refused, Unreachable, check
+from entrepot.client.sasl import Credentials
 from entrepot.core.ports import Net
 
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 1.0
+
+_GROUP = i8(0)  # What a coordinator is asked for; transactions have theirs, too.
 
 _Answer = TypeVar("_Answer")
 
@@ -63,6 +70,7 @@ class Cluster:
         client_id: str = "entrepot",
         timeout_s: float = 30.0,
         attempts: int = 10,
+        credentials: Credentials | None = None,
     ) -> None:
         self.brokers: dict[int, Broker] = {}
         self.controller = -1
@@ -71,14 +79,32 @@ class Cluster:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._attempts = attempts
-        self._topics: dict[str, TopicInfo] = {}  # What we know; forgotten when it proves wrong.
+        self._credentials = credentials
+        # What we know; forgotten when it proves wrong.
+        self._topics: dict[str, TopicInfo] = {}
+        self._coordinators: dict[str, Broker] = {}  # By group.
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
 
-    async def ask(self, request: Any, answer: type[_Answer], *, node: int | None = None) -> _Answer:
+    def twin(self) -> "Cluster":
+        """The same brokers through connections of its own. A broker answers a connection in
+        order, so what must not wait behind a fetch or a rebalance goes through a twin."""
+        twin = copy(self)
+        twin._topics, twin._coordinators = {}, {}
+        twin._connections, twin._opening = {}, {}
+        return twin
+
+    async def ask(
+        self,
+        request: Any,
+        answer: type[_Answer],
+        *,
+        node: int | None = None,
+        timeout_s: float | None = None,
+    ) -> _Answer:
         """Ask this broker, or any. Errors inside the answer are the caller's to look at."""
         connection = await (self._any() if node is None else self._connection(node))
-        return await connection.ask(request, answer, self._timeout_s)
+        return await connection.ask(request, answer, timeout_s or self._timeout_s)
 
     async def tell(self, request: Any, *, node: int) -> None:
         """Send what is never answered (a produce request with acks=0)."""
@@ -89,6 +115,23 @@ class Cluster:
             await self.describe([])
         known = self.controller in self.brokers
         return await self.ask(request, answer, node=self.controller if known else None)
+
+    async def ask_coordinator(
+        self, group: str, request: Any, answer: type[_Answer], *, timeout_s: float | None = None
+    ) -> _Answer:
+        broker = await self.coordinator(group)
+        connection = await self._open((broker.host, broker.port))
+        return await connection.ask(request, answer, timeout_s or self._timeout_s)
+
+    async def coordinator(self, group: str) -> Broker:
+        """The broker that knows the group's members and offsets."""
+        known = self._coordinators.get(group)
+        if known is None:
+            request = FindCoordinatorRequest(key=group, key_type=_GROUP)
+            found = await self.ask(request, FindCoordinatorResponse)
+            check(found.error_code, f"group {group}", found.error_message)
+            known = self._coordinators[group] = Broker(found.node_id, found.host, found.port)
+        return known
 
     async def retry(self, attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Repeat what may succeed later, with what we know of the cluster forgotten."""
@@ -106,6 +149,7 @@ class Cluster:
 
     def forget(self) -> None:
         self._topics.clear()
+        self._coordinators.clear()
         self.controller = -1
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
@@ -182,7 +226,11 @@ class Cluster:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
                 connection = await Connection.open(
-                    self._net, *address, client_id=self._client_id, timeout_s=self._timeout_s
+                    self._net,
+                    *address,
+                    client_id=self._client_id,
+                    timeout_s=self._timeout_s,
+                    credentials=self._credentials,
                 )
                 self._connections[address] = connection
             return connection

@@ -14,6 +14,7 @@ from kio.schema.api_versions.v4.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 
 from entrepot.client.errors import BadAnswer, ClientError, Unreachable, Unsupported, check
+from entrepot.client.sasl import Credentials, log_in
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.ports import Link, Net, Receiver
@@ -53,7 +54,14 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, net: Net, host: str, port: int, *, client_id: str, timeout_s: float
+        cls,
+        net: Net,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        credentials: Credentials | None = None,
     ) -> Self:
         made: list[Self] = []
 
@@ -74,6 +82,8 @@ class Connection:
         connection = made[0]
         try:
             await connection._settle_versions(timeout_s)
+            if credentials is not None:
+                await log_in(connection, credentials, timeout_s)
         except ClientError:
             connection.close()
             raise

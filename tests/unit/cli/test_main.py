@@ -54,7 +54,37 @@ def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
             ["kafka-console-consumer", "--topic", "t", "--offset", "two", "--partition", "0"],
             "a number, earliest or latest",
         ),
+        (
+            ["kafka-console-consumer", "--topic", "t", "--group", "g", "--partition", "0"],
+            "group and partition cannot be specified together",
+        ),
+        (
+            ["kafka-console-consumer", "--topic=t", "--group=g", "--consumer-property=group.id=h"],
+            "--group g, but group.id=h",
+        ),
         (["kafka-console-producer", "--topic", "t", "--property", "x"], "key=value"),
+        (["consume", "t", "--group", "g", "--partition", "0"], "divides the partitions"),
+        (["groups", "reset-offsets", "g", "--to", "tomorrow"], "--to tomorrow: not like 2030-"),
+        (["kafka-consumer-groups"], "Command must include exactly one action: --list"),
+        (["kafka-consumer-groups", "--describe"], "--describe needs --group or --all-groups"),
+        (["kafka-consumer-groups", "--delete-offsets", "--group", "g"], "needs --topic"),
+        (
+            ["kafka-consumer-groups", "--reset-offsets", "--group", "g"],
+            "needs one of --to-earliest",
+        ),
+        (
+            ["kafka-consumer-groups", "--reset-offsets", "--group", "g", "--to-latest"],
+            "One of the reset scopes should be defined: --all-topics, --topic.",
+        ),
+        (["kafka-configs", "--entity-type", "topics"], "one of --describe and --alter"),
+        (["kafka-configs", "--describe"], "which one?"),
+        (["kafka-configs", "--alter", "--topic", "t"], "--alter needs --add-config"),
+        (
+            ["kafka-configs", "--alter", "--entity-type", "users", "--add-config", "a=1"],
+            "--alter needs an --entity-name or --entity-default",
+        ),
+        (["kafka-configs", "--describe", "--topic", "t", "--user", "u"], "only users and clients"),
+        (["kafka-configs", "--describe", "--entity-name", "t"], "more --entity-name than"),
         (["produce", "t", "--key", "a", "--key-separator", "b"], "either --key or"),
         (["topics", "alter", "t"], "nothing to change"),
         (["serve", "--kafka-port", "many"], "'many' is not 0 to 65535, nor off"),
@@ -68,7 +98,7 @@ def test_usage(arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["kafka-console-consumer", "--topic", "t", "--group", "g"], "not supported yet"),
+        (["kafka-configs", "--describe", "--entity-type", "ips"], "ips: not supported"),
         (["topics", "list", "-b", "127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
         (["topics", "list", "-b", "x:y"], "'x:y' is not an address"),
         (["serve", "--set", "hots=x"], 'did you mean "host"'),

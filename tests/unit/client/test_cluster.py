@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
+from kio.schema.heartbeat.v4.request import HeartbeatRequest
+from kio.schema.heartbeat.v4.response import HeartbeatResponse
+from kio.schema.types import BrokerId, GroupId
+from kio.static.primitive import i32
 
+from entrepot.client.client import milliseconds
 from entrepot.client.cluster import Cluster, parse_bootstrap
-from entrepot.client.errors import ClientError, Refused, Unreachable
+from entrepot.client.errors import ClientError, Refused, Unreachable, check
 from entrepot.net.sockets import SocketNet
 from entrepot.wire.kafka.api import Api
 from tests.unit.client.fake_broker import FakeBroker, Hangup
@@ -154,3 +160,63 @@ def test_the_next_address_is_tried() -> None:
             await cluster.connect()
 
     asyncio.run(run())
+
+
+def coordinated(broker: FakeBroker, *codes: ErrorCode) -> None:
+    """It coordinates, and answers heartbeats with these."""
+    answers = list(codes)
+
+    def find(request: Any, version: int) -> Any:
+        assert request.key == "g"
+        return FindCoordinatorResponse(
+            throttle_time=milliseconds(0),
+            error_code=ErrorCode.none,
+            error_message=None,
+            node_id=BrokerId(1),
+            host="127.0.0.1",
+            port=i32(broker.port),
+        )
+
+    def heartbeat(request: Any, version: int) -> Any:
+        return HeartbeatResponse(throttle_time=milliseconds(0), error_code=answers.pop(0))
+
+    broker.handlers |= {Api.FIND_COORDINATOR: find, Api.HEARTBEAT: heartbeat}
+    broker.versions[Api.FIND_COORDINATOR] = (0, 3)
+
+
+HEARTBEAT = HeartbeatRequest(
+    group_id=GroupId("g"), generation_id=i32(1), member_id="m", group_instance_id=None
+)
+
+
+def test_a_coordinator_is_looked_for_once_and_again_when_it_is_another() -> None:
+    broker = FakeBroker()
+    coordinated(broker, ErrorCode.none, ErrorCode.not_coordinator, ErrorCode.none)
+
+    async def test(cluster: Cluster) -> None:
+        async def attempt() -> None:
+            answer = await cluster.ask_coordinator("g", HEARTBEAT, HeartbeatResponse)
+            check(answer.error_code)
+
+        await cluster.retry(attempt)
+        await cluster.retry(attempt)
+        asked = [api for api, _ in broker.asked if api is not Api.API_VERSIONS]
+        found = Api.FIND_COORDINATOR
+        assert asked == [found, Api.HEARTBEAT, Api.HEARTBEAT, found, Api.HEARTBEAT]
+
+    with_cluster(broker, test)
+
+
+def test_a_twin_has_connections_of_its_own() -> None:
+    broker = FakeBroker()
+    broker.topics = {"t": [1]}
+
+    async def test(cluster: Cluster) -> None:
+        twin = cluster.twin()
+        assert await cluster.leader("t", 0) == await twin.leader("t", 0) == 1
+        await twin.close()
+        cluster.forget()
+        assert await cluster.leader("t", 0) == 1
+        assert [api for api, _ in broker.asked].count(Api.API_VERSIONS) == 2
+
+    with_cluster(broker, test)
