@@ -96,12 +96,14 @@ class Contestant:
     """One column of the table: a broker in one configuration."""
 
     name: str
-    start: Callable[[Path], Broker]  # In a directory, which may hold an earlier run's data.
+    # In a directory, which may hold an earlier run's data; and how long a session is in the
+    # modern protocol of groups, where that is the broker's to say. None: its default.
+    start: Callable[[Path, int | None], Broker]
     warm_up_s: float  # Before anything else than its start is measured.
 
     @contextlib.contextmanager
-    def running(self, directory: Path) -> Iterator[Broker]:
-        broker = self.start(directory)
+    def running(self, directory: Path, session_ms: int | None = None) -> Iterator[Broker]:
+        broker = self.start(directory, session_ms)
         try:
             yield broker
         finally:
@@ -116,11 +118,13 @@ def kafka(jars: Path) -> Contestant:
     return Contestant("Kafka", partial(start_kafka, jars), KAFKA_WARM_UP_S)
 
 
-def start_entrepot(durability: str, directory: Path) -> Broker:
+def start_entrepot(durability: str, directory: Path, session_ms: int | None = None) -> Broker:
     """Serves when it has printed `ready`."""
     program = [sys.executable, "-m", "entrepot.cli"]
     data = directory / "data"
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
+    if session_ms is not None:
+        arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
     process, started = _spawn([*program, *arguments], directory, subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -136,7 +140,7 @@ def start_entrepot(durability: str, directory: Path) -> Broker:
         raise
 
 
-def start_kafka(jars: Path, directory: Path) -> Broker:
+def start_kafka(jars: Path, directory: Path, session_ms: int | None = None) -> Broker:
     """Serves when a Metadata answer names a broker. Formatting the storage is not counted."""
     properties = directory / "server.properties"
     logs = directory / "logs"
@@ -146,6 +150,9 @@ def start_kafka(jars: Path, directory: Path) -> Broker:
     else:
         port, controller = _free_ports(2)
         text = KAFKA_PROPERTIES.format(port=port, controller=controller, logs=logs)
+        if session_ms is not None:
+            text += f"group.consumer.min.session.timeout.ms={session_ms}\n"
+            text += f"group.consumer.session.timeout.ms={session_ms}\n"
         properties.write_text(text)
         _format_storage(jars, properties)
     command = ["java", *KAFKA_JVM, "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]

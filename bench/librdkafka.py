@@ -14,13 +14,21 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from bench.brokers import Broker
 from bench.meter import Meter, Sample
 from bench.wire import TIMEOUT_S, Refused
 
 CHUNK = 1_000  # Messages per call, in and out.
+CHUNK_TRANSFORMED = 100  # Messages per transaction.
 _STAMP = struct.Struct(">Q")
 
 
@@ -94,6 +102,58 @@ def latency(broker: Broker, topic: str, size: int, rate: int, seconds: float) ->
         producer.flush(TIMEOUT_S)
         consumer.close()
     return times[rate:]
+
+
+def transform(broker: Broker, source: str, target: str, size: int, count: int) -> Sample:
+    """Consume, transform, produce: each CHUNK_TRANSFORMED records and their offsets at once.
+
+    The clock starts after the first transaction, when the group has settled.
+    """
+    name = f"{source}-transform"
+    names = {"group.id": name, "isolation.level": "read_committed"}
+    start = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": broker.address, **names, **start})
+    producer = _producer(broker, {"transactional.id": name})
+    producer.init_transactions(TIMEOUT_S)
+    consumer.subscribe([source])
+    try:
+        _transform_some(consumer, producer, target)
+        meter = Meter(broker.pid)
+        for _ in range(count // CHUNK_TRANSFORMED):
+            _transform_some(consumer, producer, target)
+        return meter.sample(count, count * size)
+    except KafkaException as error:
+        raise Refused(str(error)) from None
+    finally:
+        consumer.close()
+
+
+def _transform_some(consumer: Consumer, producer: Producer, target: str) -> None:
+    messages = consumer.consume(CHUNK_TRANSFORMED, TIMEOUT_S)
+    if len(messages) != CHUNK_TRANSFORMED:
+        raise Refused(f"the consumer got {len(messages)} messages")
+    producer.begin_transaction()
+    for message in messages:
+        if message.error():
+            raise Refused(str(message.error()))
+        producer.produce(target, _value(message)[::-1])
+    position = consumer.position(consumer.assignment())
+    producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), TIMEOUT_S)
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def count_committed(broker: Broker, topic: str, count: int) -> None:
+    """Whether who reads only what is committed finds so many messages in partition 0."""
+    consumer = _consumer(broker)  # It reads what is committed unless told otherwise.
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        seen = 0
+        while seen < count:
+            seen += _take(consumer, min(CHUNK, count - seen))
+        if consumer.consume(1, 0.1):
+            raise Refused(f"more than {count} messages came out")
+    finally:
+        consumer.close()
 
 
 def produce_everywhere(broker: Broker, topics: list[str], partitions: int) -> float:

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import librdkafka, raw
+from bench import groups, librdkafka, raw
 from bench.brokers import Broker, Contestant
+from bench.groups import Protocol
 from bench.meter import Sample
 from bench.table import Row
 from bench.wire import await_partitions, batch, create_topics, delete_topics
@@ -25,6 +26,9 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LATENCY_RATE = 1_000
 TOPICS, PARTITIONS = 1_000, 4
 TICK_PARTITIONS, TICK_REPEATS = 1_000, 20
+IDLE_GROUPS, IDLE_GROUP_SIZE, IDLE_WINDOW_S = 100, 100, 12
+TAKEOVER_GROUP_SIZE, TAKEOVER_PARTITIONS, TAKEOVER_SESSION_MS = 100, 1_000, 6_000
+TAKEOVER_BEAT_S = 0.5  # Short: members learn of a rebalance by their next heartbeat.
 
 
 class Arena:
@@ -60,6 +64,7 @@ class Scenario:
     measure: Callable[[Arena, Contestant], Measured]
     quick: bool = True  # Whether it is part of a quick run.
     peer_once: bool = False  # It takes the peer minutes, and no comparison depends on it.
+    fsync_only: bool = False  # It writes so little that durability os would say the same.
 
 
 class Load(NamedTuple):
@@ -93,6 +98,8 @@ def scenarios(quick: bool) -> list[Scenario]:
         Scenario("raw/1 MiB, 5", partial(raw_load, MIB, 5, 256 // part)),
         Scenario("tick/16 KiB", partial(tick, 16 * KIB)),
         Scenario("tick/1 KiB", partial(tick, KIB)),
+        Scenario("transactions/1 KiB", partial(transform, KIB, 20_000 // part)),
+        *_groups(),
         Scenario("topics/many", many_topics, quick=False, peer_once=True),
         Scenario("memory/growth", partial(memory, GIB), quick=False, peer_once=True),
         *_throughputs(100, part),
@@ -105,6 +112,15 @@ def _throughputs(size: int, part: int) -> Iterator[Scenario]:
         load = Load(size, acks, codec, partitions)
         measure = partial(throughput, load, load.messages // part)
         yield Scenario(f"throughput/{load}", measure, quick=acks == "all" and partitions == 1)
+
+
+def _groups() -> Iterator[Scenario]:
+    for protocol in (groups.CLASSIC, groups.MODERN):
+        idle = partial(idle_members, protocol)
+        name = f"groups/idle, {protocol.name}"
+        yield Scenario(name, idle, quick=False, peer_once=True, fsync_only=True)
+        name = f"groups/takeover, {protocol.name}"
+        yield Scenario(name, partial(takeover, protocol), quick=False, fsync_only=True)
 
 
 def start(arena: Arena, contestant: Contestant) -> Measured:
@@ -200,6 +216,40 @@ def tick(size: int, arena: Arena, contestant: Contestant) -> Measured:
     yield Row("tick", f"{name} each, {TICK_PARTITIONS:,} partitions", "ms"), Sample(many)
     yield Row("tick", f"{name} each, 1 partition", "ms"), Sample(one)
     yield Row("tick", f"{name} each, wide : narrow", "x"), Sample(many / one)
+
+
+def transform(size: int, count: int, arena: Arena, contestant: Contestant) -> Measured:
+    broker = arena.shared(contestant)
+    each = librdkafka.CHUNK_TRANSFORMED
+    label = f"{size_name(size)}, consume-transform-produce, {each} in a transaction"
+    with topic_of(broker, 1) as source, topic_of(broker, 1) as target:
+        librdkafka.produce(broker, source, size, "all", "none", 1, count)
+        sample = librdkafka.transform(broker, source, target, size, count - each)
+        librdkafka.count_committed(broker, target, count)
+    yield Row("transactions", label, "msg/s"), sample
+
+
+def idle_members(protocol: Protocol, arena: Arena, contestant: Contestant) -> Measured:
+    with contestant.running(arena.directory()) as broker:
+        cores = groups.idle_cores(
+            broker, protocol, IDLE_GROUPS, IDLE_GROUP_SIZE, contestant.warm_up_s, IDLE_WINDOW_S
+        )
+    label = f"{IDLE_GROUPS * IDLE_GROUP_SIZE:,} idle members, {protocol.name}"
+    yield Row("groups", label, "cores"), Sample(cores)
+
+
+def takeover(protocol: Protocol, arena: Arena, contestant: Contestant) -> Measured:
+    with contestant.running(arena.directory(), TAKEOVER_SESSION_MS) as broker:
+        seconds = groups.takeover_s(
+            broker,
+            protocol,
+            TAKEOVER_GROUP_SIZE,
+            TAKEOVER_PARTITIONS,
+            TAKEOVER_SESSION_MS,
+            TAKEOVER_BEAT_S,
+        )
+    label = f"1 of {TAKEOVER_GROUP_SIZE} members gone, {protocol.name}"
+    yield Row("groups", label, "s"), Sample(seconds)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ SECTIONS = {
     "throughput": "confluent-kafka: messages/s and MB/s of payload (more is better)",
     "raw": "Requests built beforehand, 1 KiB records, one connection (more is better)",
     "latency": "confluent-kafka: end to end at 1,000 messages/s, acks=all (less is better)",
+    "transactions": "confluent-kafka: exactly once, records/s and MB/s (more is better)",
+    "groups": "Cores for heartbeats; time beyond the session to take over (less is better)",
     "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }
 
@@ -22,7 +24,7 @@ SECTIONS = {
 class Row(NamedTuple):
     section: str
     label: str
-    unit: str  # "msg/s", "ms", "s", "MiB" or "x"
+    unit: str  # "msg/s", "ms", "s", "MiB", "cores" or "x"
 
 
 class Readings:

@@ -30,6 +30,14 @@ def _all(readings: Readings) -> Iterator[Verdict]:
     target = f"p99 end to end, durability os: no higher than {PEER}'s"
     rows = _rows(readings, "latency", "", "p99")
     yield _worst_ratio(readings, target, rows, more_is_better=False)
+    target = f"transactions, durability os: at least {PEER}'s rate"
+    rows = _rows(readings, "transactions", "", "")
+    yield _worst_ratio(readings, target, rows, more_is_better=True)
+    for protocol in ("classic", "modern"):
+        row = Row("groups", f"10,000 idle members, {protocol}", "cores")
+        yield _at_most(readings, row, OURS[1], 0.25)
+        row = Row("groups", f"1 of 100 members gone, {protocol}", "s")
+        yield _at_most(readings, row, OURS[1], 1)
     for name in OURS:
         yield _at_most(readings, Row("start", "ready", "s"), name, 0.5)
         yield _at_most(readings, Row("start", "memory", "MiB"), name, 80)

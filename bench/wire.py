@@ -2,7 +2,8 @@
 
 The messages are kio's, not ours: the bench must not share a mistake with the broker it
 measures. Versions are the last ones before compact encoding (Produce 8, Fetch 11), whose
-answers have their fields at fixed places, so that reading them costs the generator nothing.
+answers have their fields at fixed places, so that reading them costs the generator nothing;
+what has no such version is flexible from its first.
 """
 
 import io
@@ -19,6 +20,8 @@ from kio.records.writers import write_new_batch
 from kio.schema.create_topics.v4.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.delete_topics.v3.request import DeleteTopicsRequest
 from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest
+from kio.schema.heartbeat.v3.request import HeartbeatRequest
 from kio.schema.list_offsets.v5.request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -26,7 +29,7 @@ from kio.schema.list_offsets.v5.request import (
 )
 from kio.schema.metadata.v8.request import MetadataRequest
 from kio.schema.produce.v8.request import PartitionProduceData, ProduceRequest, TopicProduceData
-from kio.schema.types import BrokerId, TopicName
+from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, TZAwareMicros, i8, i16, i32, i32Timedelta, i64
 
@@ -91,8 +94,9 @@ def frame(request: Any) -> bytes:
 
 
 def decode(request: Any, answer: bytes) -> Any:
-    """The answer to this request. Our versions have a header of four bytes, the correlation id."""
-    response, _ = entity_reader(load_response_from_request(request))(answer, 4)
+    """The answer to this request. Before it are the correlation id and, if flexible, no tags."""
+    header = 5 if request.__flexible__ else 4
+    response, _ = entity_reader(load_response_from_request(request))(answer, header)
     return response
 
 
@@ -178,6 +182,23 @@ def await_partitions(connection: Connection, names: Sequence[str], partitions: i
         if time.monotonic() > deadline:
             raise Refused(f"topics created, but not served after {TIMEOUT_S} s")
         time.sleep(0.01)
+
+
+def await_groups(connection: Connection, names: Sequence[str]) -> None:
+    """Wait until groups can be joined. Where there never was one, a broker has to prepare."""
+    deadline = time.monotonic() + TIMEOUT_S
+    for name in names:
+        while not _is_coordinated(connection, name):
+            if time.monotonic() > deadline:
+                raise Refused(f"no coordinator for groups after {TIMEOUT_S} s")
+            time.sleep(0.05)
+
+
+def _is_coordinated(connection: Connection, name: str) -> bool:
+    """Whether a stranger's heartbeat is answered with what is wrong with it."""
+    connection.call(FindCoordinatorRequest(key=name, key_type=i8(0)))
+    stranger = HeartbeatRequest(group_id=GroupId(name), generation_id=i32(0), member_id="nobody")
+    return bool(connection.call(stranger).error_code == ErrorCode.unknown_member_id)
 
 
 def count_brokers(connection: Connection) -> int:
