@@ -1,0 +1,42 @@
+"""The examples do what they say, as a person runs them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def said(module: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_telemetry_is_lost() -> None:
+    """Proves N-01, N-06 and N-07: acks=0, and a crash after the commit loses the event."""
+    assert said("examples.delivery.telemetry") == [
+        "19 of 20 readings recorded",
+        "lost: reading 10",
+        "twice: none",
+    ]
+
+
+def test_an_email_is_sent_twice() -> None:
+    """Proves N-02, N-06 and N-07: a crash before the commit repeats the event."""
+    assert said("examples.delivery.email") == [
+        "20 of 20 letters sent",
+        "lost: none",
+        "twice: letter 10",
+    ]
+
+
+def test_money_is_neither_lost_nor_paid_twice() -> None:
+    """Proves N-05 and N-07: the crash left one record that nobody sees who need not."""
+    assert said("examples.delivery.money") == [
+        "20 of 20 orders paid",
+        "lost: none",
+        "twice: none",
+        "who reads uncommitted records sees 21",
+    ]
