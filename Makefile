@@ -7,6 +7,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DATA  ?= ./data
 ARGS  ?=
 SEEDS ?= 200
+WORKERS ?= 4  # Tests at a time; they wait more than they work.
 FIRST ?= 0
 
 # PYTHON=/path/to/python overrides the search.
@@ -23,10 +24,10 @@ run: $(VENV)/.installed-run  ## start a broker on ./data (DATA=dir, ARGS='--kafk
 	@exec $(BIN)/entrepot serve --data-dir $(DATA) $(ARGS)
 
 test: $(VENV)/.installed-test  ## the fast tests (ARGS='-k journal')
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.installed-test  ## the tests marked slow: crashes, many seeds, large logs
-	$(BIN)/python -m pytest -q -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## format check, lint, types, import contracts
 	$(BIN)/ruff format --check --quiet .

@@ -33,6 +33,7 @@ DOORS_OPEN = {
     "log/disk.py": ("disk threads", "the real Disk; a thread waits for its syncs"),
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
+    "server.py": ("threads", "a thread hashes passwords, for the loop must not wait for that"),
     "config.py": ("disk", "the configuration file, read once before the doors are built"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
     "testing.py": ("time disk threads", "starts brokers from the outside"),
@@ -41,6 +42,7 @@ DOORS_OPEN = {
 # Who may wait. `core` otherwise holds values, and `wire` is told what came in.
 MAY_WAIT = (
     "core/ports.py",
+    "log/cleaner.py",
     "log/commit.py",
     "log/disk.py",
     "log/files.py",

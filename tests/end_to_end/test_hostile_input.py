@@ -80,7 +80,7 @@ HOSTILE_FRAMES = {
     "a client id that is no text": header(Api.METADATA, 1, b"\0\2\xff\xfe", b"\0\0\0\0"),
     "an unknown API": header(4_711, 0),
     "an API below 0": header(-1, 0),
-    "an API that is not served": header(Api.JOIN_GROUP, 5, rest=b"\0" * 50),
+    "an API that is not served": header(Api.SHARE_FETCH, 1, rest=b"\0" * 50),
     "a version too new": header(Api.METADATA, 99, rest=b"\0"),
     "a version below 0": header(Api.METADATA, -1),
     "a version announced for librdkafka only": header(Api.PRODUCE, 2, rest=b"\0" * 30),

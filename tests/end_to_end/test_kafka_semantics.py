@@ -1,7 +1,7 @@
 """What the lectures say of a broker, of Kafka's topics, partitions, producers and consumers.
 
-Real clients throughout; bare frames only where a client hides what is to be seen. There
-are no consumer groups yet: consumers assign themselves partitions.
+Real clients throughout; bare frames only where a client hides what is to be seen. Consumers
+assign themselves partitions; what groups do is `test_consumer_groups`'s.
 """
 
 import asyncio
