@@ -96,8 +96,8 @@ def records_in(data: bytes | memoryview) -> list[Record]:
 
 
 class BareClient:
-    def __init__(self, broker: Broker) -> None:
-        self._socket = socket.create_connection(broker.endpoints["kafka"], WAIT_S)
+    def __init__(self, broker: Broker, *, wait_s: float = WAIT_S) -> None:
+        self._socket = socket.create_connection(broker.endpoints["kafka"], wait_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ connection or an error code, and a bystander who notices nothing.
 
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 from typing import Any
 
@@ -36,6 +36,7 @@ from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import request_header
 from entrepot.wire.kafka.layout import encode
 from tests.end_to_end.bare import (
+    WAIT_S,
     BareClient,
     batch_of,
     fetch_frame,
@@ -252,6 +253,9 @@ REQUESTS = [
 ]
 
 
+WAITING = (Api.FETCH, Api.JOIN_GROUP, Api.SYNC_GROUP)
+
+
 @pytest.fixture(scope="module")
 def target(server: Broker) -> Topic:
     """A topic for requests to be about."""
@@ -292,9 +296,14 @@ def mutated(
 @given(requests=st.lists(mutations(), min_size=1, max_size=4))
 @settings(max_examples=70)
 def test_any_request(server: Broker, target: Topic, requests: list[Any]) -> None:
-    """All are answered, also a good one behind them, or the connection ends."""
+    """All are answered, also a good one behind them, or the connection ends, or one of them
+    asks to wait for long."""
     frames = [mutated(target, *request) for request in requests]
-    with BareClient(server) as client:
+    may_wait = any(api in WAITING for api, *_ in requests)
+    with ExitStack() as stack:
+        if may_wait:
+            stack.enter_context(suppress(TimeoutError))
+        client = stack.enter_context(BareClient(server, wait_s=1 if may_wait else WAIT_S))
         client.send(b"".join(frames) + framed(request_header(Api.API_VERSIONS, 0, 7, None)))
         while (frame := client.frame()) is not None and bytes(frame[:4]) != b"\0\0\0\7":
             pass

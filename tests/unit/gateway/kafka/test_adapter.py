@@ -8,7 +8,6 @@ import pytest
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.request import MetadataRequest
-from tests.end_to_end.bare import fetch_frame, framed, produce_frame, request_frame
 
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
@@ -16,6 +15,7 @@ from entrepot.core.ports import Chunk
 from entrepot.gateway.kafka import adapter as adapter_module
 from entrepot.gateway.kafka import apis
 from entrepot.gateway.kafka.adapter import KafkaAdapter
+from tests.end_to_end.bare import fetch_frame, framed, produce_frame, request_frame
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import batch_of, fetch_request, joined, wanted
 
