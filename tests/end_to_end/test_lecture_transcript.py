@@ -21,7 +21,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 30
+WAIT_S = 60
 NAMES = (
     "kafka-console-consumer",
     "kafka-console-producer",
