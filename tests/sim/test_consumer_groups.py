@@ -10,7 +10,7 @@ from entrepot.sim.history import Violation
 from entrepot.sim.loop import run
 
 
-@pytest.mark.parametrize("number", [*range(4), 151, 235])
+@pytest.mark.parametrize("number", [0, 1, 151, 235])
 def test_groups_keep_their_promises(number: int) -> None:
     """Proves K-03, K-05 and K-06."""
     result = run(number, consumer_groups(4.0))

@@ -10,7 +10,7 @@ from entrepot.sim.history import Violation
 from entrepot.sim.loop import run
 
 
-@pytest.mark.parametrize("number", [*range(6), 1_139])
+@pytest.mark.parametrize("number", [0, 1, 2, 1_139])
 def test_nothing_acknowledged_is_lost_changed_or_reordered(number: int) -> None:
     result = run(number, crashing_node(4.0))
     assert result.acked > 0

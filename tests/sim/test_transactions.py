@@ -12,7 +12,7 @@ from entrepot.sim.loop import run
 from entrepot.sim.transaction_world import transaction_world
 
 
-@pytest.mark.parametrize("number", [*range(6), 1_046])
+@pytest.mark.parametrize("number", [0, 1, 2, 1_046])
 def test_no_transaction_is_lost_torn_or_seen_too_early(number: int) -> None:
     result = run(number, transaction_world(6.0))
     assert result.committed > 0
