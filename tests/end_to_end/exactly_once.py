@@ -56,16 +56,18 @@ def work(bootstrap: str, name: str, protocol: str) -> None:
     """Copy until killed. A transaction that fails is aborted, and begun again from its offsets."""
     producer = confluent_producer(bootstrap, name, transaction_timeout_ms=10_000)
     producer.init_transactions(WAIT_S)
+    # With a name in the group, a successor takes the place of the dead at once. Not so in a modern
+    # group, where the place is taken until the session ends.
+    classic = {"session.timeout.ms": 6_000, "group.instance.id": name}
     consumer = confluent_kafka.Consumer(
         {
             **connected(bootstrap),
             "group.id": GROUP,
             "group.protocol": protocol,
-            "group.instance.id": name,  # So that its successor takes its place at once.
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            **({"session.timeout.ms": 6_000} if protocol == "classic" else {}),
+            **(classic if protocol == "classic" else {}),
         }
     )
     consumer.subscribe([SOURCE])
