@@ -6,6 +6,10 @@
 After a failed sync the system takes the pages for clean: some of what it covered is on the
 platter, the rest never will be, and the error is reported once. A sync without an error
 after one with an error therefore means nothing, and here it does nothing.
+
+Names are another matter: a filesystem has a journal of them, in order, so a sync that succeeds
+covers all before it. Here it does so from the next process on. In the same process it does
+nothing, for nobody should try again.
 """
 
 import asyncio
@@ -100,6 +104,7 @@ class SimDisk:
         self._tree = Tree(Directory())
         self._faults: list[_Fault] = []
         self._locks: list[str] = []
+        self._failed_directories: list[Directory] = []  # By a sync, in this process.
         self._is_mounted = True
 
     @property
@@ -261,9 +266,9 @@ class SimDisk:
         try:
             self.fail("sync", path)
         except OSError as error:
-            directory.sync_failed = True
+            self._failed_directories.append(directory)
             return error
-        if not self.habits.sync_is_noop and not directory.sync_failed:
+        if not self.habits.sync_is_noop and directory not in self._failed_directories:
             self._tree.settle(directory, mark)
         return None
 

@@ -75,7 +75,6 @@ class Directory:
     def __init__(self) -> None:
         self.names: dict[str, FileNode | Directory] = {}
         self.durable: dict[str, FileNode | Directory] = {}
-        self.sync_failed = False  # And was reported; syncs since then do nothing.
 
     def after_power_loss(self, random: Random) -> "Directory":
         survivor = Directory()

@@ -348,6 +348,18 @@ def test_a_failed_sync_of_a_directory_is_not_mended_by_another() -> None:
     assert over_seeds(before, lambda disk: disk.exists("f"))[False] > 50
 
 
+def test_but_by_one_of_the_next_process() -> None:
+    """Data is lost for good; names are in the filesystem's journal, which is in order."""
+    for seed in SEEDS:
+        disk = SimDisk(Random(seed))
+        disk.open("f", create=True)
+        disk.fail_next("sync", errno.EIO)
+        run(0, lambda _, disk=disk: disk.sync([], [""]))
+        disk = disk.kill()
+        assert run(0, lambda _, disk=disk: disk.sync([], [""])) == [None]
+        assert disk.crash().exists("f")
+
+
 def test_a_disk_that_lies_is_found_out() -> None:
     def before(disk: SimDisk) -> None:
         disk.habits.sync_is_noop = True
