@@ -11,10 +11,6 @@ def check(outcome: Outcome, kills: int) -> None:
     assert outcome.aborted > 0, "nothing went wrong on the way: the kills came too late"
 
 
-def test_a_few_records() -> None:
-    check(experiment(6_000, 1), 1)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -62,7 +62,8 @@ def restart(server: Broker, how: str) -> None:
         server.restart()
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restart_in_every_state(fragile: Broker, how: str) -> None:
     """Proves N-04."""
     create(fragile.bootstrap, "t")
