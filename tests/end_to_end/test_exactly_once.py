@@ -2,17 +2,14 @@
 
 import pytest
 
-from tests.end_to_end.exactly_once import Outcome, experiment
-
-
-def check(outcome: Outcome, kills: int) -> None:
-    assert (outcome.lost, outcome.duplicated, outcome.misplaced) == (0, 0, 0), outcome
-    assert outcome.workers_killed == outcome.brokers_killed == kills
-    assert outcome.aborted > 0, "nothing went wrong on the way: the kills came too late"
+from tests.end_to_end.exactly_once import experiment
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_many_records(protocol: str) -> None:
-    check(experiment(100_000, 10, protocol=protocol), 10)
+    outcome = experiment(100_000, 10, protocol=protocol)
+    assert (outcome.lost, outcome.duplicated, outcome.misplaced) == (0, 0, 0), outcome
+    assert outcome.workers_killed == outcome.brokers_killed == 10
+    assert outcome.aborted > 0, "nothing went wrong on the way: the kills came too late"
