@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from entrepot.broker import transaction
-from entrepot.broker.consumer_group.deadlines import Deadlines
+from entrepot.broker.alarm import Alarm
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.store import TOPIC as OFFSETS
+from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.stream import Stream, committed
 from entrepot.broker.transaction import NONE, PREPARED, Producer, State, Transaction
 from entrepot.broker.transaction_record import forgotten_record, read_record, transaction_record
@@ -76,8 +77,7 @@ class TransactionCoordinator:
         self._ending: dict[str, asyncio.Task[None]] = {}  # Those whose markers are on the way.
         self._retry_ms: dict[str, int] = {}  # Of those whose markers could not be written.
         self._deadlines: Deadlines[str] = Deadlines()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarm = Alarm(clock, self._deadlines, self._ring)
 
     # --- life
 
@@ -97,8 +97,7 @@ class TransactionCoordinator:
                 await committed(partition, partition.offset_end)
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         if self._ending:
             await asyncio.wait(list(self._ending.values()))
 
@@ -150,8 +149,8 @@ class TransactionCoordinator:
                 self._ended(marker.producer_id, False, place.partition)
         except StorageError as error:
             log.warning("it has to wait: %s", error)
-            self._deadlines.set(_STRAYS, self._now() + _RETRY_MS)
-            self._arm()
+            self._deadlines.set(_STRAYS, self._alarm.now() + _RETRY_MS)
+            self._alarm.arm()
 
     # --- finding and recording
 
@@ -325,10 +324,6 @@ class TransactionCoordinator:
 
     # --- time
 
-    def _now(self) -> int:
-        """Deadlines are of the clock that cannot jump."""
-        return int(self._clock.monotonic() * 1_000)
-
     def _watch(self, current: Transaction) -> None:
         if current.state is State.ONGOING:
             left_ms = current.started_ms + current.timeout_ms - self._clock.now_ms()
@@ -337,33 +332,18 @@ class TransactionCoordinator:
             after_ms = self._retry_ms.get(current.transactional_id, _RETRY_MS)
         else:
             after_ms = limits.TRANSACTIONAL_ID_IDLE_MS_MAX
-        self._deadlines.set(current.transactional_id, self._now() + after_ms)
-        self._arm()
+        self._deadlines.set(current.transactional_id, self._alarm.now() + after_ms)
+        self._alarm.arm()
 
-    def _arm(self) -> None:
-        """One timer, for the earliest deadline."""
-        next_ms = self._deadlines.next_ms
-        if next_ms is None or (self._timer is not None and self._timer_ms <= next_ms):
+    def _ring(self, transactional_id: str) -> None:
+        if transactional_id == _STRAYS:
+            self._abort_strays()
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_ms = max(0, next_ms - self._now()) + 1  # Rounded down, `now` may be one short.
-        self._timer_ms = next_ms
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        for transactional_id in self._deadlines.due(self._now()):
-            if transactional_id == _STRAYS:
-                self._abort_strays()
-                continue
-            current = self._transactions[transactional_id]
-            try:
-                self._time_out(current)
-            except StorageError as error:
-                log.warning("transaction %s has to wait: %s", transactional_id, error)
-                self._deadlines.set(transactional_id, self._now() + _RETRY_MS)
-        self._arm()
+        try:
+            self._time_out(self._transactions[transactional_id])
+        except StorageError as error:
+            log.warning("transaction %s has to wait: %s", transactional_id, error)
+            self._deadlines.set(transactional_id, self._alarm.now() + _RETRY_MS)
 
     def _time_out(self, current: Transaction) -> None:
         transactional_id = current.transactional_id

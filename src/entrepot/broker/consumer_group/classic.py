@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from entrepot.broker.consumer_group.deadlines import Deadlines, Watch, Watched
 from entrepot.broker.consumer_group.faults import Fault
 from entrepot.broker.consumer_group.messages import (
     Described,
@@ -37,6 +36,8 @@ from entrepot.broker.consumer_group.records import (
 )
 from entrepot.broker.consumer_group.roster import Member, Roster, Token, size_of
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.consumer_group.watch import Watch, Watched
+from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
 
 CONSUMER = "consumer"  # The protocol type of consumers; others divide other things.

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from entrepot.broker.alarm import Alarm
 from entrepot.broker.consumer_group.classic import CONSUMER, ClassicGroup
 from entrepot.broker.consumer_group.commits import Commits
-from entrepot.broker.consumer_group.deadlines import Deadlines, Watch, Watched
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.messages import (
     JOINS,
@@ -35,6 +35,8 @@ from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset, Kind, Row, StoredGroup
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.consumer_group.store import Kept, Store
+from entrepot.broker.consumer_group.watch import Watch, Watched
+from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import Clock, Entropy
@@ -64,8 +66,8 @@ class Coordinator:
         self._empty_since_ms: dict[str, int] = {}  # Wall time; of classic ones that had members.
         self._commits = Commits(self._store, clock)
         self._deadlines: Deadlines[Watched] = Deadlines()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarm = Alarm(clock, self._deadlines, self._ring)
+        self._now = self._alarm.now
 
     # --- life
 
@@ -88,11 +90,10 @@ class Coordinator:
                 self._add_classic(group_id)
         self._commits.forget_topics(self._broker.topics.__contains__)
         self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
-        self._arm()
+        self._alarm.arm()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
 
     def _fold(
         self, kept: Kept, classic: dict[str, StoredGroup], modern: dict[str, ModernGroup]
@@ -123,37 +124,19 @@ class Coordinator:
 
     # --- time
 
-    def _now(self) -> int:
-        """Deadlines are of the clock that cannot jump."""
-        return int(self._clock.monotonic() * 1_000)
-
-    def _arm(self) -> None:
-        """One timer, for the earliest deadline."""
-        next_ms = self._deadlines.next_ms
-        if next_ms is None or (self._timer is not None and self._timer_ms <= next_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_ms = max(0, next_ms - self._now()) + 1  # Rounded down, `now` may be one short.
-        self._timer_ms = next_ms
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        for watched in self._deadlines.due(self._now()):
-            group_id, watch, member_id = watched
-            group = self._groups.get(group_id)
-            if watch is Watch.RETENTION:
-                self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
-                self._expire_offsets()
-            elif group is not None:
-                group.expire(watch, member_id, self._now())
-                try:
-                    self._settle(group)
-                except StorageError as error:
-                    log.warning("group %s: %s stays: %s", group_id, member_id, error)
-                    self._deadlines.set(watched, self._now() + _RETRY_MS)
-        self._arm()
+    def _ring(self, watched: Watched) -> None:
+        group_id, watch, member_id = watched
+        group = self._groups.get(group_id)
+        if watch is Watch.RETENTION:
+            self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
+            self._expire_offsets()
+        elif group is not None:
+            group.expire(watch, member_id, self._now())
+            try:
+                self._settle(group)
+            except StorageError as error:
+                log.warning("group %s: %s stays: %s", group_id, member_id, error)
+                self._deadlines.set(watched, self._now() + _RETRY_MS)
 
     # --- the classic protocol
 
@@ -283,7 +266,7 @@ class Coordinator:
             self._keep_modern(group)
         else:
             self._keep_classic(group)
-        self._arm()
+        self._alarm.arm()
 
     def _keep_modern(self, group: ModernGroup) -> None:
         """Raises StorageError, and the group is as before."""

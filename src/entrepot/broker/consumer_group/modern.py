@@ -25,7 +25,6 @@ from uuid import UUID
 
 from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.assignors import ASSIGNORS, Subscriber
-from entrepot.broker.consumer_group.deadlines import Deadlines, Watch, Watched
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.interest import Interest, Topics, compile_regex, hash_of
 from entrepot.broker.consumer_group.messages import (
@@ -55,6 +54,8 @@ from entrepot.broker.consumer_group.records import (
     Value,
 )
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.consumer_group.watch import Watch, Watched
+from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
 
 

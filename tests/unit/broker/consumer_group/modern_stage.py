@@ -4,11 +4,12 @@ from collections.abc import Callable
 from uuid import UUID
 
 from entrepot.broker.catalog import Topic
-from entrepot.broker.consumer_group.deadlines import Deadlines, Watched
 from entrepot.broker.consumer_group.messages import JOINS, Heartbeat, HeartbeatAnswer
 from entrepot.broker.consumer_group.modern import ModernGroup, check
 from entrepot.broker.consumer_group.records import Assignment, Row
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.consumer_group.watch import Watched
+from entrepot.broker.deadlines import Deadlines
 from entrepot.core.names import TopicName
 
 SETTINGS = GroupSettings(members_max=5, heartbeat_ms=1_000, session_ms=10_000)

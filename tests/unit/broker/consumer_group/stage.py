@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from entrepot.broker.consumer_group.classic import ClassicGroup
-from entrepot.broker.consumer_group.deadlines import Deadlines, Watched
 from entrepot.broker.consumer_group.faults import Fault
 from entrepot.broker.consumer_group.messages import Join, JoinAnswer, Sync, SyncAnswer
 from entrepot.broker.consumer_group.records import Key, Kind, StoredGroup
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.consumer_group.watch import Watched
+from entrepot.broker.deadlines import Deadlines
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from entrepot.broker.consumer_group.classic import ClassicGroup, State
-from entrepot.broker.consumer_group.deadlines import Deadlines
 from entrepot.broker.consumer_group.faults import Fault
+from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
 from tests.unit.broker.consumer_group.stage import (
     DELAY_MS,

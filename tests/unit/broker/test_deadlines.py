@@ -1,6 +1,6 @@
 from random import Random
 
-from entrepot.broker.consumer_group.deadlines import Deadlines
+from entrepot.broker.deadlines import Deadlines
 
 
 def test_what_is_due_comes_in_the_order_of_time() -> None:

@@ -1,4 +1,4 @@
-"""One heap of deadlines for all groups.
+"""One heap of deadlines, for all groups or all transactions.
 
 Nearly every deadline is moved before it comes: each heartbeat moves one. So moving it
 later only notes the new time; the old entry of the heap finds it when it comes up.
@@ -9,23 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from enum import IntEnum, auto
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-
-
-class Watch(IntEnum):
-    """What a deadline is about."""
-
-    SESSION = auto()  # A member must be heard of.
-    JOIN = auto()  # All members must have joined (classic).
-    SYNC = auto()  # All members must have asked for their part (classic).
-    REVOCATION = auto()  # A member must have let go of partitions (modern).
-    RETENTION = auto()  # Old offsets are looked for, in all groups.
-
-
-Watched = tuple[str, Watch, str]  # The group, what, and the member or "".
 
 
 class Deadlines(Generic[K]):
