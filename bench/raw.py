@@ -7,7 +7,7 @@ answers of one run all have the same shape, so their fields are read at fixed pl
 
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -152,10 +152,12 @@ def _fetcher(
 
 
 class Tick:
-    """Requests sent at once, each with a batch for the first partitions of a topic, acks=all."""
+    """Requests sent at once, each with batches for some partitions of a topic, acks=all."""
 
-    def __init__(self, broker: Broker, topic: str, *requests: Sequence[bytes]) -> None:
-        self._requests = [produce_request(topic, enumerate(each), acks=-1) for each in requests]
+    def __init__(
+        self, broker: Broker, topic: str, requests: Iterable[Sequence[tuple[int, bytes]]]
+    ) -> None:
+        self._requests = [produce_request(topic, each, acks=-1) for each in requests]
         self._frames = b"".join(frame(each) for each in self._requests)
         self._connection = broker.connect()
 

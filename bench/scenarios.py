@@ -25,7 +25,7 @@ Measured = Iterator[tuple[Row, Sample]]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LATENCY_RATE = 1_000
 TOPICS, PARTITIONS = 1_000, 4
-TICK_PARTITIONS, TICK_REPEATS = 1_000, 20
+TICK_BATCHES, TICK_REPEATS = 1_000, 20
 IDLE_GROUPS, IDLE_GROUP_SIZE, IDLE_WINDOW_S = 100, 100, 12
 TAKEOVER_GROUP_SIZE, TAKEOVER_PARTITIONS, TAKEOVER_SESSION_MS = 100, 1_000, 6_000
 TAKEOVER_BEAT_S = 0.5  # Short: members learn of a rebalance by their next heartbeat.
@@ -195,27 +195,38 @@ def latency(size: int, seconds: float, arena: Arena, contestant: Contestant) -> 
 
 
 def tick(size: int, arena: Arena, contestant: Contestant) -> Measured:
-    """One batch for each of many partitions, beside the same bytes for a single one.
+    """The same batches at once, each for a partition of its own, and all for one partition.
 
-    16 KiB is what a Java producer sends by default; 1 KiB shows what each partition costs.
+    A partition takes one batch per request. So each is a request; and beside that, what the
+    protocol allows at its best for either: all partitions in one request, and one batch of
+    as many bytes.
     """
     broker = arena.shared(contestant)
     small = batch([bytes(size)])
-    records = MIB // (size + 10)  # A batch is at most 1 MiB.
-    large = batch([bytes(size)] * records)
-    times = round(TICK_PARTITIONS * len(small) / len(large))
+    large = batch([bytes(size)] * (MIB // (size + 10)))  # A batch is at most 1 MiB.
+    times = round(TICK_BATCHES * len(small) / len(large))
+    everywhere = range(TICK_BATCHES)
     with (
-        topic_of(broker, TICK_PARTITIONS) as topic,
-        raw.Tick(broker, topic, [small] * TICK_PARTITIONS) as wide,
-        raw.Tick(broker, topic, *[[large]] * times) as narrow,
+        topic_of(broker, TICK_BATCHES) as topic,
+        raw.Tick(broker, topic, [[(each, small)] for each in everywhere]) as wide,
+        raw.Tick(broker, topic, [[(0, small)]] * TICK_BATCHES) as narrow,
+        raw.Tick(broker, topic, [[(each, small) for each in everywhere]]) as one_request,
+        raw.Tick(broker, topic, [[(0, large)]] * times) as one_batch,
     ):
         wide.commit()  # The first one creates files.
-        pairs = [(wide.commit(), narrow.commit()) for _ in range(TICK_REPEATS)]
-    many, one = (statistics.median(times) for times in zip(*pairs, strict=True))
-    name = size_name(size)
-    yield Row("tick", f"{name} each, {TICK_PARTITIONS:,} partitions", "ms"), Sample(many)
-    yield Row("tick", f"{name} each, 1 partition", "ms"), Sample(one)
-    yield Row("tick", f"{name} each, wide : narrow", "x"), Sample(many / one)
+        ticks = (wide, narrow, one_request, one_batch)
+        found = [[tick.commit() for tick in ticks] for _ in range(TICK_REPEATS)]
+    milliseconds = [statistics.median(each) for each in zip(*found, strict=True)]
+    name = f"{size_name(size)} each"
+    labels = (f"{TICK_BATCHES:,} partitions", "1 partition")
+    for label, elapsed in zip(
+        (*labels, f"{labels[0]}, one request", f"{labels[1]}, one batch"),
+        milliseconds,
+        strict=True,
+    ):
+        yield Row("tick", f"{name}, {label}", "ms"), Sample(elapsed)
+    ratio = milliseconds[0] / milliseconds[1]
+    yield Row("tick", f"{name}, wide : narrow", "x"), Sample(ratio)
 
 
 def transform(size: int, count: int, arena: Arena, contestant: Contestant) -> Measured:
