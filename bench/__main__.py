@@ -30,7 +30,7 @@ from bench.wire import Refused
 @click.option("--list", "only_list", is_flag=True, help="Name the rows and stop.")
 @click.option("--runs", default=3, show_default=True, help="Runs of each row on each broker.")
 @click.option("--only", multiple=True, help="Only brokers whose name has this in it: os, Kafka.")
-@click.option("--minutes", type=float, help="Begin no row after this; 20, or 4 when quick.")
+@click.option("--minutes", type=float, help="Begin no row after this; 25, or 4 when quick.")
 @click.option("--dir", "directory", help="Where the brokers keep their data; removed at the end.")
 @click.option("--json", "output", type=click.Path(dir_okay=False), help="Write all samples here.")
 def main(
@@ -54,7 +54,7 @@ def main(
     signal.signal(signal.SIGTERM, _stop)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Members have a connection each.
-    deadline = time.monotonic() + 60 * (minutes or (4 if quick else 20))
+    deadline = time.monotonic() + 60 * (minutes or (4 if quick else 25))
     contestants = _contestants(only)
     readings = Readings()
     failures: list[str] = []
@@ -88,14 +88,17 @@ def _take_turns(
     runs: int,
     readings: Readings,
 ) -> list[str]:
-    """A B A B: what disturbs the machine for a while disturbs everybody. Says what failed."""
+    """A B C, B C A: what disturbs the machine for a while disturbs everybody, and nobody is
+    always the first, or always after the same one. Says what failed."""
     failures = []
     for run in range(runs):
-        for contestant in contestants:
+        turn = run % len(contestants)
+        for contestant in (*contestants[turn:], *contestants[:turn]):
             if run and scenario.peer_once and contestant.name == PEER:
                 continue
             if scenario.fsync_only and contestant.name == OURS[0]:
                 continue
+            os.sync()  # What the run before left to be written would disturb this one.
             gc.collect()
             gc.disable()  # The client's collector is not part of any broker.
             try:

@@ -91,8 +91,8 @@ def scenarios(quick: bool) -> list[Scenario]:
     everything = [
         Scenario("start/empty", start),
         *_throughputs(KIB, part),
-        Scenario("latency/1 KiB", partial(latency, KIB, 4 / part)),
-        Scenario("latency/100 B", partial(latency, 100, 4 / part)),
+        Scenario("latency/1 KiB", partial(latency, KIB, 15 / part)),
+        Scenario("latency/100 B", partial(latency, 100, 15 / part)),
         Scenario("raw/16 KiB, 5", partial(raw_load, 16 * KIB, 5, 8192 // part)),
         Scenario("raw/16 KiB, 64", partial(raw_load, 16 * KIB, 64, 8192 // part)),
         Scenario("raw/1 MiB, 5", partial(raw_load, MIB, 5, 256 // part)),
