@@ -1,13 +1,17 @@
-"""What every test shares: hypothesis without deadlines, and seeds.
+"""What every test shares: hypothesis without deadlines, seeds, and who runs what.
 
 A test that takes `seed` runs once per seed. `--seeds` says how many, `--seed-first`
 where to begin, so a failure `[seed=17]` replays with `--seed-first 17 --seeds 1`.
 """
 
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Tests that share one Spark session.
+ON_SPARK = ("tests/spark/test_sink.py", "tests/spark/test_source.py")
 
 # A run in the background may have inherited deaf ears, and would pass them on to the
 # commands that tests end with Ctrl-C.
@@ -30,3 +34,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     first = metafunc.config.getoption("--seed-first")
     seeds = range(first, first + metafunc.config.getoption("--seeds"))
     metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed={seed}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each test goes to whoever is free, but those on Spark all to the same process."""
+    if config.getvalue("dist") != "worksteal":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith(ON_SPARK) else nodeid
+
+    return OneSpark(config, log)

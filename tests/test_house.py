@@ -35,6 +35,7 @@ DOORS_OPEN = {
     "cli/": ("time disk threads", "a program of its own, run by a person"),
     "server.py": ("threads", "a thread hashes passwords, for the loop must not wait for that"),
     "config.py": ("disk", "the configuration file, read once before the doors are built"),
+    "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
     "testing.py": ("time disk threads", "starts brokers from the outside"),
 }
@@ -53,6 +54,7 @@ MAY_WAIT = (
     "client/",
     "server.py",
     "cli/",
+    "spark/",
     "testing.py",
     "sim/",
 )

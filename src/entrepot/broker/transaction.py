@@ -33,6 +33,7 @@ from entrepot.core.errors import (
 NONE = -1  # No producer id, no epoch, no time.
 _EPOCH_LAST = 2**15 - 2  # The last one a producer gets; one more is left to fence it with.
 VERSION_EPOCHS = 2  # From this transaction version on, every end moves the epoch.
+TIMEOUT_NEVER = 2**31 - 1  # Kafka's mark of two-phase commit: somebody else will decide.
 
 
 class State(IntEnum):  # Persisted: Kafka's numbers.
@@ -75,6 +76,10 @@ class Transaction:
     @property
     def is_committed(self) -> bool:
         return self.state in _COMMITS
+
+    @property
+    def has_timeout(self) -> bool:
+        return self.timeout_ms != TIMEOUT_NEVER
 
     @property
     def is_exhausted(self) -> bool:

@@ -194,8 +194,12 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, known: Producer | None = None
     ) -> Producer:
-        """Take over the transactional id: what was open is aborted, who had it is fenced."""
-        if not 0 < timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+        """Take over the transactional id: what was open is aborted, who had it is fenced.
+
+        With TIMEOUT_NEVER its transactions stay open until somebody ends them.
+        """
+        is_two_phase = timeout_ms == transaction.TIMEOUT_NEVER
+        if not is_two_phase and not 0 < timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidTransactionTimeout(
                 f"a transaction takes 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms"
             )
@@ -325,6 +329,9 @@ class TransactionCoordinator:
     # --- time
 
     def _watch(self, current: Transaction) -> None:
+        if current.state is State.ONGOING and not current.has_timeout:
+            self._deadlines.cancel(current.transactional_id)
+            return
         if current.state is State.ONGOING:
             left_ms = current.started_ms + current.timeout_ms - self._clock.now_ms()
             after_ms = min(max(left_ms, 0), current.timeout_ms)

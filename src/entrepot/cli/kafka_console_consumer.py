@@ -12,8 +12,8 @@ from entrepot.cli.kafka_flags import (
     note_ignored,
     properties,
 )
-from entrepot.cli.security import SECURITY_PROPERTIES
 from entrepot.cli.talk import talk
+from entrepot.client.security import SECURITY_PROPERTIES
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client, TopicPartition

@@ -15,8 +15,8 @@ from entrepot.cli.kafka_flags import (
     properties,
 )
 from entrepot.cli.produce import CODECS, parse_acks, read_lines
-from entrepot.cli.security import SECURITY_PROPERTIES
 from entrepot.cli.talk import talk
+from entrepot.client.security import SECURITY_PROPERTIES
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client

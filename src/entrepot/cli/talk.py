@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from entrepot.cli.security import connection_security, security_options
+from entrepot.cli.security import chosen_security, security_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,7 +55,7 @@ def talk(
     from entrepot.client.client import Client
     from entrepot.client.errors import ClientError
 
-    net, credentials = connection_security(properties)
+    net, credentials = chosen_security(properties)
 
     async def run() -> _Result:
         task = asyncio.current_task()

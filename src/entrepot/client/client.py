@@ -28,7 +28,7 @@ from kio.schema.produce.v12.request import (
     TopicProduceData,
 )
 from kio.schema.produce.v12.response import ProduceResponse
-from kio.schema.types import BrokerId, TopicName
+from kio.schema.types import BrokerId, TopicName, TransactionalId
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
 from entrepot.client.cluster import Cluster, TopicInfo
@@ -113,11 +113,23 @@ class Client:
         return await self.cluster.topic(name)
 
     async def produce(
-        self, topic: str, partition: int, batch: Buffer, *, acks: int = ACKS_ALL
+        self,
+        topic: str,
+        partition: int,
+        batch: Buffer,
+        *,
+        acks: int = ACKS_ALL,
+        transactional_id: str | None = None,
     ) -> int:
-        """Append one batch; the offset of its first record, or -1 with acks=0."""
+        """Append one batch; the offset of its first record, or -1 with acks=0.
+
+        In a transaction the batch carries its producer; the partition joins by it.
+        """
         data = PartitionProduceData(index=i32(partition), records=Records(batch))
         request = ProduceRequest(
+            transactional_id=None
+            if transactional_id is None
+            else TransactionalId(transactional_id),
             acks=i16(acks),
             timeout=self._timeout,
             topic_data=(TopicProduceData(name=TopicName(topic), partition_data=(data,)),),

@@ -67,7 +67,7 @@ class Reader:
 
     def _of_partition(self, name: TopicPartition, data: Fetched) -> Iterator[Message]:
         view = memoryview(data.batches)
-        visible = _Visible(data.aborted) if self._committed else None
+        visible = Visible(data.aborted) if self._committed else None
         for position, header in walk(view):
             batch = view[position : position + header.size]
             if header.count > 0:  # Compaction may leave a batch without its records.
@@ -80,7 +80,7 @@ class Reader:
         name: TopicPartition,
         header: BatchHeader,
         batch: memoryview,
-        visible: "_Visible | None",
+        visible: "Visible | None",
     ) -> Iterator[Message]:
         if header.is_control:
             if visible is not None:
@@ -92,7 +92,7 @@ class Reader:
                     yield Message(name, record, header.is_append_time)
 
 
-class _Visible:
+class Visible:
     """Which batches of a fetched range belong to aborted transactions."""
 
     def __init__(self, aborted: tuple[tuple[int, int], ...]) -> None:

@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from entrepot.broker import transaction_coordinator
-from entrepot.broker.transaction import Producer, State
+from entrepot.broker.transaction import TIMEOUT_NEVER, Producer, State
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
@@ -183,6 +183,25 @@ async def test_it_does_not_get_younger_by_a_restart(bed: Bed) -> None:
     assert bed.state() is State.ONGOING
     await asyncio.sleep(TIMEOUT_MS / 1_000 * 0.4)
     assert bed.state() is State.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@on_broker
+async def test_without_a_timeout_it_waits_for_the_decision(
+    bed: Bed, commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TRANSACTIONAL_ID_IDLE_MS_MAX", 5_000)
+    producer = await bed.broker.transactions.init_producer_id(ID, TIMEOUT_NEVER)
+    await bed.add(producer, 0)
+    await bed.write(producer, "prepared")
+    for _ in range(2):
+        await asyncio.sleep(3 * TIMEOUT_MS / 1_000)
+        assert bed.state() is State.ONGOING
+        await bed.restart()
+    await bed.end(producer, commit=commit)
+    assert bed.read() == (["prepared"] if commit else [])
+    await asyncio.sleep(6)
+    assert ID not in bed.broker.transactions.transactions
 
 
 @on_broker

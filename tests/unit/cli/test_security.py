@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from entrepot.cli.security import connection_security, read_password, security_options
+from entrepot.cli.security import chosen_security, read_password, security_options
 from entrepot.client.sasl import Credentials
 from entrepot.net.sockets import SocketNet
 from entrepot.net.tls import TlsNet
@@ -21,14 +21,14 @@ JAAS = (
 
 def login(**properties: str) -> Credentials | None:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return connection_security(named)[1]
+    return chosen_security(named)[1]
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
     @click.command()
     @security_options
     def command() -> None:
-        net, credentials = connection_security(None)
+        net, credentials = chosen_security(None)
         click.echo(f"{type(net).__name__} {credentials and credentials.password}")
         click.echo(credentials)
 
@@ -36,7 +36,7 @@ def run(*arguments: str, stdin: str = "") -> Result:
 
 
 def test_nobody_unless_asked() -> None:
-    net, credentials = connection_security(None)
+    net, credentials = chosen_security(None)
     assert type(net) is SocketNet
     assert credentials is None
     assert login(security_protocol="PLAINTEXT", sasl_username="ana") is None
@@ -85,7 +85,7 @@ def test_what_cannot_be(properties: dict[str, Any], problem: str) -> None:
 
 def test_tls(tmp_path: Path) -> None:
     own = certificates.make(tmp_path, "own", subject="/CN=node")
-    net, credentials = connection_security(
+    net, credentials = chosen_security(
         {
             "security.protocol": "SSL",
             "ssl.ca.location": own.certificate,
@@ -97,7 +97,7 @@ def test_tls(tmp_path: Path) -> None:
     assert net._client is not None
     assert net._client.check_hostname
     assert credentials is None
-    careless, _ = connection_security(
+    careless, _ = chosen_security(
         {
             "security.protocol": "SSL",
             "ssl.ca.location": own.certificate,

@@ -6,8 +6,9 @@ asks only when it wants to start anew.
 
 With one, the request takes it over: an open transaction is aborted before the answer, and
 whoever had the id is fenced. A producer that names itself (v3) gets its next epoch, unless
-it has lost the id: PRODUCER_FENCED (v4), before that INVALID_PRODUCER_EPOCH. Two-phase
-commit (v6) is refused.
+it has lost the id: PRODUCER_FENCED (v4), before that INVALID_PRODUCER_EPOCH. With two-phase
+commit (v6) its transactions have no timeout: an outside coordinator decides, however late.
+Keeping a prepared transaction over this request is refused.
 """
 
 from datetime import timedelta
@@ -19,8 +20,8 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import NONE, Producer
-from entrepot.core.errors import PeerError
+from entrepot.broker.transaction import NONE, TIMEOUT_NEVER, Producer
+from entrepot.core.errors import InvalidTransactionTimeout, PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.refusal import Refusal
@@ -59,16 +60,16 @@ async def _transactional(context: Context, request: InitProducerIdRequest) -> Pr
     transactional_id = request.transactional_id
     check_transactional_id(context, Operation.WRITE, transactional_id)
     assert transactional_id is not None
-    if request.enable2_pc:
-        raise Refusal(
-            ErrorCode.transactional_id_authorization_failed, "two-phase commit is not enabled"
-        )
     if request.keep_prepared_txn:
         raise Refusal(ErrorCode.unsupported_version, "there are no prepared transactions to keep")
     known = Producer(request.producer_id, request.producer_epoch)
     if (known.id == NONE) != (known.epoch == NONE):
         raise PeerError("a producer names its id and its epoch, or neither")
     timeout_ms = request.transaction_timeout // _MILLISECOND
+    if request.enable2_pc:
+        timeout_ms = TIMEOUT_NEVER
+    elif timeout_ms == TIMEOUT_NEVER:
+        raise InvalidTransactionTimeout("only two-phase commit has no timeout")
     return await context.broker.transactions.init_producer_id(
         transactional_id, timeout_ms, None if known.id == NONE else known
     )

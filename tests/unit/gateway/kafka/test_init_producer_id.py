@@ -105,7 +105,7 @@ async def test_the_owner_gets_its_next_epoch(node: Node) -> None:
         (ID, Producer(-1, 5), {}, ErrorCode.invalid_request),
         (ID, None, {"timeout_ms": 900_001}, ErrorCode.invalid_transaction_timeout),
         (ID, None, {"timeout_ms": 0}, ErrorCode.invalid_transaction_timeout),
-        (ID, None, {"enable2_pc": True}, ErrorCode.transactional_id_authorization_failed),
+        (ID, None, {"timeout_ms": 2**31 - 1}, ErrorCode.invalid_transaction_timeout),
         (ID, None, {"keep_prepared_txn": True}, ErrorCode.unsupported_version),
     ],
 )
@@ -120,6 +120,15 @@ async def test_what_is_refused(
     response = await init(node, transactional_id, known, **more)
     assert response.error_code is code
     assert (response.producer_id, response.producer_epoch) == (-1, -1)
+
+
+@on_node()
+async def test_two_phase_commit_has_no_timeout(node: Node) -> None:
+    found = await init(node, ID, timeout_ms=0, enable2_pc=True)
+    assert found.error_code is ErrorCode.none
+    assert not node.context.broker.transactions.transactions[ID].has_timeout
+    assert (await init(node, ID)).error_code is ErrorCode.none
+    assert node.context.broker.transactions.transactions[ID].has_timeout
 
 
 @on_node()

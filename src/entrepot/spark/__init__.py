@@ -1,0 +1,24 @@
+"""Spark reads and writes topics: the data source `entrepot`.
+
+Spark finds it by itself where this package is installed. Nothing here is imported by the
+broker, and pyspark by nobody before it is needed.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def prepare() -> None:
+    """Before the first session: a Java for Spark, found, and this Python for its workers."""
+    from entrepot.spark import java
+
+    java.prepare()
+
+
+def register(spark: "SparkSession") -> None:
+    """For a session that does not find the data source by itself."""
+    from entrepot.spark.source import EntrepotSource
+
+    spark.dataSource.register(EntrepotSource)

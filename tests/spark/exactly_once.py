@@ -1,0 +1,202 @@
+"""From topic to topic through Spark, exactly once, through kills of the driver and the broker.
+
+Numbered records go into a topic; a streaming query, in a process of its own, copies them to
+another. Meanwhile that process, Java and workers included, and the broker are killed with
+kill -9. At the end a reader of committed records must find every number once.
+
+    python -m tests.spark.exactly_once --records 100000 --kills 20 --broker-kills 20
+
+runs it at full size and prints the counts.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pyarrow as pa
+from confluent_kafka import Producer
+
+from entrepot.client.client import LATEST, TopicPartition
+from entrepot.spark.connecting import Connected
+from entrepot.spark.fetching import Range, RangeReader
+from entrepot.spark.options import Address
+from entrepot.testing import Broker, broker
+from tests.spark.conftest import LEAN
+from tests.spark.producing import create
+
+SOURCE, TARGET = "numbers", "copies"
+PARTITIONS = 2
+STEP_S = 0.1
+PROGRESS_S_MAX = 180.0  # Until a query that was started has written something.
+
+
+@dataclass
+class Outcome:
+    records: int
+    lost: int
+    duplicated: int
+    drivers_killed: int
+    brokers_killed: int
+    seconds: float
+
+
+def drive(bootstrap: str, place: str) -> None:
+    """The query, until killed. When it fails, whoever watches starts it anew."""
+    from entrepot.spark import prepare
+
+    prepare()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.local.dir", place)
+    for name, value in LEAN.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    said = {"kafka.bootstrap.servers": bootstrap}
+    reader = spark.readStream.format("entrepot").options(**said, subscribe=SOURCE)
+    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "200")
+    writer = reader.load().select("value").writeStream.format("entrepot")
+    writer = writer.options(**said, topic=TARGET, checkpointLocation=f"{place}/checkpoint")
+    writer.start().awaitTermination()
+
+
+class Driver:
+    """A process that is started when it is not there."""
+
+    def __init__(self, server: Broker, place: Path) -> None:
+        self._command = [
+            *(sys.executable, "-m", "tests.spark.exactly_once", "--drive"),
+            *(server.bootstrap, str(place)),
+        ]
+        self._log = (place / "driver.log").open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def watch(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                self._command, stdout=self._log, stderr=self._log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """With its Java and its workers: they are its session."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        self.kill()
+        self._log.close()
+
+
+def ends(server: Broker) -> dict[TopicPartition, int]:
+    parts = [TopicPartition(TARGET, number) for number in range(PARTITIONS)]
+    with Connected(Address(server.bootstrap)) as connected:
+        found = connected.run(
+            lambda client: client.list_offsets(dict.fromkeys(parts, LATEST), committed=True)
+        )
+    return {part: at.offset for part, at in found.items()}
+
+
+def copies(server: Broker) -> Counter[int]:
+    found: Counter[int] = Counter()
+    schema = pa.schema([("value", pa.binary())])
+    with Connected(Address(server.bootstrap)) as connected:
+        for part, end in ends(server).items():
+            for batch in RangeReader(connected, Range(*part, 0, end), schema).batches():
+                found.update(int(value) for value in batch.column("value").to_pylist())
+    return found
+
+
+def feed(server: Broker, records: int, shares: int, turns: threading.Semaphore) -> None:
+    """A share of the records for each kill, so that there is work whenever one comes."""
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "enable.idempotence": True,
+            "message.timeout.ms": 300_000,
+        }
+    )
+    for share in range(shares):
+        turns.acquire()
+        for number in range(records * share // shares, records * (share + 1) // shares):
+            producer.produce(SOURCE, str(number).encode(), partition=number % PARTITIONS)
+            producer.poll(0)
+            if number % 50 == 0:
+                time.sleep(STEP_S)
+    assert producer.flush(300) == 0
+
+
+def wait_for_progress(server: Broker, driver: Driver) -> None:
+    before, deadline = ends(server), time.monotonic() + PROGRESS_S_MAX
+    while ends(server) == before:
+        assert time.monotonic() < deadline, "the query makes no progress"
+        driver.watch()
+        time.sleep(STEP_S)
+
+
+def run(records: int, kills: int, broker_kills: int, seed: int = 0) -> Outcome:
+    chance, started = random.Random(seed), time.monotonic()
+    victims = ["driver"] * kills + ["broker"] * broker_kills
+    chance.shuffle(victims)
+    turns = threading.Semaphore(1)
+    with TemporaryDirectory() as place, broker() as server:
+        for topic in (SOURCE, TARGET):
+            create(server, topic, PARTITIONS)
+        feeder = threading.Thread(target=feed, args=(server, records, len(victims) + 1, turns))
+        feeder.start()
+        driver = Driver(server, Path(place))
+        try:
+            for victim in victims:
+                wait_for_progress(server, driver)
+                time.sleep(chance.uniform(0, 2))
+                if victim == "driver":
+                    driver.kill()
+                else:
+                    server.kill()
+                    server.start()
+                turns.release()
+            feeder.join()
+            deadline = time.monotonic() + PROGRESS_S_MAX
+            while len(found := copies(server)) < records and time.monotonic() < deadline:
+                driver.watch()
+                time.sleep(1)
+            time.sleep(2)  # For a copy too many to come.
+            found = copies(server)
+        finally:
+            turns.release(len(victims) + 1)
+            driver.close()
+            feeder.join()
+    lost = sum(number not in found for number in range(records))
+    duplicated = sum(count - 1 for count in found.values())
+    seconds = time.monotonic() - started
+    return Outcome(records, lost, duplicated, kills, broker_kills, seconds)
+
+
+@click.command(help=__doc__)
+@click.option("--records", default=100_000, show_default=True)
+@click.option("--kills", default=20, show_default=True)
+@click.option("--broker-kills", default=20, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--drive", nargs=2, hidden=True)
+def main(
+    records: int, kills: int, broker_kills: int, seed: int, drive: tuple[str, str] | None
+) -> None:
+    if drive is not None:
+        _drive(*drive)
+    else:
+        click.echo(run(records, kills, broker_kills, seed))
+
+
+_drive = drive
+
+if __name__ == "__main__":
+    main()

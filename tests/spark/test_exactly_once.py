@@ -1,0 +1,19 @@
+"""Kills of the driver and of the broker, a few; `exactly_once` itself has as many as one likes."""
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this test")
+
+from entrepot.spark.java import NoJava, find_java_home
+from tests.spark.exactly_once import run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_and_nothing_is_there_twice() -> None:
+    try:
+        find_java_home()
+    except NoJava as error:
+        pytest.skip(f"Spark needs Java: {error}")
+    outcome = run(records=5_000, kills=3, broker_kills=3)
+    assert (outcome.lost, outcome.duplicated) == (0, 0)

@@ -1,0 +1,143 @@
+"""What the source and the sink take, and how they refuse the rest."""
+
+import pickle
+
+import pytest
+
+from entrepot.client.client import EARLIEST, LATEST, TopicPartition
+from entrepot.core.compression import Codec
+from entrepot.spark.options import (
+    SOURCE_OPTIONS,
+    OptionError,
+    Place,
+    SourceOptions,
+    read_sink,
+    read_source,
+)
+
+LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+
+
+def batch(**more: str) -> SourceOptions:
+    return read_source(LEAST | more, is_stream=False)
+
+
+def stream(**more: str) -> SourceOptions:
+    return read_source(LEAST | more, is_stream=True)
+
+
+def test_defaults_are_those_of_sparks_kafka_source_but_committed() -> None:
+    assert batch().begin.everywhere == EARLIEST
+    assert stream().begin.everywhere == LATEST
+    assert batch().end.everywhere == LATEST
+    assert batch().committed
+    assert batch().fail_on_data_loss
+    assert not batch().with_headers
+    assert batch().partitions_min is batch().trigger_rows_max is None
+
+
+def test_names_are_read_in_any_case_and_values_too() -> None:
+    found = batch(FAILONDATALOSS="False", MinPartitions="7", includeheaders="TRUE")
+    assert not found.fail_on_data_loss
+    assert found.partitions_min == 7
+    assert found.with_headers
+    assert (
+        read_source(LEAST | {"kafka.isolation.level": "read_uncommitted"}, is_stream=True).committed
+        is False
+    )
+
+
+def test_options_travel_to_the_executors() -> None:
+    options = batch(startingOffsets='{"t": {"1": 5, "0": -2}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_where_to_begin() -> None:
+    each = batch(startingOffsets='{"t": {"1": 5, "0": -2}}').begin.each
+    assert each == ((TopicPartition("t", 0), -2), (TopicPartition("t", 1), 5))
+    assert batch(startingTimestamp="99").begin == Place("startingTimestamp", 99, is_time=True)
+    both = batch(startingTimestamp="99", startingOffsets="earliest").begin
+    assert both.is_time  # A time goes before offsets, as Spark has it.
+    by_time = batch(startingOffsetsByTimestamp='{"t": {"0": 7}}').begin
+    assert by_time.is_time
+    assert by_time.each == ((TopicPartition("t", 0), 7),)
+
+
+def test_what_to_read() -> None:
+    assert batch(subscribe="b, a").which.topics == ("a", "b")
+    without = {"kafka.bootstrap.servers": "localhost:9092"}
+    found = read_source(without | {"assign": '{"t": [3, 1]}'}, is_stream=False)
+    assert found.which.assigned == (TopicPartition("t", 1), TopicPartition("t", 3))
+    found = read_source(without | {"subscribePattern": "a.*"}, is_stream=False)
+    assert found.which.pattern == "a.*"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscribe": "bad topic"}, "subscribe: .*not legal"),
+        ({"assign": "{}", "subscribe": "t"}, "subscribe and assign is given"),
+        ({"startingOffset": "earliest"}, "no option startingoffset.*startingOffsets"),
+        ({"kafka.bootstrap.server": "x"}, "kafka.bootstrap.servers"),
+        ({"zzzzzz": "x"}, "there is no option zzzzzz$"),
+        ({"kafka.bootstrap.servers": "h:x"}, "kafka.bootstrap.servers: .*localhost:9092"),
+        ({"startingOffsets": "newest"}, "startingOffsets: .*earliest nor latest"),
+        ({"startingOffsets": '{"t": 5}'}, 'startingOffsets: .*{"topic": {"0": 23}}'),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets: .*from -2"),
+        ({"startingOffsets": '{"t": {"a": 1}}'}, "startingOffsets: t: "),
+        ({"startingOffsets": "{"}, "startingOffsets: .*not JSON"),
+        ({"startingOffsets": "latest"}, "startingOffsets: a batch query"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, "startingOffsets: a batch query"),
+        ({"endingOffsets": "earliest"}, "endingOffsets: .*no rows"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp: .*milliseconds"),
+        ({"startingOffsetsByTimestampStrategy": "x"}, "Strategy: .*error, latest"),
+        ({"minPartitions": "0"}, "minPartitions: .*above 0"),
+        ({"maxRecordsPerPartition": "many"}, "maxRecordsPerPartition"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss: .*true nor false"),
+        ({"includeHeaders": "1"}, "includeHeaders"),
+        ({"kafka.isolation.level": "x"}, "kafka.isolation.level: .*read_committed"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        read_source(LEAST | options, is_stream=False)
+
+
+def test_something_must_be_read_and_somewhere() -> None:
+    with pytest.raises(OptionError, match=r"one of subscribe, subscribePattern, assign .* none"):
+        read_source({"kafka.bootstrap.servers": "h:1"}, is_stream=False)
+    with pytest.raises(OptionError, match=r"kafka.bootstrap.servers is missing"):
+        read_source({"subscribe": "t"}, is_stream=False)
+    with pytest.raises(OptionError, match=r"subscribePattern: .*regular expression"):
+        read_source({"kafka.bootstrap.servers": "h", "subscribePattern": "("}, is_stream=False)
+    for wrong in ('{"t": [true]}', '{"t": 1}', "{}", "[]"):
+        with pytest.raises(OptionError, match="assign: "):
+            read_source({"kafka.bootstrap.servers": "h", "assign": wrong}, is_stream=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(OptionError, match="endingOffsets is for batch"):
+        stream(endingOffsets="latest")
+
+
+def test_what_belongs_to_spark_passes() -> None:
+    assert batch(path="x", checkpointLocation="y", **{"spark.sql.x": "1"})
+    assert "path" not in SOURCE_OPTIONS
+
+
+def test_the_sinks_options() -> None:
+    found = read_sink({"kafka.bootstrap.servers": "h:1", "topic": "out"})
+    assert (found.address.bootstrap, found.topic) == ("h:1", "out")
+    assert read_sink({"kafka.bootstrap.servers": "h:1"}).topic is None
+    packed = read_sink({"kafka.bootstrap.servers": "h:1", "kafka.compression.type": "zstd"})
+    assert packed.codec is Codec.ZSTD
+    with pytest.raises(OptionError, match=r"kafka.compression.type: .*gzip, snappy, lz4, zstd"):
+        read_sink({"kafka.bootstrap.servers": "h:1", "kafka.compression.type": "rar"})
+    with pytest.raises(OptionError, match="there is no option subscribe"):
+        read_sink({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})
+
+
+def test_security_goes_to_the_client() -> None:
+    secured = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.username": "ana"}
+    found = read_source(LEAST | secured, is_stream=False).address
+    assert dict(found.properties) == {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "ana"}
