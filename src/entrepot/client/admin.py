@@ -102,6 +102,17 @@ class Admin:
         self._client = client
         self._cluster = client.cluster
 
+    async def ensure_topic(self, topic: NewTopic) -> None:
+        """Create it unless it is there, whatever it is like then."""
+        try:
+            await self._cluster.topic(topic.name)
+        except Refused as error:
+            if error.code is not ErrorCode.unknown_topic_or_partition:
+                raise
+            outcome = (await self.create_topics([topic]))[topic.name]
+            if outcome is not None and outcome.code is not ErrorCode.topic_already_exists:
+                raise outcome from None
+
     async def create_topics(self, topics: Iterable[NewTopic]) -> dict[str, Outcome]:
         request = CreateTopicsRequest(
             topics=tuple(

@@ -48,14 +48,16 @@ class Transactions:
         self._client = client
         self._cluster = client.cluster
 
-    async def take(self, transactional_id: str, *, two_phase: bool = False) -> OpenTransaction:
+    async def take(
+        self, transactional_id: str, *, two_phase: bool = False, timeout_ms: int = TIMEOUT_MS
+    ) -> OpenTransaction:
         """Take the id over: what was open is aborted, who had it is fenced.
 
         With two-phase commit, transactions have no timeout.
         """
         request = InitProducerIdRequest(
             transactional_id=TransactionalId(transactional_id),
-            transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=TIMEOUT_MS)),
+            transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
             enable2_pc=two_phase,
         )
 
@@ -66,7 +68,8 @@ class Transactions:
 
         return await self._at_coordinator(transactional_id, ask)
 
-    async def end(self, transaction: OpenTransaction, *, commit: bool) -> None:
+    async def end(self, transaction: OpenTransaction, *, commit: bool) -> OpenTransaction:
+        """Returns what the id's next transaction is written with."""
         request = EndTxnRequest(
             transactional_id=TransactionalId(transaction.transactional_id),
             producer_id=ProducerId(transaction.producer_id),
@@ -74,11 +77,14 @@ class Transactions:
             committed=commit,
         )
 
-        async def ask(node: int) -> None:
+        async def ask(node: int) -> OpenTransaction:
             answer = await self._cluster.ask(request, EndTxnResponse, node=node)
             check(answer.error_code, f"transactional id {transaction.transactional_id}")
+            if answer.producer_id < 0:
+                return transaction  # The broker is of a time before epochs moved with each end.
+            return transaction._replace(producer_id=answer.producer_id, epoch=answer.producer_epoch)
 
-        await self._at_coordinator(transaction.transactional_id, ask)
+        return await self._at_coordinator(transaction.transactional_id, ask)
 
     async def is_open(self, transaction: OpenTransaction) -> bool:
         """Whether this one, and no other of its id, is open."""
