@@ -4,7 +4,6 @@ import fnmatch
 import gc
 import json
 import os
-import platform
 import resource
 import signal
 import sys
@@ -14,13 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import confluent_kafka
 
 from bench import brokers
 from bench.brokers import Contestant, StartFailed
 from bench.scenarios import Arena, Scenario, scenarios
 from bench.table import PEER, Readings, tables
-from bench.targets import OURS, verdicts
+from bench.targets import OURS, broker_targets, verdicts
 from bench.wire import Refused
 
 
@@ -59,7 +57,7 @@ def main(
     readings = Readings()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=directory) as root:
-        print(_machine(Path(root)))
+        print(brokers.machine(Path(root)))
         arena = Arena(Path(root))
         try:
             for i, scenario in enumerate(chosen, 1):
@@ -73,7 +71,7 @@ def main(
     print()
     print(tables(readings, [each.name for each in contestants]))
     print()
-    print(verdicts(readings))
+    print(verdicts(broker_targets(readings)))
     if output:
         Path(output).write_text(json.dumps(readings.as_json(), indent=1) + "\n")
     if failures:
@@ -114,7 +112,7 @@ def _take_turns(
 
 def _contestants(only: tuple[str, ...]) -> list[Contestant]:
     found = [brokers.entrepot("os"), brokers.entrepot("fsync")]
-    peer = brokers.fetch_kafka()
+    peer = brokers.fetch(brokers.KAFKA_HOME, "Apache Kafka")
     if isinstance(peer, Path):
         found.append(brokers.kafka(peer))
         print(f"{PEER}: Apache Kafka {brokers.kafka_version(peer)}, one KRaft node, its defaults")
@@ -124,16 +122,6 @@ def _contestants(only: tuple[str, ...]) -> list[Contestant]:
     if not chosen:
         raise click.UsageError(f"no such broker; there are {', '.join(e.name for e in found)}")
     return chosen
-
-
-def _machine(root: Path) -> str:
-    library = confluent_kafka.libversion()[0]
-    return (
-        f"{platform.system()} {platform.release()}, {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}, librdkafka {library},"
-        f" fdatasync of 4 KiB {brokers.fdatasync_ms(root):.2f} ms,"
-        f" load before the run {os.getloadavg()[0]:.1f}"
-    )
 
 
 def _wanted(name: str, patterns: tuple[str, ...]) -> bool:

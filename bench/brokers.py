@@ -8,6 +8,7 @@ flags of its start script, and the replication factors of its single-node config
 import contextlib
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import confluent_kafka
+
 from bench.meter import rss_mib
 from bench.wire import Connection, Refused, count_brokers
 
@@ -25,6 +28,7 @@ START_S_MAX = 60
 STOP_S_MAX = 60
 KAFKA_CLUSTER = "entrepotBenchKafkaPeeQ"  # Sixteen bytes in base64; any would do.
 KAFKA_WARM_UP_S = 15  # Its compiler has caught up after about ten.
+DATA = "data"  # Ours, in the directory it is given.
 KAFKA_HOME = Path(__file__).parent / "peers" / "kafka"
 
 # What bin/kafka-server-start.sh and bin/kafka-run-class.sh pass to the virtual machine.
@@ -121,7 +125,7 @@ def kafka(jars: Path) -> Contestant:
 def start_entrepot(durability: str, directory: Path, session_ms: int | None = None) -> Broker:
     """Serves when it has printed `ready`."""
     program = [sys.executable, "-m", "entrepot.cli"]
-    data = directory / "data"
+    data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
@@ -169,20 +173,20 @@ def start_kafka(jars: Path, directory: Path, session_ms: int | None = None) -> B
         raise
 
 
-def fetch_kafka() -> Path | str:
-    """The directory with Kafka's jars, fetched when it is not there yet; or why there is none."""
-    jars = KAFKA_HOME / "jars"
+def fetch(home: Path, what: str) -> Path | str:
+    """The directory with a peer's jars, fetched when it is not there yet; or why there is none."""
+    jars = home / "jars"
     if shutil.which("java") is None:
-        return "no java on the path: Apache Kafka is left out"
-    if any(jars.glob("kafka_*.jar")):
+        return f"no java on the path: {what} is left out"
+    if any(jars.glob("*.jar")):
         return jars
     if shutil.which("mvn") is None:
-        return "no mvn on the path to fetch Apache Kafka with: it is left out"
-    command = ["mvn", "-B", "-q", "-f", str(KAFKA_HOME), "dependency:copy-dependencies"]
+        return f"no mvn on the path to fetch {what} with: it is left out"
+    command = ["mvn", "-B", "-q", "-f", str(home), "dependency:copy-dependencies"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         why = next((line for line in done.stdout.splitlines() if "ERROR" in line), "mvn failed")
-        return f"Apache Kafka could not be fetched and is left out: {why}"
+        return f"{what} could not be fetched and is left out: {why}"
     return jars
 
 
@@ -262,3 +266,13 @@ def fdatasync_ms(directory: Path, count: int = 50) -> float:
     finally:
         os.close(descriptor)
     return sorted(times)[count // 2] * 1e3
+
+
+def machine(root: Path) -> str:
+    library = confluent_kafka.libversion()[0]
+    return (
+        f"{platform.system()} {platform.release()}, {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}, librdkafka {library},"
+        f" fdatasync of 4 KiB {fdatasync_ms(root):.2f} ms,"
+        f" load before the run {os.getloadavg()[0]:.1f}"
+    )

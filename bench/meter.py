@@ -5,6 +5,7 @@ The generator runs in this process, so its threads are ours to read; the broker'
 sum over its process.
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -49,6 +50,20 @@ def process_cpu_s(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def tree_cpu_s() -> float:
+    """Of this process and all below it so far, with those of them that have ended."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # It ended between the listing and the reading.
+            fields = path.read_text().rpartition(")")[2].split()
+            stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    total, generation = 0, [os.getpid()]
+    while generation:
+        total += sum(stats[pid][1] for pid in generation)
+        generation = [pid for pid, (parent, _) in stats.items() if parent in generation]
+    return total * _TICK_S
 
 
 def rss_mib(pid: int) -> float:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from bench.meter import CLIENT_BOUND, Sample
 
 PEER = "Kafka"
+RATES = ("msg/s", "rows/s")
 
 SECTIONS = {
     "start": "From exec to serving, and memory when empty (less is better)",
@@ -17,6 +18,9 @@ SECTIONS = {
     "latency": "confluent-kafka: end to end at 1,000 messages/s, acks=all (less is better)",
     "transactions": "confluent-kafka: exactly once, records/s and MB/s (more is better)",
     "groups": "Cores for heartbeats; time beyond the session to take over (less is better)",
+    "spark": "Spark, two cores, records of 100 B: rows/s (more is better)",
+    "spark cost": "The same: processor seconds a million rows, with the broker (less is better)",
+    "spark micro-batch": "Spark: from `produce` to foreachBatch, row by row (less is better)",
     "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }
 
@@ -24,7 +28,7 @@ SECTIONS = {
 class Row(NamedTuple):
     section: str
     label: str
-    unit: str  # "msg/s", "ms", "s", "MiB", "cores" or "x"
+    unit: str  # One of RATES, "ms", "s", "MiB", "cores" or "x".
 
 
 class Readings:
@@ -73,7 +77,7 @@ def tables(readings: Readings, contestants: Sequence[str]) -> str:
         head = ["", *contestants, *versus, *(["broker cores", "client-bound"] if loads else [])]
         lines = [head]
         for row in rows:
-            line = [f"{row.label}, {row.unit}" if row.unit not in ("msg/s", "x") else row.label]
+            line = [row.label if row.unit in (*RATES, "x") else f"{row.label}, {row.unit}"]
             line += [_cell(row, readings.rows[row].get(name)) for name in contestants]
             line += [_times(readings.ratio(row, name)) for name in ours if versus]
             if loads:
@@ -105,7 +109,7 @@ def number(value: float) -> str:
 def _cell(row: Row, samples: Sequence[Sample] | None) -> str:
     if not samples:
         return "-"
-    rate = row.unit == "msg/s"
+    rate = row.unit in RATES
     values = [sample.value / 1e3 if rate else sample.value for sample in samples]
     middle = number(statistics.median(values)) + ("k" if rate else "")
     spread = f"[{number(min(values))}..{number(max(values))}]" if len(values) > 1 else "(once)"

@@ -27,7 +27,8 @@ from confluent_kafka import Producer
 
 from entrepot.client.client import LATEST, TopicPartition
 from entrepot.spark.connecting import Connected
-from entrepot.spark.fetching import Range, RangeReader
+from entrepot.spark.decoding import Range
+from entrepot.spark.fetching import RangeReader
 from entrepot.spark.options import Address
 from entrepot.testing import Broker, broker
 from tests.spark.conftest import LEAN

@@ -8,16 +8,18 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the Spark sink needs pyarrow")
 
+from entrepot.client import transaction_writer  # noqa: E402
 from entrepot.client.client import LATEST, Client, TopicPartition  # noqa: E402
 from entrepot.client.cluster import Cluster  # noqa: E402
 from entrepot.client.errors import Refused  # noqa: E402
 from entrepot.client.transactions import OpenTransaction, Transactions  # noqa: E402
 from entrepot.core.batch import Codec  # noqa: E402
 from entrepot.core.clock import SystemClock  # noqa: E402
-from entrepot.spark import deciding, writing  # noqa: E402
+from entrepot.spark import deciding  # noqa: E402
 from entrepot.spark.connecting import Connected  # noqa: E402
 from entrepot.spark.deciding import TransactionGone, prefix_of  # noqa: E402
-from entrepot.spark.fetching import Range, RangeReader  # noqa: E402
+from entrepot.spark.decoding import Range  # noqa: E402
+from entrepot.spark.fetching import RangeReader  # noqa: E402
 from entrepot.spark.options import Address  # noqa: E402
 from entrepot.spark.writing import RowError, TaskWriter  # noqa: E402
 from entrepot.testing import Broker  # noqa: E402
@@ -204,7 +206,7 @@ def test_rows_in_order_and_in_pieces(
     new_topic: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writing, "BATCH_BYTES", 500)
+    monkeypatch.setattr(transaction_writer, "BATCH_BYTES", 500)
     topic = create(server, new_topic(), 3)
     batches = [
         pa.RecordBatch.from_pydict(

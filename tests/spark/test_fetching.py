@@ -16,10 +16,11 @@ from entrepot.client.admin import Admin  # noqa: E402
 from entrepot.client.client import EARLIEST, LATEST, Client, Fetched, OffsetAt  # noqa: E402
 from entrepot.core.batch import build, read_header, records, retain  # noqa: E402
 from entrepot.core.record import Record  # noqa: E402
-from entrepot.spark import fetching  # noqa: E402
+from entrepot.spark import decoding, fetching  # noqa: E402
 from entrepot.spark.columns import HEADERS, TIMESTAMP  # noqa: E402
 from entrepot.spark.connecting import Connected  # noqa: E402
-from entrepot.spark.fetching import Damaged, DataLost, Range, RangeReader  # noqa: E402
+from entrepot.spark.decoding import Damaged, DataLost, Range  # noqa: E402
+from entrepot.spark.fetching import RangeReader  # noqa: E402
 from entrepot.spark.options import Address  # noqa: E402
 from entrepot.testing import Broker, broker  # noqa: E402
 from tests.spark.producing import create, produce, texts, transaction  # noqa: E402
@@ -108,15 +109,15 @@ def test_more_than_one_answer_and_one_arrow_batch(
     new_topic: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetching, "FETCH_BYTES", 20_000)
-    monkeypatch.setattr(fetching, "ROWS_MAX", 1_000)
+    monkeypatch.setattr(fetching, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(decoding, "ROWS_MAX", 1_000)
     topic = create(server, new_topic())
     produce(server, topic, texts(5_000), batch_num_messages=300)
     put(connected, topic, build([Record(None, b"x")] * 2_500, now_ms=1))
     found = read(connected, topic, 0, 0, 7_500)
     assert offsets(found) == list(range(7_500))
     assert max(batch.num_rows for batch in found) <= 1_000
-    monkeypatch.setattr(fetching, "BYTES_MAX", 1)
+    monkeypatch.setattr(decoding, "BYTES_MAX", 1)
     assert len(read(connected, topic, 0, 0, 5_000)) > len(found)
 
 
@@ -255,8 +256,8 @@ def test_a_body_that_is_no_records(
 def test_the_broker_is_started_again_on_the_way(
     new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "FETCH_BYTES", 20_000)
-    monkeypatch.setattr(fetching, "ROWS_MAX", 1_000)
+    monkeypatch.setattr(fetching, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(decoding, "ROWS_MAX", 1_000)
     with broker() as server, Connected(Address(server.bootstrap)) as connected:
         topic = create(server, new_topic())
         produce(server, topic, texts(10_000), batch_num_messages=500)

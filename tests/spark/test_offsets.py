@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="the Spark source needs pyarrow")
 
 from entrepot.client.client import TopicPartition
-from entrepot.spark.fetching import Range
+from entrepot.spark.decoding import Range
 from entrepot.spark.offsets import from_json, limited, split, to_json
 
 PARTS = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 12))

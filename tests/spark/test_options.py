@@ -141,3 +141,12 @@ def test_security_goes_to_the_client() -> None:
     secured = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.username": "ana"}
     found = read_source(LEAST | secured, is_stream=False).address
     assert dict(found.properties) == {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "ana"}
+
+
+def test_a_data_directory_stands_for_the_broker_or_beside_it() -> None:
+    alone = read_source({"dataDirectory": "/data", "subscribe": "t"}, is_stream=False)
+    assert (alone.address, alone.data_directory) == (None, "/data")
+    both = read_source(LEAST | {"dataDirectory": "/data"}, is_stream=False)
+    assert both.address is not None
+    with pytest.raises(OptionError, match="dataDirectory: 'data' is not a whole path"):
+        read_source(LEAST | {"dataDirectory": "data"}, is_stream=False)

@@ -217,3 +217,29 @@ def test_registered_by_hand(spark: Any, server: Broker, new_topic: Callable[[], 
     produce(server, topic, texts(3))
     register(spark)
     assert table(spark, server, subscribe=topic).count() == 3
+
+
+def test_segment_files_with_and_without_a_broker(
+    spark: Any, entrepot_broker: Broker, tmp_path: Path
+) -> None:
+    create(entrepot_broker, "t", 2)
+    produce(entrepot_broker, "t", texts(10))
+    with transaction(entrepot_broker, "one", commit=False) as producer:
+        producer.produce("t", b"taken back", partition=1)
+    files = {"dataDirectory": str(entrepot_broker.data_dir), "subscribe": "t"}
+    with_broker = table(spark, entrepot_broker, **files)
+    assert sorted(row.value.decode() for row in with_broker.collect()) == texts(10)
+    entrepot_broker.stop()
+    alone = spark.read.format("entrepot").options(**files).load()
+    assert sorted(row.value.decode() for row in alone.collect()) == texts(10)
+    taken = Taken()
+    stream = spark.readStream.format("entrepot").options(**files, startingOffsets="earliest").load()
+    writer = stream.writeStream.foreachBatch(taken).option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(SLOW_S)
+    assert taken.values == texts(10)
+    with pytest.raises(Exception, match="topic nothing does not exist"):
+        spark.read.format("entrepot").options(**files | {"subscribe": "nothing"}).load().collect()
+    with pytest.raises(Exception, match="there is no directory /nowhere"):
+        spark.read.format("entrepot").options(
+            **files | {"dataDirectory": "/nowhere"}
+        ).load().collect()

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from entrepot.client.errors import Unreachable
-from entrepot.spark.fetching import DataLost
+from entrepot.spark.decoding import DataLost
 from entrepot.spark.offsets import MissingTopic
 from entrepot.spark.options import OptionError
 from entrepot.spark.source import EntrepotSource, StreamReader, TableReader, columns

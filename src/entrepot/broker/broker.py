@@ -17,6 +17,7 @@ from entrepot.broker.access import Access
 from entrepot.broker.catalog import (
     CATALOG_ID,
     CATALOG_NAME,
+    INTERNAL_NAMES,
     Catalog,
     Topic,
     View,
@@ -52,8 +53,6 @@ from entrepot.log.policy import Policy
 log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
-# Internal topics, present or to come.
-_RESERVED = frozenset((CATALOG_NAME, "__consumer_offsets", "__transaction_state"))
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
 
 
@@ -176,11 +175,11 @@ class Broker:
         return found
 
     def is_internal(self, name: str) -> bool:
-        return name in _RESERVED
+        return name in INTERNAL_NAMES
 
     def check_foreign(self, name: str) -> None:
         """The broker's own topics are for others to read, not to make, write or change."""
-        if name in _RESERVED:
+        if name in INTERNAL_NAMES:
             raise InvalidName(f"the topic {name!r} is the broker's own")
 
     def stream(self, topic: Topic, index: int) -> Stream:
@@ -222,7 +221,7 @@ class Broker:
         self, name: str, partition_count: int, settings: Mapping[str, str]
     ) -> Topic:
         """One of the broker's own, made when it is first needed."""
-        assert name in _RESERVED, name
+        assert name in INTERNAL_NAMES, name
         if name not in self.catalog.topics:
             if name not in self._internal:
                 topic = Topic(TopicName(name), self._new_id(), partition_count, dict(settings))

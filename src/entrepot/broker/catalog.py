@@ -18,6 +18,8 @@ from entrepot.core.names import PartitionId, TopicId, TopicName
 from entrepot.core.record import Record
 
 CATALOG_NAME = "__catalog"
+# The broker's own topics, present or to come.
+INTERNAL_NAMES = frozenset((CATALOG_NAME, "__consumer_offsets", "__transaction_state"))
 CATALOG_ID = PartitionId(UUID(int=0x0E47E907), 0)
 
 

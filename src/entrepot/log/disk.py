@@ -19,6 +19,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
@@ -27,6 +28,7 @@ CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
 SYNC_WORKERS = 3
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC
+_OPEN_TO_READ = os.O_RDONLY | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 if sys.platform == "darwin":
@@ -168,6 +170,50 @@ class FileDisk:
     def _full(self, path: str) -> str:
         assert not path.startswith("/"), path
         return f"{self._root}/{path}" if path else self._root
+
+
+class ReadOnlyDisk(FileDisk):
+    """A tree that is somebody else's: nothing in it is made, changed or removed."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        if not os.path.isdir(root):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(root))
+        super().__init__(root)
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        if create:
+            self._refuse(path)
+        return DiskFile(path, _Descriptor(os.open(self._full(path), _OPEN_TO_READ)))
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds that lock now. Holds it for that moment, if nobody does."""
+        try:
+            descriptor = self.open(path).descriptor()
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor.number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+    def make_directory(self, path: str) -> None:
+        self._refuse(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._refuse(old)
+
+    def remove(self, path: str) -> None:
+        self._refuse(path)
+
+    def remove_directory(self, path: str) -> None:
+        self._refuse(path)
+
+    def lock(self, path: str) -> None:
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 
 def _sync_all(

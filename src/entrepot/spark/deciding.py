@@ -18,11 +18,9 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from entrepot.client.admin import Admin, NewTopic
 from entrepot.client.client import EARLIEST, LATEST, Client, TopicPartition
-from entrepot.client.errors import BadAnswer, Refused
+from entrepot.client.errors import BadAnswer
 from entrepot.client.transactions import OpenTransaction, Transactions
 from entrepot.core.batch import build, records, walk
 from entrepot.core.errors import InvalidBatch
@@ -34,6 +32,7 @@ TOPIC = "entrepot-spark-commits"
 PART = TopicPartition(TOPIC, 0)
 # Small segments: the newest one is never compacted.
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 * MIB)}
+NEW_TOPIC = NewTopic(TOPIC, 1, settings=SETTINGS)
 LOOK_BACK_RECORDS = 64  # At first; then further and further, as other queries are there, too.
 LOOK_BACK_GROWTH = 16
 
@@ -115,7 +114,7 @@ async def _decide(client: Client, clock: Clock, query: str, decision: Decision) 
 
 async def latest(client: Client, query: str) -> Decision | None:
     """The newest decision for the query, looked for from the end."""
-    await _make_topic(client)
+    await Admin(client).ensure_topic(NEW_TOPIC)
     first = (await client.list_offsets({PART: EARLIEST}))[PART].offset
     end = until = (await client.list_offsets({PART: LATEST}))[PART].offset
     size = LOOK_BACK_RECORDS
@@ -153,15 +152,3 @@ def _read(record: Record) -> Decision:
     return Decision(
         document["batch"], tuple(OpenTransaction(*each) for each in document["transactions"])
     )
-
-
-async def _make_topic(client: Client) -> None:
-    try:
-        await client.cluster.topic(TOPIC)
-    except Refused as error:
-        if error.code is not ErrorCode.unknown_topic_or_partition:
-            raise
-        made = await Admin(client).create_topics([NewTopic(TOPIC, 1, settings=SETTINGS)])
-        outcome = made[TOPIC]
-        if outcome is not None and outcome.code is not ErrorCode.topic_already_exists:
-            raise outcome from None

@@ -5,20 +5,41 @@ written in the same order: `{"topic": {"0": 23, "1": 5}}`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import pairwise
 from math import ceil, floor
+from typing import Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from entrepot.client.client import EARLIEST, LATEST, Client, TopicPartition
+from entrepot.client.client import EARLIEST, LATEST, OffsetAt, TopicPartition
 from entrepot.client.cluster import TopicInfo
 from entrepot.client.errors import Refused
-from entrepot.spark.fetching import Range, lost
+from entrepot.spark.decoding import Range, lost
 from entrepot.spark.options import OptionError, Place, SourceOptions, Which
 
 Offsets = dict[TopicPartition, int]
 Json = dict[str, dict[str, int]]
+
+
+_Answer = TypeVar("_Answer")
+
+
+class Cluster(Protocol):
+    async def retry(self, attempt: Callable[[], Awaitable[_Answer]]) -> _Answer: ...
+
+    async def describe(self, topics: Iterable[str] | None) -> list[TopicInfo | Refused]: ...
+
+
+class Asked(Protocol):
+    """Who knows the topics: a client of the broker, or the broker's directory."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> dict[TopicPartition, OffsetAt]: ...
 
 
 class MissingTopic(Exception):
@@ -43,7 +64,7 @@ def from_json(document: Mapping[str, Mapping[str, int]]) -> Offsets:
 # --- asking the broker
 
 
-async def partitions_of(client: Client, which: Which) -> list[TopicPartition]:
+async def partitions_of(client: Asked, which: Which) -> list[TopicPartition]:
     """All that are meant and are there now, in order. What is missing by name is an error."""
     names = sorted({part.topic for part in which.assigned}) or list(which.topics)
     described = await client.cluster.retry(
@@ -73,7 +94,7 @@ async def partitions_of(client: Client, which: Which) -> list[TopicPartition]:
 
 
 async def ends(
-    client: Client, parts: Iterable[TopicPartition], place: int, *, committed: bool
+    client: Asked, parts: Iterable[TopicPartition], place: int, *, committed: bool
 ) -> Offsets:
     """EARLIEST or LATEST of each."""
     wanted = dict.fromkeys(parts, place)
@@ -82,7 +103,7 @@ async def ends(
 
 
 async def resolve(
-    client: Client, options: SourceOptions, place: Place, parts: list[TopicPartition]
+    client: Asked, options: SourceOptions, place: Place, parts: list[TopicPartition]
 ) -> Offsets:
     """The offsets a place means now."""
     committed = options.committed
@@ -111,7 +132,7 @@ async def resolve(
 
 
 async def _at_times(
-    client: Client, options: SourceOptions, place: Place, times: Offsets, end: Offsets
+    client: Asked, options: SourceOptions, place: Place, times: Offsets, end: Offsets
 ) -> Offsets:
     answers = await client.list_offsets(times, committed=options.committed) if times else {}
     found = {}

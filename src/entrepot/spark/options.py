@@ -23,12 +23,14 @@ from entrepot.core.names import check_topic_name
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 ISOLATION = "kafka.isolation.level"
+DATA_DIRECTORY = "dataDirectory"
 _CONNECTION = (BOOTSTRAP, *(f"kafka.{name}" for name in SECURITY_PROPERTIES))
 _WHICH = ("subscribe", "subscribePattern", "assign")
 SOURCE_OPTIONS = (
     *_CONNECTION,
     *_WHICH,
     ISOLATION,
+    DATA_DIRECTORY,
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -85,7 +87,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    address: Address
+    address: Address | None  # None: there is a data directory, and no broker.
     which: Which
     begin: Place
     end: Place  # For a stream, the latest.
@@ -96,6 +98,7 @@ class SourceOptions:
     range_rows_max: int | None = None
     trigger_rows_max: int | None = None
     with_headers: bool = False
+    data_directory: str | None = None  # Of the broker, as the executors see it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,9 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
         raise OptionError(f"{end.option}: a query that ends at the earliest has no rows")
     strategy = given.read("startingOffsetsByTimestampStrategy", _choice("error", "latest"), "error")
     isolation = given.read(ISOLATION, _choice("read_committed", "read_uncommitted"), None)
+    directory = given.read(DATA_DIRECTORY, _directory, None)
     return SourceOptions(
-        address=_address(given),
+        address=_address(given) if given.has(BOOTSTRAP) or directory is None else None,
         which=_which(given),
         begin=begin,
         end=end,
@@ -129,6 +133,7 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
         range_rows_max=given.read("maxRecordsPerPartition", _positive, None),
         trigger_rows_max=given.read("maxOffsetsPerTrigger", _positive, None),
         with_headers=includes_headers(options),
+        data_directory=directory,
     )
 
 
@@ -208,6 +213,14 @@ def _milliseconds(text: str) -> int:
 
 def _servers(text: str) -> str:
     parse_bootstrap(text)
+    return text
+
+
+def _directory(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError(
+            f"{text!r} is not a whole path; executors work in directories of their own"
+        )
     return text
 
 

@@ -37,13 +37,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from entrepot.client.client import LATEST, Client, TopicPartition
+from entrepot.client.client import LATEST, TopicPartition
 from entrepot.spark import offsets
 from entrepot.spark.connecting import Connected
-from entrepot.spark.fetching import Range, RangeReader, lost
-from entrepot.spark.offsets import Json, MissingTopic, Offsets
+from entrepot.spark.decoding import Range, lost
+from entrepot.spark.directory import Directory
+from entrepot.spark.fetching import RangeReader
+from entrepot.spark.offsets import Asked, Json, MissingTopic, Offsets
 from entrepot.spark.options import SourceOptions, includes_headers, read_sink, read_source
 from entrepot.spark.pushdown import Narrowed, narrow
+from entrepot.spark.segments import SegmentReader, open_data_directory
 from entrepot.spark.sink import StreamWriter, TableWriter
 
 COLUMNS = (
@@ -122,16 +125,23 @@ def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def asking(options: SourceOptions) -> Connected | Directory:
+    """Whom to ask what there is: the broker, or its directory where no broker is named."""
+    if options.address is not None:
+        return Connected(options.address)
+    assert options.data_directory is not None
+    return Directory(options.data_directory)
+
+
 def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
+    said = {"committed": options.committed, "fail_on_data_loss": options.fail_on_data_loss}
+    if options.data_directory is not None:
+        disk = open_data_directory(options.data_directory)
+        yield from SegmentReader(disk, wanted, schema, **said).batches()
+        return
+    assert options.address is not None
     with Connected(options.address) as connected:
-        reader = RangeReader(
-            connected,
-            wanted,
-            schema,
-            committed=options.committed,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
-        yield from reader.batches()
+        yield from RangeReader(connected, wanted, schema, **said).batches()
 
 
 class TableReader(DataSourceReader):
@@ -144,14 +154,14 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[Part]:
         options = self._options
-        with Connected(options.address) as connected:
-            connected.check()
-            ranges = connected.run(self._ranges)
+        with asking(options) as asked:
+            asked.check()
+            ranges = asked.run(self._ranges)
         pieces = offsets.split(ranges, options.partitions_min, options.range_rows_max)
         # For no partitions Spark would make one of its own, with nothing in it.
         return [Part(piece) for piece in pieces] or [Part(Range("", 0, 0, 0))]
 
-    async def _ranges(self, client: Client) -> list[Range]:
+    async def _ranges(self, client: Asked) -> list[Range]:
         options, narrowed = self._options, self._narrowed
         parts = await offsets.partitions_of(client, options.which)
         begin = await offsets.resolve(client, options, options.begin, parts)
@@ -181,20 +191,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._connected: Connected | None = None  # Only on the driver.
+        self._asked: Connected | Directory | None = None  # Only on the driver.
         self._latest: Offsets = {}  # When we last looked.
         self._target: Offsets | None = None  # Where an available-now query ends.
 
     def initialOffset(self) -> Json:  # noqa: N802
         options = self._options
 
-        async def find(client: Client) -> Offsets:
+        async def find(client: Asked) -> Offsets:
             parts = await offsets.partitions_of(client, options.which)
             return await offsets.resolve(client, options, options.begin, parts)
 
-        connected = self._driver()
-        connected.check()
-        return offsets.to_json(connected.run(find))
+        asked = self._driver()
+        asked.check()
+        return offsets.to_json(asked.run(find))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         rows_max = self._options.trigger_rows_max
@@ -242,16 +252,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark keeps the offsets; the broker need not know."""
 
     def stop(self) -> None:
-        if self._connected is not None:
-            self._connected.close()
-            self._connected = None
+        if self._asked is not None:
+            self._asked.close()
+            self._asked = None
 
-    def _driver(self) -> Connected:
-        if self._connected is None:
-            self._connected = Connected(self._options.address)
-        return self._connected
+    def _driver(self) -> Connected | Directory:
+        if self._asked is None:
+            self._asked = asking(self._options)
+        return self._asked
 
-    async def _find_latest(self, client: Client) -> Offsets:
+    async def _find_latest(self, client: Asked) -> Offsets:
         options = self._options
         try:
             parts = await offsets.partitions_of(client, options.which)

@@ -1,12 +1,10 @@
 """One task's rows, into one transaction that stays open: what a task of the sink does.
 
 Rows of an Arrow batch are gathered by partition; while the next one is gathered, these are
-on their way. Batches carry the producer's sequence numbers, so what is sent again after a
-broken connection is there once. Who ends the transaction is not decided here, unless the
-task fails: then it is aborted.
+on their way. Who ends the transaction is not decided here, unless the task fails: then it
+is aborted.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
@@ -14,22 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from entrepot.client.client import Client
+from entrepot.client.client import Client, TopicPartition
 from entrepot.client.errors import ClientError
 from entrepot.client.partitioner import partition_of
+from entrepot.client.transaction_writer import TransactionWriter
 from entrepot.client.transactions import OpenTransaction, Transactions
-from entrepot.core.batch import Codec, build
-from entrepot.core.limits import KIB
+from entrepot.core.batch import Codec
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.spark.connecting import Connected, Underway
 
-BATCH_BYTES = 512 * KIB  # Of keys and values, about; a topic takes 1 MiB.
-RECORD_OVERHEAD_BYTES = 20
 KEYS_REMEMBERED = 10_000
-_SEQUENCE_END = 2**31  # Sequence numbers start again at 0 here.
 
-Lanes = dict[tuple[str, int], list[Record]]
+Lanes = dict[TopicPartition, list[Record]]
 Begin = Callable[[Client], Awaitable[OpenTransaction]]
 
 
@@ -54,7 +49,7 @@ class TaskWriter:
         self._codec = codec
         self._turn = first_partition
         self._counts: dict[str, int] = {}  # Partitions of each topic.
-        self._sequences: dict[tuple[str, int], int] = {}
+        self._writer: TransactionWriter | None = None
         self._partition_of = lru_cache(KEYS_REMEMBERED)(partition_of)
         self.transaction: OpenTransaction | None = None  # Begun with the first row.
         self.rows = 0
@@ -66,18 +61,25 @@ class TaskWriter:
             for batch in batches:
                 if batch.num_rows == 0:
                     continue
-                if self.transaction is None:
-                    self.transaction = self._connected.run(begin)
+                writer = self._writer or self._begin(begin)
                 lanes = self._gathered(batch)
                 if underway is not None:
                     self._connected.finish(underway)
-                underway = self._connected.start(partial(self._send, lanes))
+                underway = self._connected.start(partial(_send, writer, lanes))
                 self.rows += batch.num_rows
             if underway is not None:
                 self._connected.finish(underway)
         except BaseException:
             self._abort()
             raise
+
+    def _begin(self, begin: Begin) -> TransactionWriter:
+        async def work(client: Client) -> TransactionWriter:
+            self.transaction = await begin(client)
+            return TransactionWriter(client, self._clock, self.transaction, codec=self._codec)
+
+        self._writer = self._connected.run(work)
+        return self._writer
 
     def _abort(self) -> None:
         transaction, self.transaction = self.transaction, None
@@ -101,7 +103,7 @@ class TaskWriter:
         for key, value, topic, partition, pairs in zip(
             keys, values, topics, partitions, headers, strict=True
         ):
-            place = (topic, self._place(topic, partition, key))
+            place = TopicPartition(topic, self._place(topic, partition, key))
             record = Record(key, value, _pairs(pairs) if pairs else ())
             lanes.setdefault(place, []).append(record)
         return lanes
@@ -121,43 +123,9 @@ class TaskWriter:
             )
         return partition
 
-    # --- lanes into batches
 
-    async def _send(self, lanes: Lanes, client: Client) -> None:
-        await asyncio.gather(*(self._send_lane(client, *lane) for lane in lanes.items()))
-
-    async def _send_lane(
-        self, client: Client, place: tuple[str, int], records: list[Record]
-    ) -> None:
-        transaction = self.transaction
-        assert transaction is not None
-        for few in _pieces(records):
-            sequence = self._sequences.get(place, 0)
-            batch = build(
-                few,
-                now_ms=self._clock.now_ms(),
-                codec=self._codec,
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.epoch,
-                sequence_first=sequence,
-                transactional=True,
-            )
-            await client.produce(*place, batch, transactional_id=transaction.transactional_id)
-            self._sequences[place] = (sequence + len(few)) % _SEQUENCE_END
-
-
-def _pieces(records: list[Record]) -> Iterable[list[Record]]:
-    """In order, each small enough for a batch; a large record is one by itself."""
-    first = size = 0
-    for number, record in enumerate(records):
-        more = len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
-        if record.headers:
-            more += sum(len(name) + len(text or b"") for name, text in record.headers)
-        if size and size + more > BATCH_BYTES:
-            yield records[first:number]
-            first, size = number, 0
-        size += more
-    yield records[first:]
+async def _send(writer: TransactionWriter, lanes: Lanes, _: Client) -> None:
+    await writer.write(lanes)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> list[Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.log import disk as disk_module
-from entrepot.log.disk import FileDisk
+from entrepot.log.disk import FileDisk, ReadOnlyDisk
 
 
 def is_open(number: int) -> bool:
@@ -178,3 +178,33 @@ def test_a_lock_keeps_other_processes_out_until_this_one_ends(tmp_path: Path) ->
             disk.lock("lock")
         holder.kill()
     disk.lock("lock")
+
+
+def test_a_disk_for_reading_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    disk = ReadOnlyDisk(tmp_path)
+    assert disk.open("a").read(1, 2) == b"bc"
+    for change in (
+        lambda: disk.open("b", create=True),
+        lambda: disk.open("a").write(0, [b"x"]),
+        lambda: disk.make_directory("d"),
+        lambda: disk.rename("a", "b"),
+        lambda: disk.remove("a"),
+        lambda: disk.remove_directory("a"),
+        lambda: disk.lock("lock"),
+    ):
+        with pytest.raises(OSError, match=r"Read-only file system|Bad file descriptor"):
+            change()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"abc")]
+    with pytest.raises(NotADirectoryError):
+        ReadOnlyDisk(tmp_path / "missing")
+
+
+def test_a_lock_is_seen_and_not_kept(tmp_path: Path) -> None:
+    owner, reader = FileDisk(tmp_path), ReadOnlyDisk(tmp_path)
+    assert not reader.is_locked("lock")
+    owner.lock("lock")
+    assert reader.is_locked("lock")
+    owner.close()
+    assert not reader.is_locked("lock")
+    FileDisk(tmp_path).lock("lock")

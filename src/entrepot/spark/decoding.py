@@ -1,0 +1,186 @@
+"""One range of one partition into Arrow: what a task of the source does with bytes of the log.
+
+Nothing becomes a Python object for each record: batches are checked, unpacked and handed
+to the columns as bytes. What a reader must not see (markers, aborted transactions, records
+outside of the range) is left out here; so a range may give fewer rows than it has offsets,
+or none. Where the bytes come from, the broker or its files, is for others to say.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from entrepot.client.client import TopicPartition
+from entrepot.client.reader import Visible
+from entrepot.core.batch import HEADER_BYTES, BatchHeader, Codec, check, walk
+from entrepot.core.compression import decompress
+from entrepot.core.errors import InvalidBatch
+from entrepot.core.limits import DECOMPRESSED_BYTES_MAX, MIB
+from entrepot.core.ports import Buffer
+from entrepot.spark.columns import new_columns
+
+ROWS_MAX = 64 * 1024  # Of one Arrow batch.
+BYTES_MAX = 32 * MIB  # Of one Arrow batch, before the last that was added.
+PIECE_BYTES = 8 * MIB
+
+MADE = ("key", "value", "offset", "timestamp", "headers")  # In the columns' order.
+CREATE_TIME, LOG_APPEND_TIME = 0, 1  # Kafka's numbers of what a timestamp means.
+
+logger = logging.getLogger("entrepot.spark")
+
+
+class Range(NamedTuple):
+    topic: str
+    partition: int
+    offset_from: int
+    offset_until: int  # Exclusive.
+
+    @property
+    def part(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class DataLost(Exception):
+    """Records that were asked for are gone, and failOnDataLoss is true."""
+
+
+class Damaged(Exception):
+    """What came from the broker cannot be read."""
+
+
+def lost(part: TopicPartition, what: str, *, fail: bool) -> None:
+    """Say so: as an error, or in the log."""
+    if fail:
+        raise DataLost(
+            f"{part}: {what}. They were deleted, or the topic was made anew. "
+            "With failOnDataLoss=false the query goes on without them."
+        )
+    logger.warning("%s: %s; going on without them, as failOnDataLoss is false", part, what)
+
+
+class Piece(NamedTuple):
+    """A run of whole batches, as they are in the log."""
+
+    view: memoryview
+    whole: list[tuple[int, BatchHeader]]  # Where each begins.
+    offset_from: int  # What is below was in the piece before.
+    aborted: tuple[tuple[int, int], ...]  # Producer id and first offset of transactions in it.
+
+
+class RangeDecoder(ABC):
+    def __init__(
+        self, wanted: Range, schema: pa.Schema, *, committed: bool, fail_on_data_loss: bool
+    ) -> None:
+        """The schema names the columns to make, of those that Spark's Kafka source has."""
+        self._wanted = wanted
+        self._schema = schema
+        self._committed = committed
+        self._fail = fail_on_data_loss
+        self._position = wanted.offset_from
+        self._columns = new_columns("headers" in schema.names)
+        self._time_type = CREATE_TIME  # Of all rows in the columns.
+        self._constant: dict[tuple[str, object], pa.Array] = {}  # The same in every row.
+
+    @abstractmethod
+    def _pieces(self) -> Iterator[Piece]:
+        """All of the range, in order; the position moves along."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for piece in self._pieces():
+            yield from self._decoded(piece)
+        if self._columns.count:
+            yield from self._taken()
+
+    # --- for those who find the pieces
+
+    def _cut(self, batches: Buffer, aborted: tuple[tuple[int, int], ...]) -> Piece:
+        """What came from the position on; which is then after it."""
+        view, start = memoryview(batches), self._position
+        try:
+            whole = list(walk(view))
+        except InvalidBatch as error:
+            raise Damaged(f"{self._wanted.part} at {start}: {error}") from None
+        self._position = whole[-1][1].offset_end if whole else start
+        if self._position <= start:
+            raise Damaged(f"{self._wanted.part} at {start}: not one whole batch came")
+        return Piece(view, whole, start, aborted)
+
+    def _skip_lost(self, offset_start: int) -> None:
+        """The position is not in the log; it may begin later, or end before."""
+        until = self._wanted.offset_until
+        self._lose(min(offset_start, until) if offset_start > self._position else until, "")
+
+    def _end_in_gap(self, offset_end: int) -> None:
+        """Nothing came. Then compaction has removed the rest, or the log has become shorter."""
+        if offset_end >= self._wanted.offset_until:
+            self._position = self._wanted.offset_until
+        else:
+            self._lose(self._wanted.offset_until, f"the log ends at {offset_end}; ")
+
+    def _lose(self, until: int, why: str) -> None:
+        offsets = f"{why}offsets {self._position} to {until - 1} are gone"
+        lost(self._wanted.part, offsets, fail=self._fail)
+        self._position = until
+
+    # --- decoding
+
+    def _decoded(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        visible = Visible(piece.aborted) if self._committed else None
+        columns, until = self._columns, self._wanted.offset_until
+        for position, header in piece.whole:
+            if header.count == 0 or header.offset_first >= until:
+                continue  # Compaction may leave a batch without its records.
+            batch = piece.view[position : position + header.size]
+            try:
+                check(batch, allow_gaps=True)
+                if header.is_control:
+                    if visible is not None:
+                        visible.pass_marker(header, batch)
+                elif visible is None or visible.shows(header):
+                    time_type = LOG_APPEND_TIME if header.is_append_time else CREATE_TIME
+                    is_full = columns.count + header.count > ROWS_MAX or columns.size >= BYTES_MAX
+                    if columns.count and (is_full or time_type != self._time_type):
+                        yield from self._taken()
+                    self._time_type = time_type
+                    self._add(header, batch, piece.offset_from)
+            except InvalidBatch as error:
+                place = f"{self._wanted.part} at {header.offset_first}"
+                raise Damaged(f"{place}: {error}") from None
+
+    def _add(self, header: BatchHeader, batch: memoryview, start: int) -> None:
+        body = batch[HEADER_BYTES:]
+        codec = header.codec
+        self._columns.add(
+            body if codec is Codec.NONE else decompress(codec, body, DECOMPRESSED_BYTES_MAX),
+            header.count,
+            header.offset_first,
+            header.timestamp_first,
+            header.timestamp_max if header.is_append_time else -1,
+            start,
+            self._wanted.offset_until,
+        )
+
+    def _taken(self) -> Iterator[pa.RecordBatch]:
+        count = self._columns.count
+        made = self._columns.take()
+        arrays = dict(zip(MADE[: len(made)], made, strict=True))
+        for name, value, kind in (
+            ("topic", self._wanted.topic, pa.string()),
+            ("partition", self._wanted.partition, pa.int32()),
+            ("timestampType", self._time_type, pa.int32()),
+        ):
+            if name in self._schema.names:
+                arrays[name] = self._repeated(name, pa.scalar(value, kind), count)
+        wanted = [arrays[name] for name in self._schema.names]
+        table = pa.RecordBatch.from_arrays(wanted, schema=self._schema)
+        for first in range(0, count, ROWS_MAX):  # One huge batch may have more.
+            yield table.slice(first, ROWS_MAX)
+
+    def _repeated(self, name: str, value: pa.Scalar, count: int) -> pa.Array:
+        known = self._constant.get((name, value))
+        if known is None or len(known) < count:
+            known = self._constant[name, value] = pa.repeat(value, max(count, 1_024))
+        return known.slice(0, count)
