@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-slow lint format bench sim clean help
+.PHONY: all run test test-slow lint format bench bench-spark demo sim clean help
 
 all: format lint test  ## format, lint and the fast tests: what a change must pass
 
@@ -42,6 +42,12 @@ format: $(VENV)/.installed-dev  ## format the code and sort its imports
 bench: $(VENV)/.installed-test  ## measure, beside Apache Kafka where Java and Maven are there
 	$(BIN)/python -m bench $(ARGS)
 
+bench-spark: $(VENV)/.installed-test  ## measure the Spark source, beside Spark's own Kafka connector
+	$(BIN)/python -m bench.spark $(ARGS)
+
+demo: $(VENV)/.installed-demo  ## the whole story in a minute or two: broker, Spark, alerts, a picture
+	$(BIN)/python -m examples.demo $(ARGS)
+
 sim: $(VENV)/.installed-run  ## the simulation (SEEDS=1000; FIRST=17 SEEDS=1 replays one)
 	$(BIN)/python -m entrepot.sim --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
@@ -65,12 +71,17 @@ $(VENV)/.installed-run: pyproject.toml | $(BIN)/python
 	@$(PIP) install --editable .
 	@touch $@
 
+$(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
+	@echo "installing entrepot with what the demo needs"
+	@$(PIP) install --editable '.[demo]'
+	@touch $@ $(VENV)/.installed-run
+
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	@echo "installing entrepot with its test clients"
 	@$(PIP) install --editable '.[test]'
-	@touch $@ $(VENV)/.installed-run
+	@touch $@ $(VENV)/.installed-run $(VENV)/.installed-demo
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "installing entrepot with its test clients and tools"
 	@$(PIP) install --editable '.[dev]'
-	@touch $@ $(VENV)/.installed-test $(VENV)/.installed-run
+	@touch $@ $(VENV)/.installed-test $(VENV)/.installed-run $(VENV)/.installed-demo

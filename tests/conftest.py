@@ -11,7 +11,15 @@ import pytest
 from hypothesis import settings
 
 # Tests that share one Spark session.
-ON_SPARK = ("tests/spark/test_sink.py", "tests/spark/test_source.py")
+ON_SPARK = (
+    "tests/spark/pipelines/test_bad_input.py",
+    "tests/spark/pipelines/test_ready_",
+    "tests/spark/pipelines/test_runner.py",
+    "tests/spark/pipelines/test_streams.py",
+    "tests/spark/pipelines/test_tables.py",
+    "tests/spark/test_sink.py",
+    "tests/spark/test_source.py",
+)
 
 # A run in the background may have inherited deaf ears, and would pass them on to the
 # commands that tests end with Ctrl-C.

@@ -20,6 +20,8 @@ COMMANDS = {
     "consume": ("consume", "Print records."),
     "groups": ("groups", "List, describe, reset and delete consumer groups."),
     "users": ("users", "Add, list and delete users, set passwords."),
+    "connect": ("connect", "Move data between topics and files, databases, HTTP."),
+    "pipeline": ("pipeline", "Run pipelines on Spark."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from entrepot.client.client import TopicPartition
-from entrepot.spark.fetching import Range
+from entrepot.spark.decoding import Range
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     EqualTo: eq,

@@ -1,0 +1,45 @@
+"""What went wrong, in one line: Spark tells it in hundreds.
+
+An error of ours, raised in a process that Spark started, comes back as text within text,
+with Java's and Python's traces around it. The last trace of Python ends with what was
+meant for people; where there is none, it is what follows Spark's last name of an error.
+"""
+
+import re
+
+_TRACE = "Traceback (most recent call last)"
+_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?$")
+_NAME = re.compile(r"\[[A-Z][A-Z0-9_.]{4,}\] ")
+_QUERY = re.compile(r"^Query \[id = .*?\] terminated with exception: ")
+_STATE = re.compile(r" ?SQLSTATE: \w+;?.*$")
+_DISK_FULL = ("No space left on device", "Disk quota exceeded", "os error 28")
+LENGTH_MAX = 500
+
+
+def reason_of(error: BaseException) -> str:
+    text = str(error)
+    if any(words in text for words in _DISK_FULL):
+        return "no space is left on the device where it keeps its checkpoint and its view"
+    found = _raised(text) or _named(text) or text.strip().partition("\n")[0]
+    return found[:LENGTH_MAX] or type(error).__name__
+
+
+def _raised(text: str) -> str | None:
+    """What the last trace of Python ends with."""
+    _, trace, after = text.rpartition(_TRACE)
+    if not trace:
+        return None
+    for line in after.splitlines()[1:]:
+        found = None if line.startswith(" ") else _RAISED.match(line.strip())
+        if found is not None:
+            name, words = found.groups()
+            return _named(words) or words if words else str(name)
+    return None
+
+
+def _named(text: str) -> str | None:
+    """What Spark says after the name that it has for an error: `[A_NAME] words`."""
+    *_, words = _NAME.split(text)
+    if words == text:
+        return None
+    return _QUERY.sub("", _STATE.sub("", words.partition("\n")[0])).strip()

@@ -1,0 +1,21 @@
+"""Kills of the driver and of the broker, a few; `exactly_once` itself has as many as one likes."""
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this test")
+pytest.importorskip("deltalake", reason="pip install 'entrepot[spark]' for this test")
+
+from entrepot.spark.java import NoJava, find_java_home
+from tests.spark.pipelines.exactly_once import OUTPUTS, run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_nothing_is_lost_and_nothing_is_there_twice(output: str) -> None:
+    try:
+        find_java_home()
+    except NoJava as error:
+        pytest.skip(f"Spark needs Java: {error}")
+    outcome = run(records=3_000, kills=2, broker_kills=2, output=output)
+    assert (outcome.lost, outcome.duplicated) == (0, 0)
