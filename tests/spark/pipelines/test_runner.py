@@ -73,6 +73,7 @@ def test_a_replay_equals_the_live_view_row_for_row(
     assert rows(runner.view("sales")) == live
 
 
+@pytest.mark.slow
 def test_a_live_run_moves_over_to_a_replay_while_records_come_in(
     spark: Any, server: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -125,6 +126,7 @@ def test_lambda_merges_batch_and_speed_to_the_exact_answer(
         assert as_text(rows(runner.view("sales"))) == exact(range(150))
 
 
+@pytest.mark.slow
 def test_tables_are_followed_and_looked_up_and_replayed_together(
     spark: Any, server: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:
