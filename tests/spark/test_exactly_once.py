@@ -15,5 +15,5 @@ def test_nothing_is_lost_and_nothing_is_there_twice() -> None:
         find_java_home()
     except NoJava as error:
         pytest.skip(f"Spark needs Java: {error}")
-    outcome = run(records=5_000, kills=3, broker_kills=3)
+    outcome = run(records=2_000, kills=1, broker_kills=1)
     assert (outcome.lost, outcome.duplicated) == (0, 0)
