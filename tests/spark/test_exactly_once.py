@@ -1,4 +1,4 @@
-"""Kills of the driver and of the broker, a few; `exactly_once` itself has as many as one likes."""
+"""A kill of the driver and one of the broker; `exactly_once` itself has as many as one likes."""
 
 import pytest
 
