@@ -1,4 +1,4 @@
-"""`make demo`: the whole story on a laptop, in about a minute.
+"""`make demo`: the whole story on a laptop, in a minute or two.
 
 A broker starts, boxes and customers send what they have to say, Spark joins it and adds it up
 while it comes, and a plain consumer hears which orders are getting warm. In the end every

@@ -10,10 +10,10 @@ from entrepot.cli.kafka_flags import (
     integer,
     is_true,
     note_ignored,
+    note_ignored_of_client,
     properties,
 )
 from entrepot.cli.talk import talk
-from entrepot.client.security import SECURITY_PROPERTIES
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client, TopicPartition
@@ -100,7 +100,7 @@ def kafka_console_consumer(
     formatting = properties(formatter_properties, "--formatter-property", [formatter_config])
     note_ignored(formatting, _FORMATTER_PROPERTIES, "--formatter-property")
     given = properties(consumer_properties, "--consumer-property", [consumer_config])
-    note_ignored(given, (*_CONSUMER_PROPERTIES, *SECURITY_PROPERTIES), "--consumer-property")
+    note_ignored_of_client(given, _CONSUMER_PROPERTIES, "--consumer-property")
     group = _parse_group(group, given, partition)
     from_earliest = from_beginning or given.get("auto.offset.reset") == "earliest"
     start = _parse_start(offset, partition, from_beginning, from_earliest)

@@ -12,11 +12,11 @@ from entrepot.cli.kafka_flags import (
     integer,
     is_true,
     note_ignored,
+    note_ignored_of_client,
     properties,
 )
 from entrepot.cli.produce import CODECS, parse_acks, read_lines
 from entrepot.cli.talk import talk
-from entrepot.client.security import SECURITY_PROPERTIES
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client
@@ -88,7 +88,7 @@ def kafka_console_producer(
     note_ignored(reading, _READER_PROPERTIES, "--reader-property")
     line_reader = LineReader.configure(reading)
     given = properties(producer_properties, "--producer-property", [producer_config])
-    note_ignored(given, (*_PRODUCER_PROPERTIES, *SECURITY_PROPERTIES), "--producer-property")
+    note_ignored_of_client(given, _PRODUCER_PROPERTIES, "--producer-property")
     acks = request_required_acks or given.get("acks", "all")
     codec = compression_codec or given.get("compression.type", "none")
     if acks not in ("0", "1", "-1", "all") or codec not in CODECS:

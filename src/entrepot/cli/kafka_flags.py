@@ -70,6 +70,13 @@ def note_ignored(given: dict[str, str], known: Iterable[str], flag: str) -> None
         click.echo(f"{flag}: ignored {', '.join(ignored)}", err=True)
 
 
+def note_ignored_of_client(given: dict[str, str], known: Iterable[str], flag: str) -> None:
+    """The same for a client's properties: who it is, it may always say."""
+    from entrepot.client.security import SECURITY_PROPERTIES
+
+    note_ignored(given, (*known, *SECURITY_PROPERTIES), flag)
+
+
 def is_true(given: dict[str, str], name: str) -> bool:
     return given.get(name, "").strip().lower() == "true"
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from entrepot.cli.properties import parse
-from entrepot.cli.talk import INTERRUPTED, TERMINATED, key_values, show_table
-from entrepot.config import ConfigError, read_text
+from entrepot.cli.security import command_config_option, command_properties
+from entrepot.cli.talk import INTERRUPTED, TERMINATED, key_values, server_option, show_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,23 +69,8 @@ def pipeline() -> None:
 @click.option("--replay", "way", flag_value="replay", help="From the first record, anew; swap.")
 @click.option("--batch", "way", flag_value="batch", help="Over history, as a table; swap.")
 @_shared
-@click.option(
-    "-b",
-    "--bootstrap-server",
-    "bootstrap",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    envvar="ENTREPOT_BOOTSTRAP",
-    show_default=True,
-    show_envvar=True,
-    help="A broker to connect to; several with commas.",
-)
-@click.option(
-    "--command-config",
-    metavar="FILE",
-    envvar="ENTREPOT_COMMAND_CONFIG",
-    help="Kafka's client properties: security.protocol, sasl.*, ssl.* with PEM files.",
-)
+@server_option
+@command_config_option
 @click.option("--trigger", default="1s", show_default=True, help="Between batches: 500ms, 1s, 5m.")
 @click.option("--max-rows", type=click.IntRange(1), help="In one micro-batch, about.")
 def run(
@@ -97,7 +81,6 @@ def run(
     master: str,
     conf: tuple[str, ...],
     bootstrap: str,
-    command_config: str | None,
     trigger: str,
     max_rows: int | None,
 ) -> None:
@@ -105,7 +88,7 @@ def run(
     if way is None:
         raise click.UsageError("one of --live, --replay and --batch")
     trigger_s = _seconds(trigger)
-    address = _address(bootstrap, command_config)
+    address = _address(bootstrap)
     with _clear_errors():
         from entrepot.spark.pipelines import Runner
         from entrepot.spark.pipelines.declaring import choose
@@ -195,16 +178,12 @@ def _load(file: str) -> "list[Pipeline]":
     return collect(load(file))
 
 
-def _address(bootstrap: str, path: str | None) -> "Address":
+def _address(bootstrap: str) -> "Address":
     from entrepot.client.security import SECURITY_PROPERTIES
     from entrepot.spark.options import Address
 
-    try:
-        given = {} if path is None else parse(read_text(path))
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
-    said = [(name, value) for name, value in given.items() if name in SECURITY_PROPERTIES]
-    return Address(bootstrap, tuple(said))
+    given = command_properties().items()
+    return Address(bootstrap, tuple(each for each in given if each[0] in SECURITY_PROPERTIES))
 
 
 def _seconds(text: str) -> float:

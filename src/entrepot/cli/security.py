@@ -73,12 +73,19 @@ def chosen_security(properties: Mapping[str, str] | None) -> "tuple[SocketNet, C
     """The net to connect through, and who to be."""
     from entrepot.client.security import BadProperty, connection_security
 
-    path, given = _option("command_config"), dict(properties or {})
+    given = dict(properties or {}) | command_properties()
     try:
-        if path is not None:
-            given |= parse(read_text(path))
         return connection_security(given, user=_option("user"), ask_password=read_password)
-    except (BadProperty, ConfigError) as error:
+    except BadProperty as error:
+        raise click.ClickException(str(error)) from None
+
+
+def command_properties() -> dict[str, str]:
+    """What the file of --command-config says."""
+    path = _option("command_config")
+    try:
+        return {} if path is None else parse(read_text(path))
+    except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
 

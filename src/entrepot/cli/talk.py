@@ -22,7 +22,7 @@ TERMINATED = 128 + signal.SIGTERM
 _Result = TypeVar("_Result")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_bootstrap_option = click.option(
+server_option = click.option(
     "-b",
     "--bootstrap-server",
     "bootstrap",
@@ -37,7 +37,7 @@ _bootstrap_option = click.option(
 
 def bootstrap_option(command: _Command) -> _Command:
     """Where the broker is, and who we are; the command gets `bootstrap`, `talk` the rest."""
-    return _bootstrap_option(security_options(command))
+    return server_option(security_options(command))
 
 
 def talk(

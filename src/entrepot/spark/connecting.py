@@ -8,7 +8,6 @@ by the next request.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from entrepot.client.client import Client
@@ -40,12 +39,7 @@ class Connected:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def check(self) -> None:

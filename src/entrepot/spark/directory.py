@@ -11,7 +11,6 @@ A broker that runs is asked itself: what it has not committed yet is in its file
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Self, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -48,12 +47,7 @@ class Directory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

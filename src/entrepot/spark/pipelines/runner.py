@@ -13,7 +13,7 @@ run live only.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self
 
 from pyspark.errors import PySparkException
@@ -237,12 +237,7 @@ class Running:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def begin(self) -> None:
