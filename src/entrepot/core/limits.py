@@ -23,6 +23,7 @@ FETCH_BYTES_MAX = 55 * MIB  # One fetch response, whatever the client asks for.
 FETCH_SESSIONS_MAX = 1_000
 FETCH_SESSION_IDLE_MS_MIN = 120_000  # A younger session is not evicted for a new one.
 BACKLOG_BYTES_HIGH = 4 * MIB  # Unsent output above which a connection is not read from.
+SEND_BUFFER_BYTES = 256 * KIB  # Output of a connection that the system holds; Linux takes it twice.
 
 # The log.
 SEGMENT_BYTES = 1 * GIB

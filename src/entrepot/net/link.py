@@ -230,10 +230,12 @@ class SocketLink:
         if not sent:
             raise OSError(f"{file.path} ends before {position + size}")
         self._backlog -= sent
-        if sent < size:
-            self._queue[0] = FileRange(file, position + sent, size - sent)
-        else:
+        if sent == size:
             self._queue.popleft()
+            return
+        self._queue[0] = FileRange(file, position + sent, size - sent)
+        if sent < SENT_PER_WAKE_BYTES_MAX:
+            raise BlockingIOError  # It would say so itself, when asked again.
 
     def _send_buffers(self) -> None:
         """Up to the next range that goes by itself, in one call."""
@@ -260,6 +262,8 @@ class SocketLink:
             self._backlog -= sent
             if sent < size:
                 self._put_back(buffers, size - sent)
+        if sent < size:
+            raise BlockingIOError
 
     def _put_back(self, buffers: Sequence[Buffer], size: int) -> None:
         """The last `size` bytes of the buffers go to the front of the queue again."""

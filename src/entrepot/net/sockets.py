@@ -225,8 +225,11 @@ async def _connected(loop: AbstractEventLoop, host: str, port: int) -> socket.so
 
 
 def _prepare(connected: socket.socket) -> None:
+    """Left to itself, Linux takes megabytes of an answer at once. They cost memory for each
+    peer that is slow, and a peer that is fast begins to read them later than it could."""
     connected.setblocking(False)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)

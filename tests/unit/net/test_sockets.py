@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from entrepot.core import limits
 from entrepot.core.ports import FileRange, Link
 from entrepot.log.disk import FileDisk
 from entrepot.net import link as link_module
@@ -359,6 +360,39 @@ def test_a_range_and_its_header_leave_in_full_packets(on_net: OnNet, tmp_path: P
 
     if not hasattr(socket, "MSG_MORE"):
         pytest.skip("only Linux knows MSG_MORE")
+    on_net(body)
+
+
+def test_the_system_holds_little_of_an_answer_that_is_not_read(
+    on_net: OnNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is asked once how much it takes, not again to hear that it takes no more."""
+    size, asked = 16 * limits.MIB, []
+
+    def sendfile(*arguments: int) -> int:
+        asked.append(arguments)
+        return system_sendfile(*arguments)
+
+    system_sendfile = os.sendfile
+    monkeypatch.setattr(os, "sendfile", sendfile)
+
+    async def body(net: SocketNet) -> None:
+        asked.clear()
+        file = FileDisk(tmp_path).open("data", create=True)
+        file.truncate(size)
+        house = House()
+        await house.open(net)
+        visitor = socket.socket()
+        visitor.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * limits.KIB)
+        visitor.connect((HOST, house.listener.port))
+        peer = await house.guests.next()
+        peer.link.send([FileRange(file, 0, size)])
+        assert len(asked) == 1
+        assert size - peer.link.backlog < 4 * limits.SEND_BUFFER_BYTES
+        peer.link.send([bytes(1)])  # Behind what waits.
+        assert len(asked) == 1
+        visitor.close()
+
     on_net(body)
 
 
