@@ -191,6 +191,22 @@ def test_removing(on_disk) -> None:
     on_disk(body)
 
 
+def test_discarding(on_disk) -> None:
+    async def body(disk: Disk) -> None:
+        disk.make_directory("d/e")
+        disk.open("d/e/f", create=True)
+        file = disk.open("a", create=True)
+        file.write(0, [b"x"])
+        disk.open("b", create=True)
+        assert await disk.discard(["a", "d", "no/where"]) == [None, None, None]
+        assert disk.names("") == ["b"]
+        assert file.read(0, 9) == b"x"  # It lives as long as somebody has it open.
+        assert await disk.discard(["a", "d"]) == [None, None]
+        assert await disk.discard([]) == []
+
+    on_disk(body)
+
+
 def test_sync_answers_for_each_file_then_each_directory(on_disk) -> None:
     async def body(disk: Disk) -> None:
         disk.make_directory("d")

@@ -91,6 +91,12 @@ class Disk(Protocol):
     def remove_directory(self, path: str) -> None:
         """A directory with all it holds. Fine when it is gone."""
 
+    async def discard(self, paths: Sequence[str]) -> list[OSError | None]:
+        """Files, and directories with all they hold, however large. Fine when they are gone.
+
+        One answer per path.
+        """
+
     async def sync(
         self, files: Sequence[File], directories: Sequence[str] = ()
     ) -> list[OSError | None]:

@@ -5,8 +5,9 @@ waits in this process. A descriptor is closed when the last who needs it lets go
 `File`, a sync in a worker thread, a range being sent. Its number is therefore never
 reused, and never synced in place of another file, while somebody still means the old one.
 
-Only `sync` leaves the loop, in one hop for any number of files. There are a few workers,
-so that a long sync in the background does not hold up a short one in front.
+What takes long leaves the loop: `sync`, in one hop for any number of files, and `discard`,
+because the system gives a large file's pages and blocks back before it returns. There are
+a few workers, so that a long sync in the background does not hold up a short one in front.
 """
 
 import asyncio
@@ -19,13 +20,15 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
 
 CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
-SYNC_WORKERS = 3
+WORKERS = 3
+
+T = TypeVar("T")
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC
 _OPEN_TO_READ = os.O_RDONLY | os.O_CLOEXEC
@@ -100,7 +103,7 @@ class FileDisk:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.abspath(root)
         self._locks: list[_Descriptor] = []
-        self._workers: ThreadPoolExecutor | None = None  # Started by the first sync.
+        self._workers: ThreadPoolExecutor | None = None  # Started by the first task.
         _make_permanent_directory(self._root)
 
     @property
@@ -139,6 +142,9 @@ class FileDisk:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._full(path))
 
+    async def discard(self, paths: Sequence[str]) -> list[OSError | None]:
+        return await self._work(_discard_all, [self._full(path) for path in paths])
+
     async def sync(
         self, files: Sequence[File], directories: Sequence[str] = ()
     ) -> list[OSError | None]:
@@ -150,10 +156,13 @@ class FileDisk:
             except OSError as error:
                 targets.append(error)
         paths = [self._full(directory) for directory in directories]
+        return await self._work(_sync_all, targets, paths)
+
+    async def _work(self, task: Callable[..., T], *arguments: object) -> T:
         if self._workers is None:
-            self._workers = ThreadPoolExecutor(SYNC_WORKERS, thread_name_prefix="sync")
+            self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="disk")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, _sync_all, targets, paths)
+        return await loop.run_in_executor(self._workers, task, *arguments)
 
     def lock(self, path: str) -> None:
         descriptor = self.open(path, create=True).descriptor()
@@ -161,7 +170,7 @@ class FileDisk:
         self._locks.append(descriptor)
 
     def close(self) -> None:
-        """Wait for syncs under way and let the locks go. Open files stay open."""
+        """Wait for what is under way and let the locks go. Open files stay open."""
         if self._workers is not None:
             self._workers.shutdown()
             self._workers = None
@@ -209,11 +218,14 @@ class ReadOnlyDisk(FileDisk):
     def remove_directory(self, path: str) -> None:
         self._refuse(path)
 
+    async def discard(self, paths: Sequence[str]) -> list[OSError | None]:
+        self._refuse(*paths)
+
     def lock(self, path: str) -> None:
         self._refuse(path)
 
-    def _refuse(self, path: str) -> NoReturn:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    def _refuse(self, *paths: str) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), *paths[:1])
 
 
 def _sync_all(
@@ -230,9 +242,21 @@ def _sync_all(
     return answers
 
 
-def _failure(sync: Callable[..., None], target: int | str) -> OSError | None:
+def _discard_all(paths: Sequence[str]) -> list[OSError | None]:
+    return [_failure(_discard, path) for path in paths]
+
+
+def _discard(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def _failure(work: Callable[..., None], target: int | str) -> OSError | None:
     try:
-        sync(target)
+        work(target)
     except OSError as error:
         return error
     return None

@@ -72,6 +72,7 @@ class Log:
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
 
     # --- start
 
@@ -164,9 +165,11 @@ class Log:
         self.committer = Committer(
             self._pool, Journal(self._disk, self._generation), self.partitions.get
         )
-        self._maintenance = asyncio.get_running_loop().create_task(self._maintain())
-        self._cleaning = asyncio.get_running_loop().create_task(self._clean_now_and_then())
-        for task in (self._maintenance, self._cleaning):
+        loop = asyncio.get_running_loop()
+        self._maintenance = loop.create_task(self._maintain())
+        self._cleaning = loop.create_task(self._clean_now_and_then())
+        self._removing = loop.create_task(self._remove_now_and_then())
+        for task in (self._maintenance, self._cleaning, self._removing):
             task.add_done_callback(lambda done: done.cancelled() or done.result())
 
     def _remove_orphans(self) -> None:
@@ -264,7 +267,12 @@ class Log:
             if now >= retention_at:
                 retention_at = now + RETENTION_EVERY_S
                 await self.enforce_retention()
-            self._remove_due(now)
+
+    async def _remove_now_and_then(self) -> None:
+        """By itself, because nothing else may wait for the removal of large files."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self._remove_due(self._clock.monotonic())
 
     async def _clean_now_and_then(self) -> None:
         while True:
@@ -310,22 +318,16 @@ class Log:
         if partition.unsynced_names:
             self._flush_due.setdefault(partition.id, 0.0)
 
-    def _remove_due(self, now: float) -> None:
-        due = [path for when, path in self._removals if when <= now]
-        if due:
-            self._removals = [each for each in self._removals if each[0] > now]
-            for path in due:
-                self._remove(path)
-
-    def _remove(self, path: str) -> None:
+    async def _remove_due(self, now: float) -> None:
         """What cannot be removed now goes at the next start."""
-        try:
-            if path.startswith(layout.DELETED + "/"):
-                self._disk.remove_directory(path)
-            else:
-                self._disk.remove(path)
-        except OSError as error:
-            log.warning("%s: not removed: %s", path, error.strerror)
+        due = [each for each in self._removals if each[0] <= now]
+        if due:
+            answers = await self._disk.discard([path for _, path in due])
+            done = set(due)
+            self._removals = [each for each in self._removals if each not in done]
+            for (_, path), error in zip(due, answers, strict=True):
+                if error is not None:
+                    log.warning("%s: not removed: %s", path, error.strerror)
 
     async def _write_recovery_checkpoint(self) -> None:
         payload = recovery_checkpoint(self.partitions.values())
@@ -341,7 +343,7 @@ class Log:
     async def close(self) -> None:
         """Make everything permanent and say so; the next start is then a quick one."""
         self._is_closing = True
-        for task in (self._maintenance, self._cleaning):
+        for task in (self._maintenance, self._cleaning, self._removing):
             if task is not None:
                 task.cancel()
         await self.committer.drain()
@@ -351,7 +353,7 @@ class Log:
             partition.unsynced_names = partition.unsynced_names or partition.names_changed
         await self.committer.sync([(p, p.end_mark()) for p in behind])
         stopped = [p for p in self.partitions.values() if p.stopped is not None]
-        self._remove_due(float("inf"))
+        await self._remove_due(float("inf"))
         if stopped:
             log.warning("not a clean stop: %s", stopped[0].stopped)
             return

@@ -198,6 +198,19 @@ class SimDisk:
         directory, name = self._parent(path)
         self._tree.change(Edit(directory, name, None))
 
+    async def discard(self, paths: Sequence[str]) -> list[OSError | None]:
+        answers: list[OSError | None] = []
+        for path in paths:
+            await self._pass_time()
+            try:
+                is_directory = self.exists(path) and isinstance(self._find(path), Directory)
+                (self.remove_directory if is_directory else self.remove)(path)
+                answers.append(None)
+            except OSError as error:
+                self.check_mounted()
+                answers.append(error)
+        return answers
+
     async def sync(
         self, files: Sequence[File], directories: Sequence[str] = ()
     ) -> list[OSError | None]:
@@ -205,14 +218,17 @@ class SimDisk:
         nodes = [_node_or_error(file) for file in files]
         marks = [node.mark() if isinstance(node, FileNode) else 0 for node in nodes]
         mark = self._tree.mark()
-        habits = self.habits
-        await asyncio.sleep(self._random.uniform(habits.sync_seconds_min, habits.sync_seconds_max))
-        self.check_mounted()
+        await self._pass_time()
         answers = [
             node if isinstance(node, OSError) else self._sync_file(node, file.path, file_mark)
             for node, file, file_mark in zip(nodes, files, marks, strict=True)
         ]
         return answers + [self._sync_directory(path, mark) for path in directories]
+
+    async def _pass_time(self) -> None:
+        habits = self.habits
+        await asyncio.sleep(self._random.uniform(habits.sync_seconds_min, habits.sync_seconds_max))
+        self.check_mounted()
 
     def lock(self, path: str) -> None:
         self.open(path, create=True)

@@ -180,6 +180,24 @@ def test_a_lock_keeps_other_processes_out_until_this_one_ends(tmp_path: Path) ->
     disk.lock("lock")
 
 
+def test_discarding_leaves_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a gigabyte takes the system a good part of a second."""
+    threads: list[int] = []
+    unlink = os.unlink
+
+    def watched(path: str) -> None:
+        threads.append(threading.get_ident())
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    (tmp_path / "a").write_bytes(b"abc")
+    disk = FileDisk(tmp_path)
+    assert asyncio.run(disk.discard(["a"])) == [None]
+    disk.close()
+    assert threads
+    assert threading.get_ident() not in threads
+
+
 def test_a_disk_for_reading_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     disk = ReadOnlyDisk(tmp_path)
@@ -195,6 +213,8 @@ def test_a_disk_for_reading_changes_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(OSError, match=r"Read-only file system|Bad file descriptor"):
             change()
+    with pytest.raises(OSError, match="Read-only file system"):
+        asyncio.run(disk.discard(["a"]))
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"abc")]
     with pytest.raises(NotADirectoryError):
         ReadOnlyDisk(tmp_path / "missing")
