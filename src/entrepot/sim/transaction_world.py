@@ -25,7 +25,7 @@ from entrepot.client.connection import Connection
 from entrepot.client.errors import ClientError, Unreachable
 from entrepot.config import Config, Ports, Topics
 from entrepot.core import batch
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import StorageError, UnknownTopic
 from entrepot.core.marker import read_marker
 from entrepot.core.ports import World
 from entrepot.core.record import Record
@@ -370,7 +370,10 @@ class TransactionWorld(Trouble):
             rows += found
         assert self._server is not None
         broker = self._server.broker
-        end = broker.stream(broker.topic(place.topic), place.partition).partition.offset_end
+        try:
+            end = broker.stream(broker.topic(place.topic), place.partition).partition.offset_end
+        except UnknownTopic as error:
+            raise Violation(f"{place}: {error}") from None
         if following != end:
             raise Violation(f"{place}: readers are held back at {following} of {end}")
         return rows
