@@ -1,0 +1,279 @@
+"""What became of a queue's messages: which are ready, leased, deferred or settled.
+
+Messages have the offsets of the queue's partition. Most of them are told by two numbers:
+
+    offset_low      below it, everything is settled
+    offset_fresh    from it on, nothing was ever handed out: ready, up to the watermark
+
+Only between the two there is something to remember one by one: who has a message and until
+when (leased), what came back (returned: ready again, in its old place, before all that is
+fresh), and what is not due yet (deferred, which may also stand in the fresh part). What is
+none of these is settled. So memory is spent on what is out of order, however long the queue.
+
+Leases are promises of this process: a restart forgets them, and the messages are ready
+again. Settling, deferring and rewinding are recorded by whoever owns the ledger, and told
+to its successor by `restore` and `note_settled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from entrepot.core.ranges import Ranges
+
+NEVER = 2**63 - 1  # A time.
+_TIMES_STALE_MAX = 64  # Times of leases and delays that are over, beside as many as are not.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lease:
+    """Held by one consumer, for one message or for many."""
+
+    owner: object
+    until_ms: int = NEVER
+
+
+class Ledger:
+    def __init__(self, offset_low: int = 0) -> None:
+        self.offset_low = offset_low
+        self.offset_fresh = offset_low
+        self.leased: dict[int, Lease] = {}
+        self.returned = Ranges()
+        self.deferred: dict[int, int] = {}  # Until when, in ms.
+        # How often those were handed out before that came back.
+        self._attempts: dict[int, int] = {}
+        self._times: list[tuple[int, int]] = []  # A heap: when a lease or a delay may end.
+
+    # --- what there is
+
+    def ready_count(self, offset_end: int) -> int:
+        """Messages that could be handed out now; the queue ends at `offset_end`."""
+        waiting = sum(1 for offset in self.deferred if self.offset_fresh <= offset < offset_end)
+        return self.returned.count + max(0, offset_end - self.offset_fresh) - waiting
+
+    def attempts(self, offset: int) -> int:
+        """How often it was handed out before."""
+        return self._attempts.get(offset, 0)
+
+    @property
+    def next_time_ms(self) -> int:
+        """When `expire` may have something to do."""
+        return self._times[0][0] if self._times else NEVER
+
+    def unsettled(self) -> Ranges:
+        """What is not settled below `offset_fresh`."""
+        found = Ranges(self.returned)
+        for holder in (self.leased, self.deferred):
+            for offset in holder:
+                if offset < self.offset_fresh:
+                    found.add(offset, offset + 1)
+        return found
+
+    # --- handing out
+
+    def take(self, count: int, offset_end: int, lease: Lease) -> list[range]:
+        """Lease the oldest messages that are ready, at most so many."""
+        taken = self._pop_ready(count, offset_end)
+        for each in taken:
+            self.leased.update(dict.fromkeys(each, lease))
+            if lease.until_ms != NEVER:
+                for offset in each:
+                    self._remember(lease.until_ms, offset)
+        return taken
+
+    def renew(self, offset: int, lease: Lease) -> bool:
+        """Another lease for the same owner; False when it has none."""
+        held = self.leased.get(offset)
+        if held is None or held.owner is not lease.owner:
+            return False
+        self.leased[offset] = lease
+        if lease.until_ms != NEVER:
+            self._remember(lease.until_ms, offset)
+        return True
+
+    def _pop_ready(self, count: int, offset_end: int) -> list[range]:
+        taken = self.returned.pop(count)
+        for each in taken:
+            count -= len(each)
+        taken += self._pop_fresh(count, offset_end)
+        return taken
+
+    def _pop_fresh(self, count: int, offset_end: int) -> Iterator[range]:
+        """Those that are not deferred; the others are passed by and stay where they are."""
+        while count > 0 and self.offset_fresh < offset_end:
+            start, stop = self.offset_fresh, min(offset_end, self.offset_fresh + count)
+            if self.deferred:
+                stop = next((each for each in range(start, stop) if each in self.deferred), stop)
+            if start < stop:
+                yield range(start, stop)
+                count -= stop - start
+            while stop in self.deferred:
+                stop += 1
+            self.offset_fresh = stop
+
+    # --- what comes of it
+
+    def settle(self, offsets: range, owner: object) -> list[range]:
+        """The owner is done with them. Returns those it had."""
+        settled = self._drop(offsets, owner)
+        for each in settled:
+            self._forget_attempts(each)
+        self._advance()
+        return settled
+
+    def release(self, offsets: range, owner: object, *, is_attempt: bool = True) -> list[range]:
+        """The owner hands them back: ready again, in their old place.
+
+        Counts as an attempt, unless the message cannot have been seen. Returns those it had.
+        """
+        released = self._drop(offsets, owner)
+        for each in released:
+            self._return(each, is_attempt=is_attempt)
+        return released
+
+    def discard(self, count: int, offset_end: int) -> list[range]:
+        """Settle the oldest messages that are ready, at most so many."""
+        dropped = self._pop_ready(count, offset_end)
+        for each in dropped:
+            self._forget_attempts(each)
+        self._advance()
+        return dropped
+
+    def defer(self, offset: int, until_ms: int) -> None:
+        """Keep a message that is ready back until then; or change until when."""
+        self.returned.remove(offset, offset + 1)
+        self.deferred[offset] = until_ms
+        self._remember(until_ms, offset)
+
+    def expire(self, now_ms: int) -> list[range]:
+        """End the leases and delays that are over. Returns what is ready again, or now."""
+        ready: list[int] = []
+        while self._times and self._times[0][0] <= now_ms:
+            _, offset = heappop(self._times)
+            held = self.leased.get(offset)
+            if held is not None and held.until_ms <= now_ms:
+                del self.leased[offset]
+                self._return(range(offset, offset + 1), is_attempt=True)
+                ready.append(offset)
+            elif self.deferred.get(offset, NEVER) <= now_ms:
+                del self.deferred[offset]
+                if offset < self.offset_fresh:
+                    self.returned.add(offset, offset + 1)
+                ready.append(offset)
+        return _rows(sorted(ready))
+
+    def _drop(self, offsets: range, owner: object) -> list[range]:
+        leased = self.leased
+        if len(offsets) == 1:  # Nearly always.
+            held = leased.get(offsets.start)
+            if held is None or held.owner is not owner:
+                return []
+            del leased[offsets.start]
+            return [offsets]
+        found = [each for each in _among(offsets, leased) if leased[each].owner is owner]
+        for offset in found:
+            del leased[offset]
+        return _rows(found)
+
+    def _return(self, offsets: range, *, is_attempt: bool) -> None:
+        self.returned.add(offsets.start, offsets.stop)
+        if is_attempt:
+            for offset in offsets:
+                self._attempts[offset] = self._attempts.get(offset, 0) + 1
+
+    def _forget_attempts(self, offsets: range) -> None:
+        if self._attempts:
+            for offset in offsets:
+                self._attempts.pop(offset, None)
+
+    def _advance(self) -> None:
+        """Move the low end past what is settled: step by step, which is what acks in order
+        need, but not for longer than looking at all that is held would take."""
+        low, fresh = self.offset_low, self.offset_fresh
+        held = len(self.leased) + len(self.deferred)
+        stop = min(fresh, low + 2 * held)
+        while low < stop and not self._holds(low):
+            low += 1
+        if low == stop < fresh:
+            low = min(
+                fresh,
+                self.returned.first if self.returned else fresh,
+                min(self.leased, default=fresh),
+                min(self.deferred, default=fresh),
+            )
+        self.offset_low = low
+
+    def _holds(self, offset: int) -> bool:
+        return offset in self.leased or offset in self.returned or offset in self.deferred
+
+    def _remember(self, time_ms: int, offset: int) -> None:
+        heappush(self._times, (time_ms, offset))
+        held = len(self.leased) + len(self.deferred)
+        if len(self._times) > 2 * held + _TIMES_STALE_MAX:
+            self._times = [(time, offset) for offset, time in self.deferred.items()]
+            self._times += [(each.until_ms, offset) for offset, each in self.leased.items()]
+            heapify(self._times)
+
+    # --- another history
+
+    def rewind(self, offset: int) -> None:
+        """From there on, everything is ready again, as if it had never been handed out."""
+        self.leased.clear()
+        self.deferred.clear()
+        self.returned = Ranges()
+        self._attempts.clear()
+        self._times.clear()
+        self.offset_low = self.offset_fresh = offset
+
+    def restore(
+        self,
+        offset_fresh: int,
+        unsettled: Iterable[range],
+        deferred: Mapping[int, int],
+        attempts: Mapping[int, int],
+    ) -> None:
+        """What a predecessor knew, except for its leases."""
+        self.offset_fresh = offset_fresh
+        self.returned = Ranges(unsettled)
+        self._attempts = dict(attempts)
+        for offset, until_ms in deferred.items():
+            self.defer(offset, until_ms)
+        self._advance()
+
+    def note_settled(self, offsets: range) -> None:
+        """A predecessor settled these. What it passed by on the way is not settled."""
+        start, stop = offsets.start, offsets.stop
+        self.returned.remove(start, stop)
+        for offset in _among(offsets, self.deferred):
+            del self.deferred[offset]
+        if stop > self.offset_fresh:
+            first = max(start, self.offset_fresh)
+            for passed in self._pop_fresh(first - self.offset_fresh, first):
+                self.returned.add(passed.start, passed.stop)
+            self.offset_fresh = stop
+        self._forget_attempts(offsets)
+        self._advance()
+
+
+def _among(offsets: range, holder: Mapping[int, object]) -> list[int]:
+    """Which of them are in there, ascending; the shorter one is walked."""
+    if len(holder) < len(offsets):
+        return sorted(offset for offset in holder if offset in offsets)
+    return [offset for offset in offsets if offset in holder]
+
+
+def _rows(offsets: Iterable[int]) -> list[range]:
+    """Ascending numbers as ranges."""
+    rows: list[range] = []
+    start = end = -1
+    for offset in offsets:
+        if offset != end:
+            if end > start:
+                rows.append(range(start, end))
+            start = offset
+        end = offset + 1
+    if end > start:
+        rows.append(range(start, end))
+    return rows

@@ -1,0 +1,84 @@
+"""A set of numbers that mostly stand in rows, kept as sorted ranges.
+
+Ten million numbers in a row cost as much as one. Looking up is a binary search; adding and
+removing also move the ranges behind, which is cheap as long as they are thousands.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class Ranges:
+    __slots__ = ("_ends", "_starts", "count")
+
+    def __init__(self, ranges: Iterable[range] = ()) -> None:
+        # Ascending, without a touch: starts[i] < ends[i] < starts[i + 1]. Ends are exclusive.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.count = 0  # Numbers, not ranges.
+        for each in ranges:
+            self.add(each.start, each.stop)
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __iter__(self) -> Iterator[range]:
+        return map(range, self._starts, self._ends)
+
+    def __contains__(self, number: int) -> bool:
+        found = bisect_right(self._starts, number) - 1
+        return found >= 0 and number < self._ends[found]
+
+    @property
+    def first(self) -> int:
+        return self._starts[0]
+
+    def add(self, start: int, end: int) -> None:
+        """Those that are there already may be among them."""
+        if start >= end:
+            return
+        left = bisect_left(self._ends, start)  # The first one that touches, or lies behind.
+        right = bisect_right(self._starts, end)
+        if left < right:
+            start = min(start, self._starts[left])
+            end = max(end, self._ends[right - 1])
+            self.count -= sum(self._ends[left:right]) - sum(self._starts[left:right])
+        self._starts[left:right] = [start]
+        self._ends[left:right] = [end]
+        self.count += end - start
+
+    def remove(self, start: int, end: int) -> list[range]:
+        """Returns those that were there."""
+        left = bisect_right(self._ends, start)  # The first one that ends behind the start.
+        right = bisect_left(self._starts, end)
+        if start >= end or left >= right:
+            return []
+        first, last = self._starts[left], self._ends[right - 1]
+        removed = [*map(range, self._starts[left:right], self._ends[left:right])]
+        removed[0] = range(max(first, start), removed[0].stop)
+        removed[-1] = range(removed[-1].start, min(last, end))
+        rest = [(first, start)] if first < start else []
+        if end < last:
+            rest.append((end, last))
+        self._starts[left:right] = [each[0] for each in rest]
+        self._ends[left:right] = [each[1] for each in rest]
+        self.count -= sum(map(len, removed))
+        return removed
+
+    def pop(self, count: int) -> list[range]:
+        """Take out the lowest numbers, at most so many."""
+        taken: list[range] = []
+        whole = 0
+        for start, end in zip(self._starts, self._ends, strict=True):
+            if count <= 0:
+                break
+            stop = min(end, start + count)
+            taken.append(range(start, stop))
+            count -= stop - start
+            if stop < end:
+                self._starts[whole] = stop
+                break
+            whole += 1
+        del self._starts[:whole], self._ends[:whole]
+        self.count -= sum(map(len, taken))
+        return taken
