@@ -49,14 +49,12 @@ class Ranges:
 
     def remove(self, start: int, end: int) -> list[range]:
         """Returns those that were there."""
-        left = bisect_right(self._ends, start)  # The first one that ends behind the start.
-        right = bisect_left(self._starts, end)
-        if start >= end or left >= right:
+        removed = self.within(start, end)
+        if not removed:
             return []
+        left = bisect_right(self._ends, start)  # The first one that ends behind the start.
+        right = left + len(removed)
         first, last = self._starts[left], self._ends[right - 1]
-        removed = [*map(range, self._starts[left:right], self._ends[left:right])]
-        removed[0] = range(max(first, start), removed[0].stop)
-        removed[-1] = range(removed[-1].start, min(last, end))
         rest = [(first, start)] if first < start else []
         if end < last:
             rest.append((end, last))
@@ -64,6 +62,14 @@ class Ranges:
         self._ends[left:right] = [each[1] for each in rest]
         self.count -= sum(map(len, removed))
         return removed
+
+    def within(self, start: int, end: int) -> list[range]:
+        """The part of it that lies there."""
+        left, right = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if start >= end:
+            return []
+        found = zip(self._starts[left:right], self._ends[left:right], strict=True)
+        return [range(max(first, start), min(last, end)) for first, last in found]
 
     def pop(self, count: int) -> list[range]:
         """Take out the lowest numbers, at most so many."""
