@@ -106,6 +106,38 @@ class TooManyTransactions(PeerError):
     """More transactional ids than the coordinator remembers."""
 
 
+class UnknownExchange(PeerError):
+    pass
+
+
+class UnknownQueue(PeerError):
+    pass
+
+
+class ExchangeRefused(PeerError):
+    """What nobody may do to this exchange: it is the broker's own, or internal."""
+
+
+class ExchangeMismatch(PeerError):
+    """Declared before, otherwise."""
+
+
+class ExchangeInUse(PeerError):
+    """To be deleted only if unused, and it has bindings."""
+
+
+class InvalidExchange(PeerError):
+    """A type that is not there, an argument it does not take, or one exchange too many."""
+
+
+class InvalidBinding(PeerError):
+    """A key or an argument that the exchange does not take, or one binding too many."""
+
+
+class InvalidRoutingHeader(PeerError):
+    """CC or BCC, and not a list."""
+
+
 class StorageError(Exception):
     """The disk failed, or a partition is stopped because it did. Nothing was acknowledged."""
 

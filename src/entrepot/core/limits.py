@@ -79,3 +79,25 @@ assert FETCH_BYTES_MAX < 2**31  # A frame's size is a signed 32-bit number.
 assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
 assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
 assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX
+
+# Exchanges and bindings, of one virtual host.
+EXCHANGES_MAX = 100_000
+BINDINGS_MAX = 1_000_000
+BINDING_WEIGHT_MAX = 10_000  # Of a binding to a consistent-hash exchange; RabbitMQ's.
+ROUTE_CACHED_NAMES_MAX = 1_000  # A key and its queues, in one remembered answer,
+ROUTES_CACHED_NAMES_MAX = 100_000  # and in all of them.
+DELAY_MS_MAX = 2**32 - 1  # A longer delay is none, as in RabbitMQ.
+
+assert ROUTE_CACHED_NAMES_MAX <= ROUTES_CACHED_NAMES_MAX
+
+# AMQP 0-9-1.
+AMQP_FRAME_BYTES_MIN = 4 * KIB  # What every peer must take, by the specification.
+AMQP_FRAME_BYTES_MAX = 128 * KIB  # Offered when a connection is tuned, as RabbitMQ does.
+AMQP_MESSAGE_BYTES_MAX = 16 * MIB  # One body; RabbitMQ's max_message_size.
+AMQP_UNFINISHED_BYTES_MAX = 256 * MIB  # Of one connection: contents that are not whole yet.
+AMQP_TABLE_DEPTH_MAX = 32  # Tables and arrays within tables and arrays.
+AMQP_TARGETS_CACHED_MAX = 1_000  # Of one connection: exchanges and keys that it publishes to.
+
+assert AMQP_FRAME_BYTES_MIN <= LOGIN_FRAME_BYTES_MAX <= AMQP_FRAME_BYTES_MAX
+assert AMQP_MESSAGE_BYTES_MAX <= AMQP_UNFINISHED_BYTES_MAX
+assert AMQP_MESSAGE_BYTES_MAX <= FRAME_BYTES_MAX  # So that Kafka's clients can read it.

@@ -1,0 +1,157 @@
+"""Consistent hashing: of many destinations a message goes to one, and like messages to the same.
+
+A binding's key is its weight, a number of buckets in a row; a message's key, or a header or a
+property of it, is hashed to one of the buckets. When a destination comes or goes, only the
+messages move that must.
+
+Placement is RabbitMQ's, bucket for bucket, so that queues that move here keep what is theirs:
+the jump hash of Lamping and Veach, drawn from Erlang's generator exs1024 (Vigna's xorshift
+1024*), seeded with Erlang's portable hash of the text (Jenkins' lookup2, 27 bits). Numbers
+seed it as they are. Arrays, tables and fractions are hashed as text, which RabbitMQ does not.
+
+A destination that is bound twice counts once, with the weight of the older binding.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from entrepot.broker.router.event import Binding, Destination, Exchange
+from entrepot.broker.router.matching import NO_MATCHES, Matches, Message, divided
+from entrepot.broker.router.value import Frozen, freeze, lookup
+
+HASH_HEADER = "hash-header"
+HASH_PROPERTY = "hash-property"
+PROPERTIES = ("correlation_id", "message_id", "timestamp")
+
+_MASK_32: Final = 0xFFFFFFFF
+_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
+_GOLDEN: Final = 0x9E3779B9
+_OF_BINARIES: Final = 13 * _GOLDEN & _MASK_32
+_HASH_BITS: Final = 27
+# What Erlang's hash makes of these atoms.
+_ATOMS: Final = {None: 45_914_356, ("bool", True): 506_293, ("bool", False): 7_111_573}
+
+
+class RingMatcher:
+    def __init__(self, exchange: Exchange) -> None:
+        self._header: Frozen = lookup(exchange.arguments, HASH_HEADER)
+        self._property: Frozen = lookup(exchange.arguments, HASH_PROPERTY)
+        self.reads_headers = self._header is not None or self._property is not None
+        self._bindings: dict[Binding, None] = {}  # In the order of their making.
+        self._chosen: list[Matches] | None = None  # None: to be made when somebody asks.
+        self._bucket_ends: list[int] = []  # Of each of those chosen.
+
+    def add(self, binding: Binding) -> None:
+        self._bindings[binding] = None
+        self._chosen = None
+
+    def remove(self, binding: Binding) -> None:
+        del self._bindings[binding]
+        self._chosen = None
+
+    def match(self, message: Message) -> Matches:
+        if self._chosen is None:
+            self._chosen = self._lay_out()
+        if not self._chosen:
+            return NO_MATCHES
+        bucket = jump(seed_of(self._hashed(message)), self._bucket_ends[-1])
+        return self._chosen[bisect_right(self._bucket_ends, bucket)]
+
+    def _lay_out(self) -> list[Matches]:
+        weights: dict[Destination, int] = {}
+        for binding in self._bindings:
+            weights.setdefault(binding.destination, int(binding.key))
+        self._bucket_ends = list(accumulate(weights.values()))
+        return [divided([destination]) for destination in weights]
+
+    def _hashed(self, message: Message) -> Frozen:
+        if self._header is not None:
+            return freeze(message.headers.get(self._header))
+        if self._property is None:
+            return message.keys[0]
+        value = message.properties.get(self._property)
+        return None if value is None else str(value)
+
+
+def seed_of(value: Frozen) -> int:
+    if isinstance(value, int):
+        return value
+    known = _ATOMS.get(value)
+    if known is not None:
+        return known
+    text = value if isinstance(value, str) else json.dumps(value)
+    return portable_hash(text.encode("utf-8", "surrogateescape"))
+
+
+def jump(seed: int, bucket_count: int) -> int:
+    """Which of the buckets. One more of them takes its share and moves nothing else."""
+    if bucket_count == 1:
+        return 0
+    bucket = reached = 0
+    draws = _random_bits(seed)
+    while reached < bucket_count:
+        bucket = reached
+        reached = int((bucket + 1) / (next(draws) / 2**64))
+    return bucket
+
+
+def _random_bits(seed: int) -> Iterator[int]:
+    """Erlang's exs1024, 64 bits each time, seeded with three times the same number."""
+    state = _seeded(seed)
+    place = 0
+    while True:
+        old = state[place]
+        place = (place + 1) & 15
+        new = state[place]
+        new ^= new << 31 & _MASK_64
+        new ^= new >> 11 ^ old ^ old >> 30
+        state[place] = new
+        yield new * 1181783497276652981 & _MASK_64 or 1  # Zero would be divided by.
+
+
+def _seeded(seed: int) -> list[int]:
+    mask = (1 << 21) - 1
+    first, second, third = (
+        ((seed & mask) + 1) * factor & mask for factor in (2097131, 2097133, 2097143)
+    )
+    bits = first << 43 | second << 22 | third << 1 | 1
+    state = []
+    for _ in range(16):
+        bits ^= bits >> 12
+        bits ^= bits << 25 & _MASK_64
+        bits ^= bits >> 27
+        state.append(bits * 2685821657736338717 & _MASK_64)
+    state.reverse()
+    return state
+
+
+def portable_hash(data: bytes) -> int:
+    """Erlang's phash2 of a binary."""
+    if not data:
+        return _OF_BINARIES & ((1 << _HASH_BITS) - 1)
+    a = b = _GOLDEN
+    c = _OF_BINARIES
+    whole = len(data) - len(data) % 12
+    for start in range(0, whole, 12):
+        a += int.from_bytes(data[start : start + 4], "little")
+        b += int.from_bytes(data[start + 4 : start + 8], "little")
+        c += int.from_bytes(data[start + 8 : start + 12], "little")
+        a, b, c = _mixed(a, b, c)
+    a += int.from_bytes(data[whole : whole + 4], "little")
+    b += int.from_bytes(data[whole + 4 : whole + 8], "little")
+    c += (int.from_bytes(data[whole + 8 :], "little") << 8) + len(data)
+    return _mixed(a, b, c)[2] & ((1 << _HASH_BITS) - 1)
+
+
+def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+    """lookup2's mixing. The arguments may be over 32 bits, the results are not."""
+    for right, left, last in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
+        a = (a - b - c & _MASK_32) ^ (c & _MASK_32) >> right
+        b = (b - c - a & _MASK_32) ^ (a << left & _MASK_32)
+        c = (c - a - b & _MASK_32) ^ b >> last
+    return a, b, c

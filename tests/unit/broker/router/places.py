@@ -1,0 +1,90 @@
+"""Short words for tests: a router, and what is bound to what in it."""
+
+from collections.abc import Mapping
+
+from entrepot.broker.router import decision
+from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
+from entrepot.broker.router.router import Router
+from entrepot.broker.router.value import freeze_table
+
+
+def queue(name: str) -> Destination:
+    return Destination(Kind.QUEUE, name)
+
+
+def exchange(name: str) -> Destination:
+    return Destination(Kind.EXCHANGE, name)
+
+
+class Place:
+    """A router in which things are made by saying so."""
+
+    def __init__(self, *queues: str) -> None:
+        self.router = Router()
+        for name in queues:
+            self.add_queue(name)
+
+    def add_queue(self, name: str, *, durable: bool = True) -> None:
+        self.apply(decision.add_queue(self.router, name, durable=durable))
+
+    def apply(self, events: decision.Events) -> decision.Events:
+        for event in events:
+            self.router.apply(event)
+        return events
+
+    def declare(
+        self,
+        name: str,
+        kind: str,
+        arguments: Mapping[str, object] | None = None,
+        **facts: bool,
+    ) -> decision.Events:
+        wanted = Exchange(
+            name, ExchangeType(kind), arguments=freeze_table(arguments or {}), **facts
+        )
+        return self.apply(decision.declare(self.router, wanted))
+
+    def delete(self, name: str, *, if_unused: bool = False) -> decision.Events:
+        return self.apply(decision.delete(self.router, name, if_unused=if_unused))
+
+    def remove_queue(self, name: str) -> decision.Events:
+        return self.apply(decision.remove_queue(self.router, name))
+
+    def bind(
+        self,
+        source: str,
+        to: str | Destination,
+        key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> decision.Events:
+        """To a queue, if it is only a name."""
+        return self.apply(decision.bind(self.router, binding(source, to, key, arguments)))
+
+    def unbind(
+        self,
+        source: str,
+        to: str | Destination,
+        key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> decision.Events:
+        return self.apply(decision.unbind(self.router, binding(source, to, key, arguments)))
+
+    def reached(
+        self,
+        source: str,
+        key: str = "",
+        headers: Mapping[str, object] | None = None,
+        properties: Mapping[str, object] | None = None,
+    ) -> tuple[str, ...]:
+        """The queues, in alphabetical order."""
+        return tuple(sorted(self.router.route(source, key, headers, properties).queues))
+
+
+def binding(
+    source: str,
+    to: str | Destination,
+    key: str = "",
+    arguments: Mapping[str, object] | None = None,
+) -> Binding:
+    destination = to if isinstance(to, Destination) else queue(to)
+    return Binding(source, destination, key, freeze_table(arguments or {}))
