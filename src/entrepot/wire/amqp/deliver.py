@@ -1,0 +1,134 @@
+"""Messages on their way out: a method, a header and the body, as bytes to send.
+
+Deliveries to one consumer differ in little. Of a run of them what stays the same is
+encoded once: from one to the next usually only the delivery tag and the body change.
+Small bodies are copied into one chunk with all that surrounds them; a large one is a
+chunk of its own, and is never copied. A body that is longer than a frame may be is sent
+in several.
+
+Properties are sent as they are: they were a peer's bytes and are checked when they come.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+
+from entrepot.core.ports import Buffer
+from entrepot.wire.amqp.errors import ReplyCode
+from entrepot.wire.amqp.frames import END, FRAME_ENVELOPE_BYTES, frame
+from entrepot.wire.amqp.method import Method
+from entrepot.wire.amqp.methods import basic, encode
+from entrepot.wire.amqp.scan import BODY, FRAME_HEAD, HEADER, METHOD
+from entrepot.wire.amqp.table import short_string
+
+COPIED_BYTES_MAX = 8_192  # A longer body is not copied.
+
+_CONTENT_HEADER = Struct(">BHIHHQ")  # A header frame up to the properties.
+_CONTENT_HEADER_BYTES = 12  # Of its payload, before the properties.
+_METHOD_LEAD = Struct(">BHIHH")
+_TAG = Struct(">Q?")
+_BASIC = basic.Deliver.ID[0]
+
+# Delivery tag, whether it was delivered before, exchange, routing key, properties, body.
+Delivery = tuple[int, bool, str, str, bytes, Buffer]
+
+
+class DeliverEncoder:
+    """What one consumer is sent."""
+
+    __slots__ = ("_channel", "_consumer_tag", "_piece_bytes_max")
+
+    def __init__(self, channel: int, consumer_tag: str, frame_bytes_max: int) -> None:
+        self._channel = channel
+        self._consumer_tag = short_string(consumer_tag)
+        self._piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
+
+    def encode(self, run: Iterable[Delivery]) -> list[Buffer]:
+        """`basic.deliver` for each, as chunks to be sent one after the other."""
+        chunks: list[Buffer] = []
+        pieces: list[Buffer] = []
+        copied_max = min(COPIED_BYTES_MAX, self._piece_bytes_max)
+        pack = _TAG.pack
+        head = tail = middle = b""
+        exchange_before = key_before = properties_before = None
+        size_before = -1
+        for tag, redelivered, exchange, key, properties, body in run:
+            size = len(body)
+            if exchange != exchange_before or key != key_before:
+                head, tail = self._ends(exchange, key)
+                exchange_before, key_before, size_before = exchange, key, -1
+            if size != size_before or properties != properties_before:
+                middle = tail + _content_lead(self._channel, properties, size, copied_max)
+                size_before, properties_before = size, properties
+            if 0 < size <= copied_max:
+                pieces += (head, pack(tag, redelivered), middle, body, END)
+                continue
+            pieces += (head, pack(tag, redelivered), middle)
+            if size > copied_max:
+                _add_body(chunks, pieces, self._channel, body, self._piece_bytes_max)
+        if pieces:
+            chunks.append(b"".join(pieces))
+        return chunks
+
+    def _ends(self, exchange: str, key: str) -> tuple[bytes, bytes]:
+        """The method's frame before and after the delivery tag and the bit."""
+        names = short_string(exchange) + short_string(key)
+        size = 4 + len(self._consumer_tag) + _TAG.size + len(names)
+        lead = _METHOD_LEAD.pack(METHOD, self._channel, size, *basic.Deliver.ID)
+        return lead + self._consumer_tag, names + END
+
+
+def _content_lead(channel: int, properties: bytes, size: int, one_frame_max: int) -> bytes:
+    """The header's frame; and the head of the body's, when that is one with a body so small."""
+    header = _CONTENT_HEADER.pack(
+        HEADER, channel, _CONTENT_HEADER_BYTES + len(properties), _BASIC, 0, size
+    )
+    if 0 < size <= one_frame_max:
+        return b"".join((header, properties, END, FRAME_HEAD.pack(BODY, channel, size)))
+    return b"".join((header, properties, END))
+
+
+def content(
+    channel: int, method: Method, properties: bytes, body: Buffer, frame_bytes_max: int
+) -> list[Buffer]:
+    """One method with its message: `get-ok`, `return`; or a client's `publish`."""
+    assert method.HAS_CONTENT, method
+    piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
+    copied_max = min(COPIED_BYTES_MAX, piece_bytes_max)
+    pieces: list[Buffer] = [
+        frame(METHOD, channel, encode(method)),
+        _content_lead(channel, properties, len(body), copied_max),
+    ]
+    chunks: list[Buffer] = []
+    if len(body) > copied_max:
+        _add_body(chunks, pieces, channel, body, piece_bytes_max)
+    elif len(body):
+        pieces += (body, END)
+    return [*chunks, b"".join(pieces)]
+
+
+def returned(
+    channel: int,
+    code: ReplyCode,
+    exchange: str,
+    key: str,
+    properties: bytes,
+    body: Buffer,
+    frame_bytes_max: int,
+) -> list[Buffer]:
+    """A message that could not be routed, on its way back, with the text for the code."""
+    method = basic.Return(code, code.name, exchange, key)
+    return content(channel, method, properties, body, frame_bytes_max)
+
+
+def _add_body(
+    chunks: list[Buffer], pieces: list[Buffer], channel: int, body: Buffer, piece_bytes_max: int
+) -> None:
+    """The body in frames. What is in `pieces` goes out before it, its end stays there."""
+    view = memoryview(body)
+    size = len(view)
+    for start in range(0, size, piece_bytes_max):
+        piece = view[start : start + piece_bytes_max]
+        pieces.append(FRAME_HEAD.pack(BODY, channel, len(piece)))
+        chunks.append(b"".join(pieces))
+        chunks.append(piece)
+        pieces[:] = (END,)

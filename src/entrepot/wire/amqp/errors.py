@@ -1,0 +1,75 @@
+"""What AMQP calls a mistake: a number, a text, and how much of the connection it ends.
+
+The specification divides its reply codes. A *soft* one closes the channel on which it
+happened and leaves the others alone; a *hard* one closes the connection. That is a
+property of the code and not of the place that finds the mistake, so it is kept here.
+"""
+
+from enum import IntEnum
+
+from entrepot.core.errors import PeerError
+
+TEXT_BYTES_MAX = 255  # A reply text is a short string.
+
+
+class ReplyCode(IntEnum):
+    SUCCESS = 200
+    CONTENT_TOO_LARGE = 311
+    NO_ROUTE = 312
+    NO_CONSUMERS = 313
+    CONNECTION_FORCED = 320
+    INVALID_PATH = 402
+    ACCESS_REFUSED = 403
+    NOT_FOUND = 404
+    RESOURCE_LOCKED = 405
+    PRECONDITION_FAILED = 406
+    FRAME_ERROR = 501
+    SYNTAX_ERROR = 502
+    COMMAND_INVALID = 503
+    CHANNEL_ERROR = 504
+    UNEXPECTED_FRAME = 505
+    RESOURCE_ERROR = 506
+    NOT_ALLOWED = 530
+    NOT_IMPLEMENTED = 540
+    INTERNAL_ERROR = 541
+
+
+SOFT = (
+    ReplyCode.CONTENT_TOO_LARGE,
+    ReplyCode.NO_ROUTE,
+    ReplyCode.NO_CONSUMERS,
+    ReplyCode.ACCESS_REFUSED,
+    ReplyCode.NOT_FOUND,
+    ReplyCode.RESOURCE_LOCKED,
+    ReplyCode.PRECONDITION_FAILED,
+)
+
+
+class AmqpError(PeerError):
+    """A peer's mistake with everything its `close` method says of it."""
+
+    def __init__(
+        self,
+        code: ReplyCode,
+        explanation: str,
+        *,
+        channel: int = 0,
+        method_id: tuple[int, int] = (0, 0),
+    ) -> None:
+        """`method_id` is the class and the method that failed, zeros where there is none."""
+        super().__init__(f"{code.name} - {explanation}")
+        self.code = code
+        self.explanation = explanation
+        self.channel = channel
+        self.method_id = method_id
+
+    @property
+    def closes_connection(self) -> bool:
+        """Or else its channel. There is no channel 0 that could be closed."""
+        return self.channel == 0 or self.code not in SOFT
+
+    @property
+    def text(self) -> str:
+        """`NAME - explanation`, as RabbitMQ writes it, cut to what a short string holds."""
+        data = str(self).encode("utf-8", "replace")
+        return data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")

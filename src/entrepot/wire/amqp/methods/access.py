@@ -1,0 +1,26 @@
+"""Access tickets of AMQP 0-8: answered for old clients, and they mean nothing."""
+
+from dataclasses import dataclass
+
+from entrepot.wire.amqp.method import Bit, Method, Short, ShortString
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Method):
+    ID = (30, 10)
+    NAME = "access.request"
+
+    realm: ShortString = "/data"
+    exclusive: Bit = False
+    passive: Bit = True
+    active: Bit = True
+    write: Bit = True
+    read: Bit = True
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOk(Method):
+    ID = (30, 11)
+    NAME = "access.request-ok"
+
+    ticket: Short = 1

@@ -1,0 +1,445 @@
+"""From bytes to what a peer said: methods, and whole messages in runs.
+
+A message is three frames or more: a method, a header, and the body in pieces. Frames of
+several channels may interleave, and a read may end anywhere. The scanner takes a block
+of bytes, gives the events in it in their order and says how much of the block that was;
+contents that are not whole yet it keeps, by channel.
+
+Most of what a busy broker reads is `basic.publish` after `basic.publish` to the same
+place, and `basic.ack` after `basic.ack`. Those come out as runs: a publish whose method
+frame equals the one before costs a comparison, one unpacking and two slices, and nothing
+in it is decoded. A message's properties stay the bytes they are, unchecked; whoever
+takes the message looks into them with `properties`.
+
+A body is always one piece of memory. A small one is bytes of its own, for they are
+cheaper than a reference to them; a larger one that came in one frame refers to the
+block; one that came in several frames is put together as it comes. Nothing is allocated
+for a size that was only announced.
+
+The scanner never raises. A mistake is an `AmqpError` among the events, and the last of
+them unless it closes only a channel. Of a channel that is being closed, what was on its
+way is passed over, as the specification asks: until the peer's `close-ok`.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from entrepot.core import limits
+from entrepot.core.ports import Buffer
+from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.methods import METHODS, basic, decode
+from entrepot.wire.amqp.methods.channel import Close, CloseOk
+
+METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+FRAME_END = 0xCE
+SMALL_BYTES = 512  # Up to here a copy costs less than a reference.
+
+FRAME_HEAD = Struct(">BHI")  # Type, channel, size of the payload.
+FRAME_HEAD_BYTES = FRAME_HEAD.size
+_ID = Struct(">HH")
+_PUBLISH, _ACK = _ID.pack(*basic.Publish.ID), _ID.pack(*basic.Ack.ID)
+_CLOSE, _CLOSE_OK = _ID.pack(*Close.ID), _ID.pack(*CloseOk.ID)
+_EXCHANGE_START = 7  # In a publish's payload: after class, method, ticket and its size.
+_CONTENT_METHODS = tuple(_ID.pack(*each.ID) for each in METHODS.values() if each.HAS_CONTENT)
+
+_CONTENT_HEADER = Struct(">HHQ")  # Class, weight, size of the body; then the properties.
+_PROPERTIES_BYTES_MIN = 2  # Flags.
+_HEADER_BYTES_MIN = _CONTENT_HEADER.size + _PROPERTIES_BYTES_MIN
+_BASIC = basic.Publish.ID[0]
+_HEADER_LEAD = Struct(">BHIHH")  # A header frame up to the size of the body.
+_ACK_FRAME = Struct(">11sQ2s")  # All up to the delivery tag, that, bits and frame end.
+_ACK_PAYLOAD_BYTES = _ACK_FRAME.size - FRAME_HEAD_BYTES - 1
+_LAYOUTS_MAX = 1_000  # Sizes of properties whose layouts are remembered.
+
+# Of header frames of one channel and size: how they begin, up to the size of the body; what
+# ends them and begins a body's frame; how to unpack the size of the body, the properties,
+# that end, and the size of the frame; and where from the header's start the body begins.
+_Shape = tuple[bytes, bytes, Callable[..., Any], int]
+_SHORTEST = Struct(f">Q{_PROPERTIES_BYTES_MIN}s4sI")
+_NO_SHAPE: _Shape = (  # What begins like this is none, and does not end right either.
+    b"\xff" * _HEADER_LEAD.size,
+    b"",
+    _SHORTEST.unpack_from,
+    _HEADER_LEAD.size + _SHORTEST.size,
+)
+
+Message = tuple[bytes, Buffer]  # The properties as they came, and the body.
+
+
+class Target(NamedTuple):
+    """What all publishes of a run have in common."""
+
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    immediate: bool
+
+
+class Publishes(NamedTuple):
+    """Messages published one after the other, on one channel, to one place."""
+
+    channel: int
+    target: Target
+    messages: list[Message]
+
+
+class Acks(NamedTuple):
+    """`basic.ack` one after the other on one channel."""
+
+    channel: int
+    is_multiple: bool  # Of each: it and all before it.
+    tags: list[int]
+
+
+class MethodFrame(NamedTuple):
+    """Any other method, for `methods.decode`."""
+
+    channel: int
+    payload: bytes
+
+
+class Content(NamedTuple):
+    """Any other method that carries a message: what a server says to a client."""
+
+    channel: int
+    payload: bytes  # The method's.
+    properties: bytes
+    body: Buffer
+
+
+class Heartbeat(NamedTuple):
+    """Nothing but a sign of life. Other frames are one too."""
+
+
+Event = Publishes | Acks | MethodFrame | Content | Heartbeat | AmqpError
+
+
+class _Unfinished:
+    """A message of which something is missing."""
+
+    __slots__ = ("body", "held", "left", "payload", "properties", "target")
+
+    def __init__(self, payload: bytes, target: Target | None) -> None:
+        self.payload = payload
+        self.target = target  # Of a publish, and only of one.
+        self.properties: bytes | None = None  # None: the header has not come.
+        self.left = 0  # Bytes of the body that have not come.
+        self.body: bytearray | None = None  # Made when the second frame of a body is needed.
+        self.held = 0  # Bytes of it that are kept.
+
+
+class Scanner:
+    __slots__ = (
+        "_body_bytes_max",
+        "_closing",
+        "_layouts",
+        "_message_bytes_max",
+        "_payload_bytes_max",
+        "_shape",
+        "_shape_channel",
+        "_targets",
+        "_unfinished",
+        "_unfinished_bytes",
+    )
+
+    def __init__(self, payload_bytes_max: int, message_bytes_max: int) -> None:
+        self._message_bytes_max = message_bytes_max
+        self.limit_payload(payload_bytes_max)
+        self._closing: dict[int, None] = {}  # Channels that we closed and the peer has not.
+        self._unfinished: dict[int, _Unfinished] = {}  # By channel; by none that is closing.
+        self._unfinished_bytes = 0  # What they all hold.
+        self._targets: dict[bytes, Target] = {}  # By the method's payload.
+        self._layouts: dict[int, Struct] = {}  # By size of the content header.
+
+    def limit_payload(self, bytes_max: int) -> None:
+        """From now on, frames with more than so many bytes in them are refused."""
+        self._payload_bytes_max = bytes_max
+        self._shape_channel, self._shape = 0, _NO_SHAPE  # Of the last header frame.
+        self._body_bytes_max = min(bytes_max, self._message_bytes_max)
+
+    def close_channel(self, channel: int) -> None:
+        """We close the channel: until the peer has agreed, nothing else is heard from it."""
+        self._drop(channel)
+        self._closing[channel] = None
+
+    def scan(self, block: bytes) -> tuple[list[Event], int]:
+        """What is whole in the block, and where the first frame begins that is not."""
+        events: list[Event] = []
+        position = 0
+        end = len(block)
+        try:
+            while end - position >= FRAME_HEAD_BYTES:
+                kind, channel, size = FRAME_HEAD.unpack_from(block, position)
+                if size > self._payload_bytes_max:
+                    raise _frame_error(
+                        f"a frame of {size} bytes; {self._payload_bytes_max} are taken"
+                    )
+                stop = position + FRAME_HEAD_BYTES + size
+                if stop >= end:
+                    break
+                if block[stop] != FRAME_END:
+                    raise _frame_error(f"a frame that ends with {block[stop]}, not {FRAME_END}")
+                if kind == METHOD:
+                    position = self._method(block, position, stop, channel, events)
+                    continue
+                start = position + FRAME_HEAD_BYTES
+                if kind == BODY:
+                    self._body(block, start, stop, channel, events)
+                elif kind == HEADER:
+                    self._header(block, start, stop, channel, events)
+                elif kind == HEARTBEAT:
+                    events.append(_heartbeat(channel, size))
+                else:
+                    raise _frame_error(f"a frame of unknown type {kind}")
+                position = stop + 1
+        except AmqpError as error:
+            events.append(error)
+        return events, position
+
+    # Methods.
+
+    def _method(
+        self, block: bytes, position: int, stop: int, channel: int, events: list[Event]
+    ) -> int:
+        """Takes the method, and perhaps more; where the next frame begins."""
+        start = position + FRAME_HEAD_BYTES
+        identity = block[start : start + _ID.size]
+        if channel in self._closing:
+            if identity == _CLOSE_OK:
+                del self._closing[channel]
+            elif identity != _CLOSE:
+                return stop + 1
+        if channel in self._unfinished:
+            raise _unexpected("a method within a message", self._unfinished[channel])
+        if identity == _PUBLISH:
+            return self._publishes(block, position, stop, channel, events)
+        if identity == _ACK and stop - start == _ACK_PAYLOAD_BYTES:
+            return _acks(block, position, channel, events)
+        payload = block[start:stop]
+        if identity in _CONTENT_METHODS:
+            self._open(channel, payload, None)
+        else:
+            events.append(MethodFrame(channel, payload))
+        return stop + 1
+
+    def _publishes(
+        self, block: bytes, position: int, stop: int, channel: int, events: list[Event]
+    ) -> int:
+        payload = block[position + FRAME_HEAD_BYTES : stop]
+        target = self._target(payload)
+        method = block[position : stop + 1]
+        messages: list[Message] = []
+        append, starts = messages.append, block.startswith
+        method_size = len(method)
+        end, bytes_max = len(block), self._body_bytes_max
+        view: memoryview | None = None
+        shape = self._shape if self._shape_channel == channel else _NO_SHAPE
+        lead, between, unpack, offset = shape
+        while starts(method, position):
+            start = position + method_size
+            if not starts(lead, start):
+                if not self._reshape(block, start, channel):
+                    break
+                lead, between, unpack, offset = self._shape
+            body_start = start + offset
+            if body_start > end:
+                break
+            size_all, properties, found, size = unpack(block, start + len(lead))
+            body_end = body_start + size
+            if (
+                found != between
+                or size != size_all
+                or not 0 < size <= bytes_max
+                or body_end >= end
+                or block[body_end] != FRAME_END
+            ):
+                break
+            if size <= SMALL_BYTES:
+                append((properties, block[body_start:body_end]))
+            else:
+                view = view or memoryview(block)
+                append((properties, view[body_start:body_end]))
+            position = body_end + 1
+        else:
+            _publish(events, channel, target, messages)
+            return position
+        # Not a message of the usual shape, or not all of it is there.
+        if messages:
+            _publish(events, channel, target, messages)
+        self._open(channel, payload, target)
+        return position + method_size
+
+    def _reshape(self, block: bytes, start: int, channel: int) -> bool:
+        """Whether a header frame begins there, and if so, makes `_shape` that of its like."""
+        if len(block) - start < _HEADER_LEAD.size:
+            return False
+        kind, found, size, class_id, weight = _HEADER_LEAD.unpack_from(block, start)
+        if kind != HEADER or found != channel or class_id != _BASIC or weight != 0:
+            return False
+        if channel == 0 or not _HEADER_BYTES_MIN <= size <= self._payload_bytes_max:
+            return False
+        layout = self._layouts.get(size)
+        if layout is None:
+            if len(self._layouts) >= _LAYOUTS_MAX:
+                self._layouts.clear()
+            layout = Struct(f">Q{size - _CONTENT_HEADER.size}s4sI")
+            self._layouts[size] = layout
+        lead = block[start : start + _HEADER_LEAD.size]
+        between = b"\xce\x03" + lead[1:3]
+        self._shape_channel = channel
+        self._shape = lead, between, layout.unpack_from, len(lead) + layout.size
+        return True
+
+    def _target(self, payload: bytes) -> Target:
+        target = self._targets.get(payload)
+        if target is None:
+            target = _read_target(payload)
+            if len(self._targets) >= limits.AMQP_TARGETS_CACHED_MAX:
+                self._targets.clear()
+            self._targets[payload] = target
+        return target
+
+    # Contents.
+
+    def _header(
+        self, block: bytes, start: int, stop: int, channel: int, events: list[Event]
+    ) -> None:
+        content = self._unfinished.get(channel)
+        if channel in self._closing:
+            return
+        if content is None or content.properties is not None:
+            raise _unexpected("a content header without a method before it", content)
+        if stop - start < _HEADER_BYTES_MIN:
+            raise _frame_error(f"a content header of {stop - start} bytes")
+        class_id, weight, size = _CONTENT_HEADER.unpack_from(block, start)
+        if class_id != _BASIC or weight != 0:
+            raise _unexpected(f"a content header of class {class_id}, weight {weight}", content)
+        content.properties = block[start + _CONTENT_HEADER.size : stop]
+        content.left = size
+        if size > self._message_bytes_max:
+            self.close_channel(channel)
+            events.append(
+                AmqpError(
+                    ReplyCode.PRECONDITION_FAILED,
+                    f"message size {size} is larger than max size {self._message_bytes_max}",
+                    channel=channel,
+                    method_id=basic.Publish.ID,
+                )
+            )
+        elif size == 0:
+            self._finish(channel, content, b"", events)
+        else:
+            self._hold(content, len(content.properties))
+
+    def _body(self, block: bytes, start: int, stop: int, channel: int, events: list[Event]) -> None:
+        content = self._unfinished.get(channel)
+        if channel in self._closing:
+            return
+        if content is None or content.properties is None:
+            raise _unexpected("a content body without a content header before it", content)
+        size = stop - start
+        if size > content.left:
+            raise _frame_error(f"a body frame of {size} bytes where {content.left} are left")
+        content.left -= size
+        if content.left == 0 and content.body is None:
+            small = size <= SMALL_BYTES
+            body = block[start:stop] if small else memoryview(block)[start:stop]
+            self._finish(channel, content, body, events)
+        else:
+            self._hold(content, size)
+            if content.body is None:
+                content.body = bytearray()
+            content.body += memoryview(block)[start:stop]
+            if content.left == 0:
+                self._finish(channel, content, memoryview(content.body).toreadonly(), events)
+
+    def _open(self, channel: int, payload: bytes, target: Target | None) -> None:
+        if channel == 0:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, "a message on channel 0")
+        content = _Unfinished(payload, target)
+        self._unfinished[channel] = content
+        self._hold(content, len(payload))
+
+    def _hold(self, content: _Unfinished, size: int) -> None:
+        content.held += size
+        self._unfinished_bytes += size
+        if self._unfinished_bytes > limits.AMQP_UNFINISHED_BYTES_MAX:
+            raise AmqpError(ReplyCode.RESOURCE_ERROR, "too many unfinished messages")
+
+    def _drop(self, channel: int) -> None:
+        content = self._unfinished.pop(channel, None)
+        if content is not None:
+            self._unfinished_bytes -= content.held
+
+    def _finish(
+        self, channel: int, content: _Unfinished, body: Buffer, events: list[Event]
+    ) -> None:
+        self._drop(channel)
+        assert content.properties is not None
+        if content.target is None:
+            events.append(Content(channel, content.payload, content.properties, body))
+        else:
+            _publish(events, channel, content.target, [(content.properties, body)])
+
+
+def _read_target(payload: bytes) -> Target:
+    """What `decode` would find, in a fraction of its time: keys may be many."""
+    try:
+        exchange_end = _EXCHANGE_START + payload[_EXCHANGE_START - 1]
+        key_start = exchange_end + 1
+        key_end = key_start + payload[exchange_end]
+        bits = payload[key_end]
+    except IndexError:
+        key_end = -1
+    if key_end != len(payload) - 1:
+        decode(payload)  # Knows what is wrong with it, and says so.
+        raise AssertionError(payload)
+    return Target(
+        payload[_EXCHANGE_START:exchange_end].decode("utf-8", "surrogateescape"),
+        payload[key_start:key_end].decode("utf-8", "surrogateescape"),
+        bits & 1 != 0,
+        bits & 2 != 0,
+    )
+
+
+def _acks(block: bytes, position: int, channel: int, events: list[Event]) -> int:
+    """The acknowledgements from here on that differ in nothing but their tags."""
+    lead, _, tail = _ACK_FRAME.unpack_from(block, position)
+    count = (len(block) - position) // _ACK_FRAME.size
+    run = memoryview(block)[position : position + count * _ACK_FRAME.size]
+    tags = []
+    for found, tag, end in _ACK_FRAME.iter_unpack(run):
+        if found != lead or end != tail:
+            break
+        tags.append(tag)
+    events.append(Acks(channel, tail[0] & 1 != 0, tags))
+    return position + len(tags) * _ACK_FRAME.size
+
+
+def _publish(events: list[Event], channel: int, target: Target, messages: list[Message]) -> None:
+    """Adds the messages to the run before, if they continue it."""
+    if events:
+        last = events[-1]
+        if type(last) is Publishes and last.channel == channel and last.target is target:
+            last.messages.extend(messages)
+            return
+    events.append(Publishes(channel, target, messages))
+
+
+def _heartbeat(channel: int, size: int) -> Heartbeat:
+    if size != 0:
+        raise _frame_error(f"a heartbeat of {size} bytes")
+    if channel != 0:
+        raise _unexpected(f"a heartbeat on channel {channel}", None)
+    return Heartbeat()
+
+
+def _frame_error(explanation: str) -> AmqpError:
+    return AmqpError(ReplyCode.FRAME_ERROR, explanation)
+
+
+def _unexpected(explanation: str, content: _Unfinished | None) -> AmqpError:
+    is_publish = content is not None and content.target is not None
+    method_id = basic.Publish.ID if is_publish else (0, 0)
+    return AmqpError(ReplyCode.UNEXPECTED_FRAME, explanation, method_id=method_id)
