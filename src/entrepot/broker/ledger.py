@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import Any
 
 from entrepot.core.ranges import Ranges
 
@@ -42,6 +44,8 @@ class Ledger:
         self.leased: dict[int, Lease] = {}
         self.returned = Ranges()
         self.deferred: dict[int, int] = {}  # Until when, in ms.
+        self._deferred_fresh = 0  # How many of them stand in the fresh part,
+        self._deferred_end = 0  # and an offset above all of them.
         # How often those were handed out before that came back.
         self._attempts: dict[int, int] = {}
         self._times: list[tuple[int, int]] = []  # A heap: when a lease or a delay may end.
@@ -50,8 +54,11 @@ class Ledger:
 
     def ready_count(self, offset_end: int) -> int:
         """Messages that could be handed out now; the queue ends at `offset_end`."""
-        waiting = sum(1 for offset in self.deferred if self.offset_fresh <= offset < offset_end)
-        return self.returned.count + max(0, offset_end - self.offset_fresh) - waiting
+        fresh = max(0, offset_end - self.offset_fresh)
+        if self._deferred_fresh:
+            beyond = range(max(offset_end, self.offset_fresh), self._deferred_end)
+            fresh -= self._deferred_fresh - sum(1 for each in beyond if each in self.deferred)
+        return self.returned.count + fresh
 
     def attempts(self, offset: int) -> int:
         """How often it was handed out before."""
@@ -62,6 +69,9 @@ class Ledger:
         """When `expire` may have something to do."""
         return self._times[0][0] if self._times else NEVER
 
+    def is_settled(self, offset: int) -> bool:
+        return offset < self.offset_fresh and not self._holds(offset)
+
     def unsettled(self) -> Ranges:
         """What is not settled below `offset_fresh`."""
         found = Ranges(self.returned)
@@ -71,17 +81,67 @@ class Ledger:
                     found.add(offset, offset + 1)
         return found
 
+    def ready(self, count: int, offset_end: int) -> list[range]:
+        """What `pop` would take out, which stays."""
+        self._pass_deferred(offset_end)
+        found: list[range] = []
+        for each in chain(self.returned, self._fresh(offset_end)):
+            if count <= 0:
+                break
+            found.append(each[:count])
+            count -= len(found[-1])
+        return found
+
+    def _fresh(self, offset_end: int) -> Iterator[range]:
+        """Those that are not deferred."""
+        start = self.offset_fresh
+        if self.deferred:
+            for offset in range(start, offset_end):
+                if offset in self.deferred:
+                    if start < offset:
+                        yield range(start, offset)
+                    start = offset + 1
+        if start < offset_end:
+            yield range(start, offset_end)
+
+    def _pass_deferred(self, offset_end: int) -> None:
+        """Those at the beginning of the fresh part, so that nobody looks at them again."""
+        while self.offset_fresh < offset_end and self.offset_fresh in self.deferred:
+            self.offset_fresh += 1
+            self._deferred_fresh -= 1
+
     # --- handing out
 
-    def take(self, count: int, offset_end: int, lease: Lease) -> list[range]:
-        """Lease the oldest messages that are ready, at most so many."""
-        taken = self._pop_ready(count, offset_end)
+    def pop(self, count: int, offset_end: int) -> list[range]:
+        """Take out the oldest messages that are ready, at most so many.
+
+        They count as settled until they are leased, so that must come next; or
+        `settle_popped`, for those that are not.
+        """
+        taken = self.returned.pop(count) if self.returned else []
         for each in taken:
-            self.leased.update(dict.fromkeys(each, lease))
-            if lease.until_ms != NEVER:
-                for offset in each:
-                    self._remember(lease.until_ms, offset)
+            count -= len(each)
+        taken += self._pop_fresh(count, offset_end)
         return taken
+
+    def pop_at(self, offsets: range, offset_end: int) -> list[range]:
+        """Take out those of them that are ready, wherever they stand; then as after `pop`."""
+        start, stop = offsets.start, min(offsets.stop, offset_end)
+        for passed in self._pop_fresh(stop - self.offset_fresh, stop):
+            self.returned.add(passed.start, passed.stop)
+        return self.returned.remove(start, stop)
+
+    def lease(self, offsets: range, lease: Lease) -> None:
+        """Of those that were popped: any of them, in any step."""
+        self.leased.update(dict.fromkeys(offsets, lease))
+        if lease.until_ms != NEVER:
+            for offset in offsets:
+                self._remember(lease.until_ms, offset)
+
+    def settle_popped(self, offsets: range) -> None:
+        """Of those that were popped: done with, in any step. The others are leased before."""
+        self._forget_attempts(offsets)
+        self._advance()
 
     def renew(self, offset: int, lease: Lease) -> bool:
         """Another lease for the same owner; False when it has none."""
@@ -93,13 +153,6 @@ class Ledger:
             self._remember(lease.until_ms, offset)
         return True
 
-    def _pop_ready(self, count: int, offset_end: int) -> list[range]:
-        taken = self.returned.pop(count)
-        for each in taken:
-            count -= len(each)
-        taken += self._pop_fresh(count, offset_end)
-        return taken
-
     def _pop_fresh(self, count: int, offset_end: int) -> Iterator[range]:
         """Those that are not deferred; the others are passed by and stay where they are."""
         while count > 0 and self.offset_fresh < offset_end:
@@ -109,8 +162,9 @@ class Ledger:
             if start < stop:
                 yield range(start, stop)
                 count -= stop - start
-            while stop in self.deferred:
+            while stop < offset_end and stop in self.deferred:
                 stop += 1
+                self._deferred_fresh -= 1
             self.offset_fresh = stop
 
     # --- what comes of it
@@ -133,9 +187,16 @@ class Ledger:
             self._return(each, is_attempt=is_attempt)
         return released
 
+    def hand_over(self, offsets: range, owner: object, lease: Lease) -> list[range]:
+        """Another owner has them from now on. Returns those the old one had."""
+        handed = self._drop(offsets, owner)
+        for each in handed:
+            self.lease(each, lease)
+        return handed
+
     def discard(self, count: int, offset_end: int) -> list[range]:
         """Settle the oldest messages that are ready, at most so many."""
-        dropped = self._pop_ready(count, offset_end)
+        dropped = self.pop(count, offset_end)
         for each in dropped:
             self._forget_attempts(each)
         self._advance()
@@ -144,6 +205,9 @@ class Ledger:
     def defer(self, offset: int, until_ms: int) -> None:
         """Keep a message that is ready back until then; or change until when."""
         self.returned.remove(offset, offset + 1)
+        if offset >= self.offset_fresh and offset not in self.deferred:
+            self._deferred_fresh += 1
+            self._deferred_end = max(self._deferred_end, offset + 1)
         self.deferred[offset] = until_ms
         self._remember(until_ms, offset)
 
@@ -158,11 +222,16 @@ class Ledger:
                 self._return(range(offset, offset + 1), is_attempt=True)
                 ready.append(offset)
             elif self.deferred.get(offset, NEVER) <= now_ms:
-                del self.deferred[offset]
+                self._undefer(offset)
                 if offset < self.offset_fresh:
                     self.returned.add(offset, offset + 1)
                 ready.append(offset)
-        return _rows(sorted(ready))
+        return rows(sorted(ready))
+
+    def _undefer(self, offset: int) -> None:
+        del self.deferred[offset]
+        if offset >= self.offset_fresh:
+            self._deferred_fresh -= 1
 
     def _drop(self, offsets: range, owner: object) -> list[range]:
         leased = self.leased
@@ -171,11 +240,11 @@ class Ledger:
             if held is None or held.owner is not owner:
                 return []
             del leased[offsets.start]
-            return [offsets]
+            return [range(offsets.start, offsets.start + 1)]  # Of any step, it may end later.
         found = [each for each in _among(offsets, leased) if leased[each].owner is owner]
         for offset in found:
             del leased[offset]
-        return _rows(found)
+        return rows(found)
 
     def _return(self, offsets: range, *, is_attempt: bool) -> None:
         self.returned.add(offsets.start, offsets.stop)
@@ -191,11 +260,14 @@ class Ledger:
     def _advance(self) -> None:
         """Move the low end past what is settled: step by step, which is what acks in order
         need, but not for longer than looking at all that is held would take."""
-        low, fresh = self.offset_low, self.offset_fresh
-        held = len(self.leased) + len(self.deferred)
-        stop = min(fresh, low + 2 * held)
-        while low < stop and not self._holds(low):
-            low += 1
+        low, fresh, leased = self.offset_low, self.offset_fresh, self.leased
+        stop = min(fresh, low + 2 * (len(leased) + len(self.deferred)))
+        if self.returned or self.deferred:
+            while low < stop and not self._holds(low):
+                low += 1
+        else:  # Nearly always.
+            while low < stop and low not in leased:
+                low += 1
         if low == stop < fresh:
             low = min(
                 fresh,
@@ -219,9 +291,25 @@ class Ledger:
     # --- another history
 
     def rewind(self, offset: int) -> None:
-        """From there on, everything is ready again, as if it had never been handed out."""
+        """From there on, everything is ready again, as if it had never been handed out.
+
+        What is below stays as it is.
+        """
+        self.returned.remove(offset, max(offset, self.offset_fresh))
+        holders: tuple[dict[int, Any], ...] = (self.leased, self.deferred, self._attempts)
+        for holder in holders:
+            for each in [each for each in holder if each >= offset]:
+                del holder[each]
+        self.offset_fresh = min(self.offset_fresh, offset)
+        self._deferred_fresh = sum(1 for each in self.deferred if each >= self.offset_fresh)
+        self.offset_low = min(self.offset_low, offset)
+        self._advance()
+
+    def reset(self, offset: int) -> None:
+        """The same, and everything below is settled."""
         self.leased.clear()
         self.deferred.clear()
+        self._deferred_fresh = 0
         self.returned = Ranges()
         self._attempts.clear()
         self._times.clear()
@@ -247,7 +335,7 @@ class Ledger:
         start, stop = offsets.start, offsets.stop
         self.returned.remove(start, stop)
         for offset in _among(offsets, self.deferred):
-            del self.deferred[offset]
+            self._undefer(offset)
         if stop > self.offset_fresh:
             first = max(start, self.offset_fresh)
             for passed in self._pop_fresh(first - self.offset_fresh, first):
@@ -264,16 +352,16 @@ def _among(offsets: range, holder: Mapping[int, object]) -> list[int]:
     return [offset for offset in offsets if offset in holder]
 
 
-def _rows(offsets: Iterable[int]) -> list[range]:
+def rows(offsets: Iterable[int]) -> list[range]:
     """Ascending numbers as ranges."""
-    rows: list[range] = []
+    found: list[range] = []
     start = end = -1
     for offset in offsets:
         if offset != end:
             if end > start:
-                rows.append(range(start, end))
+                found.append(range(start, end))
             start = offset
         end = offset + 1
     if end > start:
-        rows.append(range(start, end))
-    return rows
+        found.append(range(start, end))
+    return found

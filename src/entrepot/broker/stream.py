@@ -77,12 +77,13 @@ class Stream:
             return self._append_once(batches, admit)
         return self._append(batches)
 
-    def write(self, data: bytes) -> Appended:
-        """Append a batch of the broker's own, perhaps in a producer's name or to end
-        its transaction."""
-        header = read_header(data)
-        appended = self._append([(header, data)])
-        self._view.note(header, appended.offset_first, data)
+    def write(self, *batches: bytes) -> Appended:
+        """Append batches of the broker's own, all or none; one alone perhaps in a producer's
+        name or to end its transaction."""
+        headed = [(read_header(data), data) for data in batches]
+        appended = self._append(headed)
+        if len(headed) == 1:
+            self._view.note(headed[0][0], appended.offset_first, batches[0])
         return appended
 
     def _accept(self, data: Buffer) -> Batches:

@@ -20,13 +20,13 @@ stored body can still be nonsense, and `records` trusts nothing in it.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from entrepot.core import limits
-from entrepot.core.body import decode, encode
+from entrepot.core.body import Stretch, decode, encode, split
 from entrepot.core.compression import Codec, compress, decompress
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.ports import Buffer
@@ -37,11 +37,13 @@ __all__ = [
     "BatchHeader",
     "Codec",
     "build",
+    "build_plain",
     "check",
     "read_header",
     "recompress",
     "records",
     "restamp_append_time",
+    "split_records",
     "stamp",
     "walk",
 ]
@@ -279,20 +281,19 @@ def build(
     return _assemble(header, body if codec is Codec.NONE else compress(codec, body))
 
 
+def build_plain(pieces: Iterable[Buffer], count: int, time_first: int, time_max: int) -> bytes:
+    """One batch out of records that are encoded already."""
+    header = BatchHeader(0, 0, -1, MAGIC, 0, 0, count - 1, time_first, time_max, -1, -1, -1, count)
+    return _assemble(header, b"".join(pieces))
+
+
 def records(batch: Buffer, *, bytes_max: int = limits.DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The records, one by one, with their offsets and times.
 
     The checksum is not looked at: that was `check`. A body that is not what the header
     says, or unpacks to more than `bytes_max`, is InvalidBatch, at once or on the way.
     """
-    header = read_header(batch)
-    if header.magic != MAGIC or header.size != len(batch) or header.count < 0:
-        raise InvalidBatch("not one whole batch")
-    codec = header.codec
-    if codec is Codec.NONE:
-        body, position = bytes(batch), HEADER_BYTES  # Not a copy when they are bytes already.
-    else:
-        body, position = decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max), 0
+    header, body, position = _unpack(batch, bytes_max)
     return decode(
         body,
         position,
@@ -302,3 +303,27 @@ def records(batch: Buffer, *, bytes_max: int = limits.DECOMPRESSED_BYTES_MAX) ->
         timestamp_first=header.timestamp_first,
         timestamp_fixed=header.timestamp_max if header.is_append_time else None,
     )
+
+
+def split_records(batch: Buffer) -> list[Stretch]:
+    """The same in stretches, but for the headers, which are left as they are."""
+    header, body, position = _unpack(batch, limits.DECOMPRESSED_BYTES_MAX)
+    return split(
+        body,
+        position,
+        header.count,
+        offset_delta_last=header.offset_delta_last,
+        timestamp_first=header.timestamp_first,
+        timestamp_fixed=header.timestamp_max if header.is_append_time else None,
+    )
+
+
+def _unpack(batch: Buffer, bytes_max: int) -> tuple[BatchHeader, bytes, int]:
+    """The header, the bytes with the records, and where in them those begin."""
+    header = read_header(batch)
+    if header.magic != MAGIC or header.size != len(batch) or header.count < 0:
+        raise InvalidBatch("not one whole batch")
+    codec = header.codec
+    if codec is Codec.NONE:
+        return header, bytes(batch), HEADER_BYTES  # Not a copy when they are bytes already.
+    return header, decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max), 0

@@ -20,13 +20,20 @@ there (IndexError). So only the last slice of a record needs a check of its own,
 nothing is allocated that the body does not hold.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
 
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.limits import HEADERS_PER_RECORD_MAX
+from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
+# Records in a row that differ in their values alone: the first one's offset from the batch's
+# first, time in ms, key, headers as they are, and the values.
+Stretch = tuple[int, int, bytes | None, bytes, list[bytes | None]]
 
 _TIMESTAMP_END = 2**63
 _VARINT_BYTES_MAX = 10
@@ -43,7 +50,7 @@ def _varint(number: int) -> bytes:
 
 
 _NULL = _varint(-1)
-_SMALL = tuple(_varint(number) for number in range(2_048))  # Nearly all there are.
+_SMALL = tuple(_varint(number) for number in range(8_192))  # Those of one or two bytes.
 
 
 def encode(
@@ -82,6 +89,38 @@ def encode(
         output += small[size] if size < small_end else _varint(size)
         output += record
     return output
+
+
+def encode_plain(
+    values: Iterable[Buffer], sections: Iterable[bytes], *, index: int, delta_ms: int
+) -> list[Buffer]:
+    """Records without a key, all at one time, each with its headers encoded before.
+
+    In pieces, to be joined with those of others. `index` is the first one's offset and
+    `delta_ms` their time, both counted from the first of the batch.
+    """
+    small, small_end = _SMALL, len(_SMALL)
+    output: list[Buffer] = []
+    lead = middle = last_section = b""
+    last_size = last_width = -1
+    beginning = b"\0" + _varint(delta_ms)
+    for value, section in zip(values, sections, strict=False):
+        number = small[index] if index < small_end else _varint(index)
+        size, width = len(value), len(number)
+        # Nearly always they are as long as those before.
+        if size != last_size or section is not last_section or width != last_width:
+            last_size, last_section, last_width = size, section, width
+            middle = _NULL + (small[size] if size < small_end else _varint(size))
+            size += len(beginning) + width + len(middle) + len(section)
+            lead = (small[size] if size < small_end else _varint(size)) + beginning
+        output += (lead, number, middle, value, section)
+        index += 1
+    return output
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """What a record ends with."""
+    return _encode_headers(headers) if headers else b"\0"
 
 
 def _encode_headers(headers: Headers) -> bytes:
@@ -158,6 +197,157 @@ def decode(
         raise InvalidBatch("the records are cut off") from None
     if position != len(body):
         raise InvalidBatch(f"bytes are left after {count} records")
+
+
+def split(
+    body: bytes,
+    position: int,
+    count: int,
+    *,
+    offset_delta_last: int,
+    timestamp_first: int,
+    timestamp_fixed: int | None,
+) -> list[Stretch]:
+    """As `decode`, but headers are left as they are: `decode_headers` reads them."""
+    output: list[Stretch] = []
+    delta, section = -1, b""
+    try:
+        while count > 0:
+            number = body[position]
+            position += 1
+            if number > 0x7F:
+                number += body[position] - 1 << 7
+                position += 1
+                if number > 0x3FFF:
+                    number, position = _read_rest(body, position, number)
+            time_at, end = position, position + (number >> 1 ^ -(number & 1))
+            number, position = _read_varint(body, position + 1)  # Attributes are unused.
+            time = timestamp_fixed
+            if time is None:
+                time = timestamp_first + (number >> 1 ^ -(number & 1))
+            if not -1 <= time < _TIMESTAMP_END:
+                raise InvalidBatch(f"a record's timestamp is {time}")
+            time_end = position
+            number = body[position]
+            position += 1
+            if number > 0x7F:
+                number += body[position] - 1 << 7
+                position += 1
+                if number > 0x3FFF:
+                    number, position = _read_rest(body, position, number)
+            if number & 1 or not delta < number >> 1 <= offset_delta_last:
+                raise InvalidBatch("a record's offset is out of order")
+            delta = number >> 1
+            key, value, position = _read_key_and_value(body, position)
+            if not position < end <= len(body):
+                raise InvalidBatch("a record does not end where its length says")
+            same, section = section, body[position:end]
+            stretch = (delta, time, key, section, [value])
+            output.append(stretch)
+            position = end
+            if section == same:
+                beginning = body[time_at:time_end]
+                position = _read_uniform(stretch, count - 1, body, end, beginning)
+                if position == end:
+                    position = _read_alike(stretch, count - 1, body, end, beginning)
+                delta += len(stretch[4]) - 1
+            count -= len(stretch[4])
+    except IndexError:
+        raise InvalidBatch("the records are cut off") from None
+    if position != len(body):
+        raise InvalidBatch("bytes are left after the last record")
+    if delta > offset_delta_last:  # Of those that were only compared.
+        raise InvalidBatch("a record's offset is out of order")
+    return output
+
+
+def _read_uniform(
+    stretch: Stretch, count: int, body: bytes, position: int, beginning: bytes
+) -> int:
+    """Add what follows if these are records of one size that differ from the last one in their
+    value and offset alone: then their values are where they must be. To know it, the records
+    are put together again and compared. How many there are is found by their beginnings:
+    what comes later has a later time, or none of these has another.
+
+    Returns the position after them, or the same one when they are not.
+    """
+    delta, _, key, section, values = stretch
+    if values[-1] is None:
+        return position
+    delta, size = delta + len(values), len(values[-1])
+    middle = (_NULL if key is None else _varint(len(key)) + key) + _varint(size)
+    width = len(_varint(delta))
+    size_all = len(beginning) + width + len(middle) + size + len(section)
+    lead = _varint(size_all) + beginning
+    stride = size_all + len(lead) - len(beginning)
+    delta_end = min(delta + count, 64 if width == 1 else len(_SMALL))
+    count = min(delta_end - delta, (len(body) - position) // stride)
+    begins = partial(body.startswith, lead)
+    if count > 0 and not begins(position + (count - 1) * stride):
+        places = range(position, position + count * stride, stride)
+        count = bisect_left(places, True, key=lambda place: not begins(place))
+    if count < 2:
+        return position
+    end = position + count * stride
+    numbers = _SMALL[delta : delta + count]
+    value_first = position + stride - len(section) - size
+    found = [body[at : at + size] for at in range(value_first, end, stride)]
+    rows = zip(repeat(lead), numbers, repeat(middle), found, repeat(section))
+    if b"".join(chain.from_iterable(rows)) != body[position:end]:
+        return position
+    values += found
+    return end
+
+
+def _read_alike(stretch: Stretch, count: int, body: bytes, position: int, beginning: bytes) -> int:
+    """Add records that differ from the last one in nothing but their value and their offset,
+    which is the next: nearly all there are. So they are compared more than read.
+
+    Stops before the first one that is not alike. Returns the position there.
+    """
+    small, small_end = _SMALL, len(_SMALL)
+    first, _, key, section, values = stretch
+    first += len(values)
+    key_bytes = _NULL if key is None else _varint(len(key)) + key
+    rest = len(section)
+    for delta in range(first, first + count):
+        start = position
+        number = body[position]
+        position += 1
+        if number > 0x7F:
+            number += body[position] - 1 << 7
+            position += 1
+            if number > 0x3FFF:
+                number, position = _read_rest(body, position, number)
+        end = position + (number >> 1)
+        head = beginning + (small[delta] if delta < small_end else _varint(delta)) + key_bytes
+        if number & 1 or not body.startswith(head, position):
+            return start
+        position += len(head)
+        number = body[position]
+        position += 1
+        if number > 0x7F:
+            number += body[position] - 1 << 7
+            position += 1
+            if number > 0x3FFF:
+                number, position = _read_rest(body, position, number)
+        value_end = end - rest
+        if number & 1 or position + (number >> 1) != value_end or body[value_end:end] != section:
+            return start
+        values.append(body[position:value_end])
+        position = end
+    return position
+
+
+def decode_headers(section: bytes) -> Headers:
+    """What a record ends with."""
+    try:
+        headers, end = _read_headers(section, 0)
+    except IndexError:
+        raise InvalidBatch("the headers are cut off") from None
+    if end != len(section):
+        raise InvalidBatch("a record does not end where its length says")
+    return headers
 
 
 def _read_key_and_value(body: bytes, position: int) -> tuple[bytes | None, bytes | None, int]:

@@ -138,9 +138,78 @@ class InvalidRoutingHeader(PeerError):
     """CC or BCC, and not a list."""
 
 
+# Virtual hosts and what is in them.
+
+
+class UnknownVhost(PeerError):
+    pass
+
+
+class VhostRefused(PeerError):
+    """A virtual host that cannot be made, or not deleted."""
+
+
+class QueueLocked(PeerError):
+    """Another connection's own."""
+
+
+class QueueNameRefused(PeerError):
+    """A name that is the broker's to give."""
+
+
+class QueueHasConsumers(PeerError):
+    """To be deleted only if unused, and it has consumers."""
+
+
+class QueueNotEmpty(PeerError):
+    """To be deleted only if empty, and it has messages."""
+
+
+class QueuesUnavailable(PeerError):
+    """A queue too many, or a broker that was started without queues."""
+
+
+class InvalidPermission(PeerError):
+    """A regular expression that is none, or is not supported."""
+
+
+# Queues.
+
+
+class InvalidQueue(PeerError):
+    """An argument that a queue does not take, or a value that the argument does not."""
+
+
+class QueueMismatch(PeerError):
+    """Declared before, otherwise."""
+
+
+class QueueInUse(PeerError):
+    """Somebody consumes alone, or wants to."""
+
+
+class InvalidRecordState(PeerError):
+    """A record of a share group that is not, or no longer, locked for this consumer."""
+
+
+class InvalidAcknowledgement(PeerError):
+    """Of a share group's records: of an unknown type, out of order, or of too few."""
+
+
 class StorageError(Exception):
     """The disk failed, or a partition is stopped because it did. Nothing was acknowledged."""
 
 
 class Corruption(StorageError):
     """Damage in what was already permanent. Never repaired by guessing."""
+
+
+# --- leases of queues' messages until a time
+
+
+class UnknownLease(PeerError):
+    """It was never there, or is over."""
+
+
+class TooManyLeases(PeerError):
+    """More than a queue keeps."""

@@ -101,3 +101,88 @@ AMQP_TARGETS_CACHED_MAX = 1_000  # Of one connection: exchanges and keys that it
 assert AMQP_FRAME_BYTES_MIN <= LOGIN_FRAME_BYTES_MAX <= AMQP_FRAME_BYTES_MAX
 assert AMQP_MESSAGE_BYTES_MAX <= AMQP_UNFINISHED_BYTES_MAX
 assert AMQP_MESSAGE_BYTES_MAX <= FRAME_BYTES_MAX  # So that Kafka's clients can read it.
+
+# AMQP 0-9-1, a connection that is open.
+AMQP_CHANNELS_MAX = 2_047  # Of one connection, as RabbitMQ offers.
+AMQP_HEARTBEAT_S = 60  # Offered when a connection is tuned, as RabbitMQ does.
+AMQP_CONSUMERS_MAX = 10_000  # Of one channel.
+AMQP_UNACKED_MAX = 250_000  # Of one channel: delivered and not acknowledged.
+AMQP_UNCOMMITTED_BYTES_MAX = 16 * MIB  # Of one connection: published and not permanent.
+AMQP_UNCONFIRMED_RUNS_MAX = 10_000  # Of one connection: runs that are not permanent.
+AMQP_TRANSACTION_BYTES_MAX = 64 * MIB  # Of one channel: published and not committed.
+AMQP_TRANSACTION_MESSAGES_MAX = 500_000
+AMQP_PROPERTIES_CACHED_MAX = 10_000  # What was found in different properties.
+AMQP_READ_AHEAD_MAX = 1_000  # Messages of a stream that are read at once for a consumer.
+
+assert AMQP_MESSAGE_BYTES_MAX <= AMQP_UNCOMMITTED_BYTES_MAX <= AMQP_TRANSACTION_BYTES_MAX
+
+# Queues.
+QUEUE_TTL_MS_MAX = 315_360_000_000  # Of a message or of an unused queue: ten years, RabbitMQ's.
+QUEUE_RETENTION_MS = 24 * 3_600_000  # How long settled messages are kept to be rewound to.
+QUEUE_TURN_MESSAGES_MAX = 1_000  # Handed out, expired or counted before others have their turn.
+QUEUE_TURN_BYTES_MAX = 4 * MIB  # Read at once to be handed out, about.
+QUEUE_CONSUMERS_MAX = 100_000
+QUEUE_DEFERRED_MAX = 1_000_000  # Messages that wait for a time, each with an entry in memory.
+QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are consumed.
+QUEUE_TIMER_MS_MAX = 3_600_000  # Then it is looked again: clocks may be set.
+DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no room.
+
+# HTTP.
+HTTP_HEAD_BYTES_MAX = 32 * KIB  # The first line and the headers of a request.
+HTTP_HEADERS_MAX = 100
+HTTP_BODY_BYTES_MAX = 32 * MIB  # One request: a message, as base64 in JSON.
+HTTP_BODIES_BYTES_MAX = 256 * MIB  # Of all connections together, until they are answered.
+HTTP_PIPELINED_MAX = 16  # Requests of one connection that wait; then it is not read from.
+HTTP_QUERY_FIELDS_MAX = 100
+HTTP_PAGE_ROWS_MAX = 500  # Of a list that is asked for in pages; RabbitMQ's.
+HTTP_MESSAGES_MAX = 10_000  # Taken from a queue, or looked at, by one request,
+HTTP_MESSAGES_BYTES_MAX = 32 * MIB  # and what they weigh: then there are fewer.
+HTTP_CHECK_MS = 30_000  # How often a connection is looked at, and so how exact these are:
+HTTP_REQUEST_MS_MAX = 60_000  # From a request's first byte to its last.
+HTTP_IDLE_MS_MAX = 300_000  # Between requests.
+
+assert AMQP_MESSAGE_BYTES_MAX * 4 // 3 <= HTTP_BODY_BYTES_MAX <= HTTP_BODIES_BYTES_MAX
+assert HTTP_CHECK_MS <= HTTP_REQUEST_MS_MAX <= HTTP_IDLE_MS_MAX
+
+# Virtual hosts.
+VHOSTS_MAX = 10_000
+VHOST_NAME_CHARACTERS_MAX = 255
+QUEUES_PER_VHOST_MAX = 200_000
+QUEUE_SEGMENT_BYTES = 64 * MIB  # Settled messages leave the disk a segment at a time.
+DELAYED_IN_FLIGHT_MAX = 1_000  # Of one virtual host: messages that are due and on their way.
+STREAM_BATCH_BYTES_MAX = 17 * MIB  # Of a topic that AMQP made: one message must fit in.
+
+assert AMQP_MESSAGE_BYTES_MAX < STREAM_BATCH_BYTES_MAX <= FRAME_BYTES_MAX
+
+# Share groups.
+SHARE_GROUPS_MAX = 10_000
+SHARE_PARTITIONS_MAX = PARTITIONS_MAX  # Of all groups together: what is remembered of each.
+SHARE_SESSIONS_MAX = 2_000  # Kafka's group.share.max.share.sessions.
+SHARE_SESSION_PARTITIONS_MAX = 2 * PARTITIONS_MAX  # Of all sessions together.
+SHARE_LOCKS_MAX = 10_000  # A group's share.partition.max.record.locks.
+SHARE_RECORDS_MAX = 10_000  # Acquired of one partition at once, however large a batch is.
+SHARE_DELIVERIES_MAX = 1_000
+SHARE_DEAD_LETTERS_MAX = 1_000  # Copied at once; others wait.
+
+# Lanes of queues: where messages are kept, and what is remembered of them.
+QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
+QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
+QUEUE_CACHE_BYTES_MAX = 64 * MIB  # Messages of the log in memory, of all queues together.
+QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB  # Of one; more than a batch is, however small its messages.
+QUEUE_HEADERS_CACHED_MAX = 1_000  # Of one lane: ways in which messages' headers are written.
+QUEUE_HEADERS_CACHED_BYTES_MAX = 4 * KIB  # A longer one is written anew each time.
+TRANSIENT_BYTES_MAX = 1 * GIB  # Messages that are in memory alone; then publishers wait.
+STREAM_READ_AHEAD_BYTES = 256 * KIB  # Of one reader, unless one batch is larger.
+
+assert QUEUE_READ_BYTES <= QUEUE_BATCH_BYTES
+assert QUEUE_BATCH_BYTES + AMQP_MESSAGE_BYTES_MAX <= QUEUE_CACHE_BYTES_MAX
+assert 8 * QUEUE_BATCH_BYTES <= QUEUE_CACHE_LANE_BYTES_MAX <= QUEUE_CACHE_BYTES_MAX
+
+# Leases of queues' messages until a time.
+QUEUE_TIMED_LEASES_MAX = 1_000  # Of one queue,
+QUEUE_TIMED_LEASED_MAX = 1_000_000  # and messages in all of them, each with an entry in memory.
+LEASE_MS_MAX = 12 * 3_600_000
+LEASE_MESSAGES_MAX = 100_000  # Of one request.
+LEASE_RANGES_MAX = 100_000  # In one request.
+
+assert LEASE_MESSAGES_MAX <= QUEUE_TIMED_LEASED_MAX

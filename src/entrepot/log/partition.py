@@ -58,6 +58,8 @@ class Partition(Segments):
         # What the view knows of transactions: below which offset all are decided, and how.
         self.offset_stable: Callable[[], int] = lambda: self.high_watermark
         self.is_aborted: Callable[[int, int], bool] = lambda producer_id, offset: False
+        # From there on, records are needed, whatever retention says; None: all may go.
+        self.offset_needed: Callable[[], int] | None = None
         self._clock = clock
         self.offset_synced = self.offset_end
         # Below it, what the segments do not have permanently is in the journal.
@@ -313,13 +315,14 @@ class Partition(Segments):
             return
         keep_ms, keep_bytes = self.policy.retention_ms, self.policy.retention_bytes
         size = self.size
+        offset_free = self.offset_end if self.offset_needed is None else self.offset_needed()
         for segment in self.segments:
             newest_ms = segment.timestamp_max if segment.timestamp_max >= 0 else segment.opened_ms
             too_old = keep_ms >= 0 and newest_ms < now_ms - keep_ms
             too_much = keep_bytes >= 0 and size - segment.size >= keep_bytes
             is_open = segment is self.segments[-1] and not segment.size
             is_committed = not is_open and segment.offset_end <= self.high_watermark
-            if not is_committed or not (too_old or too_much):
+            if not is_committed or not (too_old or too_much) or segment.offset_end > offset_free:
                 break
             self.offset_start = max(self.offset_start, segment.offset_end)
             size -= segment.size

@@ -157,6 +157,15 @@ async def test_expiry_spares_what_is_not_committed(bed: Bed) -> None:
 
 
 @simulated
+async def test_expiry_spares_what_is_needed(bed: Bed) -> None:
+    await timed(bed, 1, 2, 3, 4, policy=Policy(segment_bytes=2 * ONE, retention_ms=0))
+    for needed, start in ((0, 0), (1, 0), (2, 2), (3, 2), (4, 4)):
+        bed["t"].offset_needed = lambda needed=needed: needed  # type: ignore[misc]
+        bed["t"].expire(10**15)
+        assert bed["t"].offset_start == start
+
+
+@simulated
 async def test_records_without_a_time_expire_by_their_segment(bed: Bed) -> None:
     await bed.start("t", policy=Policy(segment_bytes=ONE, retention_ms=500))
     bed.append("t", make(b"x", time_ms=-1))

@@ -1,0 +1,92 @@
+"""Dead letters on their way.
+
+The dead are leased by their queue until their letters are committed where they go, and
+settled then. A letter that is refused there is dropped, as RabbitMQ does it, unless the
+queue was declared to keep it: then, and when a disk failed, it is sent again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from entrepot.broker.queue.arguments import REJECT_DEAD_LETTER, QueueArguments
+from entrepot.broker.queue.dead_letter import Death, Letters, letters
+from entrepot.broker.queue.lane import Piece
+from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Refused, Run
+from entrepot.core import limits
+from entrepot.core.ports import Clock
+
+# A run, the queues that it must not come to, and who waits for it.
+Publish = Callable[[Run, Sequence[str], Publication | None], None]
+
+
+class Burials:
+    def __init__(
+        self,
+        name: str,
+        arguments: QueueArguments,
+        clock: Clock,
+        reader: PropertyReader,
+        publish: Publish,
+    ) -> None:
+        self._name = name
+        self._exchange = arguments.dead_letter_exchange
+        self._key = arguments.dead_letter_key
+        self._is_at_least_once = arguments.dead_letter_at_least_once
+        self._clock = clock
+        self._reader = reader
+        self._publish = publish
+        self.buries_refused = arguments.overflow == REJECT_DEAD_LETTER and self.are_held
+        self._is_closed = False
+        self.count = 0  # Messages whose letters are on their way.
+
+    @property
+    def are_held(self) -> bool:
+        """Whether the dead become letters here. Otherwise there is nothing to bury."""
+        return self._exchange is not None
+
+    def bury(self, pieces: Sequence[Piece], reason: str, buried: Callable[[range], None]) -> None:
+        """Calls back for those whose letters have arrived, or need not."""
+        for offsets, run in pieces:
+            self.count += len(offsets)
+            start = 0
+            for some in self._letters(run, reason):
+                stop = start + len(some.run.messages)
+                self._send(some, offsets[start:stop], buried)
+                start = stop
+
+    def bury_unborn(self, run: Run, reason: str) -> None:
+        """They were never in the queue: there is nothing to settle."""
+        for some in self._letters(run, reason):
+            self._publish(some.run, some.avoided, None)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _letters(self, run: Run, reason: str) -> Iterator[Letters]:
+        assert self._exchange is not None
+        death = Death(self._name, reason, self._clock.now_ms(), self._exchange, self._key)
+        return letters(run, death, self._reader)
+
+    def _send(self, some: Letters, offsets: range, buried: Callable[[range], None]) -> None:
+        if not self._is_closed:
+            publication = Publication(partial(self._sent, some, offsets, buried))
+            self._publish(some.run, some.avoided, publication)
+            publication.arrived()
+
+    def _sent(
+        self,
+        some: Letters,
+        offsets: range,
+        buried: Callable[[range], None],
+        failure: Failure | None,
+    ) -> None:
+        is_dropped = isinstance(failure, Refused) and not self._is_at_least_once
+        if failure is None or is_dropped:
+            self.count -= len(offsets)
+            buried(offsets)
+        else:
+            wait = limits.DEAD_LETTER_RETRY_MS / 1_000
+            asyncio.get_running_loop().call_later(wait, self._send, some, offsets, buried)

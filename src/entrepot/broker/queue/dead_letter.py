@@ -1,0 +1,117 @@
+"""What a message carries with it that died: where, why, and how often.
+
+A dead letter is the message again, with one more entry in its header `x-death`: newest
+first, one for each pair of queue and reason, with a count. The header is what RabbitMQ
+writes, so that applications that look into it find what they know.
+
+It also ends circles: a message that came back to a queue where it died before, without
+anybody having rejected it on the way, would go round for ever. Where that is so is told
+with the letters, as the queues that they must avoid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from entrepot.broker.queue.message import Message, PropertyReader, Run
+
+EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
+
+_DEATHS = "x-death"
+_COPIES = "CC"  # Further routing keys.
+
+
+class Death(NamedTuple):
+    queue: str
+    reason: str
+    time_ms: int
+    exchange: str  # The dead letter exchange,
+    key: str | None  # and the key; None: the message's own.
+
+
+class Letters(NamedTuple):
+    run: Run
+    avoided: Sequence[str]  # Queues where they must not go.
+
+
+def letters(run: Run, death: Death, reader: PropertyReader) -> Iterator[Letters]:
+    """The run's messages as dead letters, in their order, by where they may go."""
+    made: dict[bytes, tuple[bytes, Sequence[str]]] = {}
+    for properties in dict.fromkeys([message[0] for message in run.messages]):
+        made[properties] = _letter(run, properties, death, reader)
+    key = run.routing_key if death.key is None else death.key
+    pairs = ((made[properties], body) for properties, body in run.messages)
+    for avoided, group in groupby(pairs, lambda pair: pair[0][1]):
+        messages: list[Message] = [(letter, body) for (letter, _), body in group]
+        yield Letters(Run(death.exchange, key, death.time_ms, messages), avoided)
+
+
+def _letter(
+    run: Run, properties: bytes, death: Death, reader: PropertyReader
+) -> tuple[bytes, Sequence[str]]:
+    headers = dict(reader.headers(properties))
+    before = _deaths(headers)
+    deaths = _recorded(before, run, headers, death)
+    ttl_ms = reader.facts(properties).ttl_ms
+    if ttl_ms is not None and len(deaths) > len(before):
+        deaths[0] = {"original-expiration": str(ttl_ms), **deaths[0]}
+    headers[_DEATHS] = deaths
+    facts = {"reason": death.reason, "queue": death.queue, "exchange": run.exchange}
+    for name, value in facts.items():
+        if not before:
+            headers[f"x-first-death-{name}"] = value
+        headers[f"x-last-death-{name}"] = value
+    if death.key is not None:
+        headers.pop(_COPIES, None)  # They were the old key's; nobody routes by them again.
+    return reader.with_headers(properties, headers, expires=False), _avoided(deaths)
+
+
+def _deaths(headers: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """A publisher may have written the header: what cannot be ours is left out."""
+    found = headers.get(_DEATHS)
+    if not isinstance(found, list | tuple):
+        return []
+    return [
+        each
+        for each in found
+        if isinstance(each, Mapping)
+        and isinstance(each.get("queue"), str)
+        and isinstance(each.get("reason"), str)
+    ]
+
+
+def _recorded(
+    before: Sequence[Mapping[str, object]], run: Run, headers: Mapping[str, object], death: Death
+) -> list[Mapping[str, object]]:
+    here = (death.queue, death.reason)
+    place = itemgetter("queue", "reason")
+    rest = [each for each in before if place(each) != here]
+    same = next((each for each in before if place(each) == here), None)
+    if same is not None:
+        count = same.get("count")
+        return [{**same, "count": count + 1 if isinstance(count, int) else 1}, *rest]
+    copies = headers.get(_COPIES)
+    copies = copies if isinstance(copies, list | tuple) else ()
+    newest = {
+        "count": 1,
+        "reason": death.reason,
+        "queue": death.queue,
+        "time": datetime.fromtimestamp(death.time_ms // 1_000, UTC),
+        "exchange": run.exchange,
+        "routing-keys": [run.routing_key, *(key for key in copies if isinstance(key, str))],
+    }
+    return [newest, *rest]
+
+
+def _avoided(deaths: Sequence[Mapping[str, object]]) -> Sequence[str]:
+    """The queues of all deaths since somebody rejected the message."""
+    names: list[str] = []
+    for each in deaths:
+        if each["reason"] == REJECTED:
+            break
+        names.append(str(each["queue"]))
+    return names

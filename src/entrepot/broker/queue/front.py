@@ -1,0 +1,299 @@
+"""The front of a lane: what comes next, and what of it is still good.
+
+Most messages need no second look. Those that may not be good any more are told by their
+offsets: below one, messages may have brought a time to live of their own; below another,
+they are older than the process, and transient ones did not survive it. And the bytes that
+are ready are counted only for a queue that limits them, from the moment it needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from entrepot.broker.ledger import NEVER
+from entrepot.broker.queue.arguments import QUORUM, QueueArguments
+from entrepot.broker.queue.arrival import Arrival
+from entrepot.broker.queue.expiry import expiry_ms, has_own_times
+from entrepot.broker.queue.lane import Lane, Piece
+from entrepot.broker.queue.message import Message, PropertyReader, Run, Taken
+from entrepot.core import limits
+from entrepot.core.errors import StorageError
+
+
+class Popped(NamedTuple):
+    """Out of the ledger: each is to be leased, or settled."""
+
+    size: int  # Messages, good or not.
+    good: list[Taken]
+    expired: list[Piece]
+    lost: list[range]  # Gone from the log, or transient and from before.
+
+    @property
+    def are_good(self) -> bool:
+        """All of them."""
+        return not self.expired and not self.lost
+
+
+NOTHING = Popped(0, [], [], [])
+
+
+class Front:
+    def __init__(self, lane: Lane, arguments: QueueArguments, reader: PropertyReader) -> None:
+        self.lane = lane
+        self.ledger = lane.ledger
+        self.appended_end = lane.offset_end  # What is appended need not be committed yet.
+        # From here on, messages come up for the first time: none of them is overdue.
+        self._arriving_from = lane.offset_end
+        self._reader = reader
+        self._ttl_ms = arguments.ttl_ms
+        self._transient_end = 0 if arguments.type == QUORUM else lane.offset_recovered
+        self._heeds_times = arguments.heeds_expiration
+        # Below it, messages may have times of their own.
+        self._times_end = lane.offset_end if self._heeds_times else 0
+        self._counts_bytes = arguments.length_bytes_max is not None
+        self._ready_bytes: int | None = None  # None: to be counted.
+
+    # --- what there is
+
+    @property
+    def ready_count(self) -> int:
+        return self.ledger.ready_count(self.lane.offset_end)
+
+    @property
+    def ready_count_most(self) -> int:
+        """The same at little cost; deferred ones may be among them."""
+        ledger = self.ledger
+        return ledger.returned.count + max(0, self.lane.offset_end - ledger.offset_fresh)
+
+    @property
+    def waiting_count(self) -> int:
+        """Ready now, or when they are committed."""
+        return self.ledger.ready_count(self.appended_end)
+
+    @property
+    def ready_bytes(self) -> int:
+        """0 while they cannot be read: then they are counted another time."""
+        return self._known_bytes() or 0
+
+    def _known_bytes(self) -> int | None:
+        if self._ready_bytes is None:
+            self._ready_bytes = 0
+            self._count_bytes(self.ledger.ready(NEVER, self.lane.offset_end))
+        return self._ready_bytes
+
+    def peek(self, count: int) -> list[Taken]:
+        """The next messages; they stay where they are."""
+        found: list[Taken] = []
+        for offsets in self.ledger.ready(count, self.lane.offset_end):
+            found += [
+                Taken(each, run, self._attempts(each)) for each, run in self.lane.read(offsets)
+            ]
+        return found
+
+    # --- what comes and goes
+
+    def append(self, arrivals: Sequence[Arrival]) -> list[range]:
+        """The offsets of each. Raises StorageError."""
+        runs = [arrival.run for arrival in arrivals]
+        bytes_before = self._known_bytes() if self._counts_bytes else None
+        self.appended_end = self.lane.append(runs)
+        offset = self.appended_end - sum(len(run.messages) for run in runs)
+        if self._heeds_times and any(has_own_times(run, self._reader) for run in runs):
+            self._times_end = self.appended_end
+        places: list[range] = []
+        for run, _, _, due_ms in arrivals:
+            places.append(range(offset, offset + len(run.messages)))
+            offset = places[-1].stop
+            if due_ms is not None:
+                for each in places[-1]:
+                    self.defer(each, due_ms)
+            elif bytes_before is not None:
+                bytes_before += _size(run)
+        self._ready_bytes = bytes_before
+        return places
+
+    def defer(self, offset: int, due_ms: int) -> None:
+        """It was appended just now, or is deferred already."""
+        self.ledger.defer(offset, due_ms)
+        self.lane.deferred(offset, due_ms)
+
+    def end_times(self, now_ms: int) -> bool:
+        """End the delays that are over. Whether there are any."""
+        ready = self.ledger.expire(now_ms)
+        for each in ready:
+            for offset in each:
+                self.lane.deferred(offset, None)
+        self.came_back(ready)
+        return bool(ready)
+
+    def came_back(self, ready: Sequence[range]) -> None:
+        """These are ready again."""
+        if self._ready_bytes is not None:
+            self._count_bytes(ready)
+
+    def pop(self, count: int, now_ms: int) -> Popped:
+        """Take out the next messages, at most so many.
+
+        Raises StorageError when they cannot be read; then they are where they were.
+        """
+        fresh = self.ledger.offset_fresh
+        return self._read(self.ledger.pop(count, self.lane.offset_end), now_ms, fresh)
+
+    def pop_at(self, offsets: range) -> Popped:
+        """Those of them that are ready, wherever they stand, and however old they are.
+
+        Raises StorageError as `pop` does.
+        """
+        fresh = self.ledger.offset_fresh
+        return self._read(self.ledger.pop_at(offsets, self.lane.offset_end), 0, fresh)
+
+    def _read(self, taken: Sequence[range], now_ms: int, fresh: int) -> Popped:
+        try:
+            found = [(offsets, self.lane.read(offsets)) for offsets in taken]
+        except StorageError:
+            for offsets in taken:
+                self.ledger.returned.add(offsets.start, offsets.stop)
+            raise
+        popped = Popped(sum(map(len, taken)), [], [], [])
+        for offsets, pieces in found:
+            if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
+                popped.lost.extend(gaps(offsets, pieces))
+            for piece in pieces:
+                self._sift(piece, now_ms, popped, is_fresh=offsets.start >= fresh)
+                if self._ready_bytes is not None:
+                    self._ready_bytes -= _size(piece[1])
+        return popped
+
+    def came_up(self) -> None:
+        """All that is committed had its chance to be handed out."""
+        self._arriving_from = self.lane.offset_end
+
+    def discard(self) -> list[range]:
+        """All that is ready is settled; whoever asks must tell the lane."""
+        self._ready_bytes = 0 if self._counts_bytes else None
+        return self.ledger.discard(self.ready_count_most, self.lane.offset_end)
+
+    def is_deferred(self, offset: int) -> bool:
+        """It waits for a time, and is committed."""
+        return offset in self.ledger.deferred and offset < self.lane.offset_end
+
+    def cancel(self, offset: int) -> list[range]:
+        """A deferred message is settled; whoever asks must tell the lane."""
+        cancelled = range(offset, offset + 1)
+        self.ledger.note_settled(cancelled)
+        self.lane.deferred(offset, None)
+        return [cancelled]
+
+    def rewind(self, offset: int) -> None:
+        """From there on everything is ready, as far as it is still kept."""
+        offset = min(max(offset, self.lane.offset_start), self.lane.offset_end)
+        self.ledger.rewind(offset)
+        self.lane.rewound(offset)
+        self._times_end = self.lane.offset_end if self._heeds_times else 0
+        self._ready_bytes = None
+
+    # --- what is good
+
+    @property
+    def may_expire(self) -> bool:
+        return self._ttl_ms is not None or self.ledger.offset_low < self._times_end
+
+    def expiry_ms(self) -> int:
+        """When the next message expires; NEVER when it does not, or there is none."""
+        head = self.peek(1) if self.may_expire else []
+        return expiry_ms(head[0].run, 0, self._ttl_ms, self._reader) if head else NEVER
+
+    def overdue_count(self, now_ms: int) -> int:
+        """How many of the next messages have expired; not more than a turn's."""
+        count = 0
+        for _, run, _ in self.peek(limits.QUEUE_TURN_MESSAGES_MAX):
+            for place in range(len(run.messages)):
+                if expiry_ms(run, place, self._ttl_ms, self._reader) > now_ms:
+                    return count
+                count += 1
+        return count
+
+    def _sift(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
+        start = piece[0].start
+        if start >= self._times_end and start >= self._transient_end and self._ttl_ms is None:
+            popped.good.append(self._taken(piece, is_fresh=is_fresh))  # Nearly always.
+        elif start < self._transient_end:
+            for is_lost, part in divide(piece, self._is_transient):
+                if is_lost:
+                    popped.lost.append(part[0])
+                else:
+                    self._sift_overdue(part, now_ms, popped, is_fresh=is_fresh)
+        else:
+            self._sift_overdue(piece, now_ms, popped, is_fresh=is_fresh)
+
+    def _sift_overdue(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
+        offsets, run = piece
+        if offsets.start < self._arriving_from:
+            if self._ttl_ms is not None and run.time_ms + self._ttl_ms <= now_ms:
+                popped.expired.append(piece)
+                return
+            if offsets.start < self._times_end:
+                for is_overdue, part in divide(piece, self._overdue(run.time_ms, now_ms)):
+                    if is_overdue:
+                        popped.expired.append(part)
+                    else:
+                        popped.good.append(self._taken(part, is_fresh=is_fresh))
+                return
+        popped.good.append(self._taken(piece, is_fresh=is_fresh))
+
+    def _is_transient(self, message: Message) -> bool:
+        return not self._reader.facts(message[0]).is_persistent
+
+    def _overdue(self, time_ms: int, now_ms: int) -> Callable[[Message], bool]:
+        def is_overdue(message: Message) -> bool:
+            ttl_ms = self._reader.facts(message[0]).ttl_ms
+            return ttl_ms is not None and time_ms + ttl_ms <= now_ms
+
+        return is_overdue
+
+    def _taken(self, piece: Piece, *, is_fresh: bool) -> Taken:
+        return Taken(*piece, None if is_fresh else self._attempts(piece[0]))
+
+    def _attempts(self, offsets: range) -> Sequence[int] | None:
+        attempts = [self.ledger.attempts(offset) for offset in offsets]
+        return attempts if any(attempts) else None
+
+    def _count_bytes(self, ready: Iterable[range]) -> None:
+        """Add those of these; what cannot be read makes the count unknown."""
+        assert self._ready_bytes is not None
+        try:
+            for offsets in ready:
+                for start in range(offsets.start, offsets.stop, limits.QUEUE_TURN_MESSAGES_MAX):
+                    stop = min(offsets.stop, start + limits.QUEUE_TURN_MESSAGES_MAX)
+                    pieces = self.lane.read(range(start, stop))
+                    self._ready_bytes += sum(_size(run) for _, run in pieces)
+        except StorageError:
+            self._ready_bytes = None
+
+
+def divide(piece: Piece, is_so: Callable[[Message], bool]) -> Iterator[tuple[bool, Piece]]:
+    """The piece in parts whose messages are alike."""
+    offsets, run = piece
+    start = 0
+    for answer, alike in groupby(map(is_so, run.messages)):
+        stop = start + sum(1 for _ in alike)
+        part = Run(run.exchange, run.routing_key, run.time_ms, run.messages[start:stop])
+        yield answer, (offsets[start:stop], part)
+        start = stop
+
+
+def gaps(offsets: range, pieces: Sequence[Piece]) -> Iterator[range]:
+    """Those of the offsets that no piece has."""
+    start = offsets.start
+    for each, _ in pieces:
+        if start < each.start:
+            yield range(start, each.start)
+        start = each.stop
+    if start < offsets.stop:
+        yield range(start, offsets.stop)
+
+
+def _size(run: Run) -> int:
+    return sum(len(body) for _, body in run.messages)

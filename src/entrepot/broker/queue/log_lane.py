@@ -1,0 +1,138 @@
+"""A lane in the log: its messages are a partition, its settlements are records beside it.
+
+What was appended is in a cache as long as there is room and need; what is not is read back
+from the log, with what follows it. Retention takes only what is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from entrepot.broker.ledger import Ledger
+from entrepot.broker.queue.lane import Piece, Waiter
+from entrepot.broker.queue.ledger_store import LedgerStore
+from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.broker.queue.message_cache import MessageCache
+from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder, stored_batches
+from entrepot.broker.queue.shelf import Book, Shelf, joined
+from entrepot.broker.stream import Stream
+from entrepot.core import limits
+from entrepot.core.errors import StorageError
+
+
+class LogLane:
+    def __init__(
+        self,
+        stream: Stream,
+        store: LedgerStore,
+        property_reader: PropertyReader,
+        cache: MessageCache,
+    ) -> None:
+        """The log is ready, the store is open, and no message was appended since."""
+        partition = stream.partition
+        self._stream = stream
+        self._partition = partition
+        self._store = store
+        self._cache = cache
+        self._shelf = Shelf()
+        self._encoder = RunEncoder(property_reader)
+        self._decoder = RunDecoder(property_reader)
+        self._settlements = store.settlements(partition.id)
+        self.offset_recovered = partition.offset_end
+        if partition.refused:  # It may be whole at the next start: what is settled stays so.
+            self.ledger = Ledger()
+        else:
+            self.ledger = self._settlements.ledger(partition.offset_start, partition.offset_end)
+            store.mark(self._settlements)
+        partition.offset_needed = lambda: self.ledger.offset_low
+
+    @property
+    def offset_start(self) -> int:
+        return self._partition.offset_start
+
+    @property
+    def offset_end(self) -> int:
+        return self._partition.high_watermark
+
+    @property
+    def bytes_kept(self) -> int:
+        return self._partition.size
+
+    # --- messages
+
+    def append(self, runs: Sequence[Run]) -> int:
+        batches = self._encoder.encode(joined(runs))
+        appended = self._stream.write(*[batch.data for batch in batches])
+        offset = appended.offset_first
+        for batch in batches:
+            for run in batch.runs:
+                self._cache.put(self._shelf, Book(offset, run))
+                offset += len(run.messages)
+        assert offset == appended.offset_end
+        return offset
+
+    def when_committed(self, offset_end: int, waiter: Waiter) -> None:
+        self._partition.when_committed(offset_end, waiter)
+
+    def read(self, offsets: range) -> list[Piece]:
+        if offsets.stop > self.offset_end:  # Hidden by a start on a disk that fails; not gone.
+            raise StorageError(f"{self._partition.directory}: {offsets} is not committed")
+        pieces: list[Piece] = []
+        position = max(offsets.start, self.offset_start)
+        end = offsets.stop
+        while position < end:
+            book = self._shelf.at(position)
+            books = [book] if book is not None else self._load(position)
+            pieces += [each.part(position, end) for each in books if each.offset_first < end]
+            position = books[-1].offset_end if books else self._shelf.next_start(position, end)
+        return pieces
+
+    def _load(self, position: int) -> list[Book]:
+        """What the log has from there on, up to what is in memory; and into memory with it."""
+        stop = self._shelf.next_start(position, self.offset_end)
+        books: list[Book] = []
+        for header, batch in stored_batches(self._partition, position, limits.QUEUE_READ_BYTES):
+            for offsets, run in self._decoder.decode(batch):
+                if position < offsets.stop and offsets.start < stop:
+                    books.append(Book(offsets.start, run).cut(position, stop))
+            if header.offset_end >= stop:
+                break
+        for book in books:
+            self._cache.put(self._shelf, book)
+        return books
+
+    def offset_for_time(self, time_ms: int) -> int:
+        try:
+            found = self._partition.offset_for_time(time_ms)
+        except OSError as error:
+            raise StorageError(f"{self._partition.directory}: {error.strerror}") from error
+        return self.offset_end if found is None else found[0]
+
+    # --- what the ledger was told
+
+    def settled(self, offsets: Iterable[range]) -> None:
+        offset_low = self.ledger.offset_low
+        self._settlements.note(offsets, offset_low)
+        self._store.mark(self._settlements)
+        self._cache.drop_before(self._shelf, offset_low)
+
+    def deferred(self, offset: int, until_ms: int | None) -> None:
+        self._settlements.defer(offset, until_ms)
+        self._store.mark(self._settlements)
+
+    def rewound(self, offset: int) -> None:
+        if self._partition.refused:
+            raise StorageError(f"{self._partition.directory}: {self._partition.stopped}")
+        self._settlements.rewound(offset, self.ledger.offset_low)
+        self._store.mark(self._settlements)
+
+    def when_settlements_committed(self, waiter: Waiter) -> None:
+        self._store.when_committed(waiter)
+
+    # --- the end
+
+    def drop(self) -> None:
+        """Its partition is the owner's to delete. That the queue is gone is permanent by now:
+        its settlements must not be forgotten before."""
+        self._store.forget(self._settlements)
+        self._cache.drop_before(self._shelf, self._partition.offset_end)

@@ -1,0 +1,36 @@
+"""How much memory waiting messages take that are nowhere else; who publishes may have to wait.
+
+The mark is crossed upwards at the limit and downwards well below it, so that those who are
+told are not told all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrepot.core import limits
+
+
+class MemoryUse:
+    def __init__(self, bytes_max: int = limits.TRANSIENT_BYTES_MAX) -> None:
+        self._bytes_high = bytes_max
+        self._bytes_low = bytes_max // 4 * 3
+        self._listeners: dict[object, Callable[[bool], None]] = {}
+        self.size = 0  # Bytes, about.
+        self.is_high = False
+
+    def listen(self, token: object, listener: Callable[[bool], None]) -> None:
+        """Call whenever `is_high` has changed, until `unlisten`."""
+        self._listeners[token] = listener
+
+    def unlisten(self, token: object) -> None:
+        self._listeners.pop(token, None)
+
+    def change(self, size: int) -> None:
+        """So many bytes more; or fewer."""
+        self.size += size
+        is_high = self.size > (self._bytes_low if self.is_high else self._bytes_high)
+        if is_high is not self.is_high:
+            self.is_high = is_high
+            for listener in list(self._listeners.values()):
+                listener(is_high)

@@ -1,0 +1,51 @@
+"""When a queue is too long: what it does not take, or drops from its front.
+
+Only messages that are ready count. What consumers have room for goes straight through to
+them, so it is never too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from entrepot.broker.queue.arguments import DROP_HEAD, QueueArguments
+from entrepot.broker.queue.message import Message
+
+
+class Overflow:
+    def __init__(self, arguments: QueueArguments) -> None:
+        self._length_max = arguments.length_max
+        self._bytes_max = arguments.length_bytes_max
+        is_limited = self._length_max is not None or self._bytes_max is not None
+        self.refuses = is_limited and arguments.overflow != DROP_HEAD
+        self.drops = is_limited and arguments.overflow == DROP_HEAD
+        self.counts_bytes = self._bytes_max is not None
+
+    def excess(self, ready_count: int) -> int:
+        """How many messages are too many."""
+        return 0 if self._length_max is None else max(0, ready_count - self._length_max)
+
+    def is_too_large(self, ready_bytes: int) -> bool:
+        return self._bytes_max is not None and ready_bytes > self._bytes_max
+
+    def refused(
+        self, messages: Sequence[Message], waiting: int, waiting_bytes: int, room: int
+    ) -> Sequence[int]:
+        """The places of those that are too many, when so much waits before them."""
+        passing = max(0, room - waiting)
+        waiting = max(0, waiting - room)
+        if self._bytes_max is None:
+            assert self._length_max is not None
+            return range(len(messages))[max(0, passing + self._length_max - waiting) :]
+        places: list[int] = []
+        if passing:
+            waiting_bytes = 0
+        for place in range(passing, len(messages)):
+            size = len(messages[place][1])
+            is_too_long = self._length_max is not None and waiting >= self._length_max
+            if is_too_long or waiting_bytes + size > self._bytes_max:
+                places.append(place)
+            else:
+                waiting += 1
+                waiting_bytes += size
+        return places

@@ -1,0 +1,499 @@
+"""A queue: it takes what is published, and hands it out.
+
+What comes in a turn of the loop is appended together. Once that is committed it is ready,
+and goes to the consumers that have room; what nobody has room for waits, and may meanwhile
+expire or be too much. All of this happens in `dispatch`, whatever the occasion: something was
+committed, a consumer came or has room again, messages came back, a time is over. It first
+hands out what can be handed out and then looks at what is left, so that a message for which
+somebody is waiting is never too old, nor one too many.
+
+A message that dies stays leased by the queue itself until its dead letter is committed
+elsewhere. So it may come twice after a crash, but it is never lost on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from heapq import nsmallest
+from typing import NamedTuple, Protocol
+
+from entrepot.broker.ledger import Lease
+from entrepot.broker.queue.arguments import QueueArguments, QueueSpec
+from entrepot.broker.queue.arrival import Arrival
+from entrepot.broker.queue.burial import Burials
+from entrepot.broker.queue.consumer import Consumer, Consumers, Seat
+from entrepot.broker.queue.dead_letter import DELIVERY_LIMIT, REJECTED
+from entrepot.broker.queue.deal import Deal
+from entrepot.broker.queue.front import NOTHING, Front, Popped
+from entrepot.broker.queue.intake import Counter, Intake
+from entrepot.broker.queue.lane import Lane, Waiter
+from entrepot.broker.queue.lease_desk import LeaseDesk
+from entrepot.broker.queue.message import PropertyReader, Publication, Run, Taken
+from entrepot.broker.queue.outcome import Outcome
+from entrepot.broker.queue.overflow import Overflow
+from entrepot.broker.queue.settlement_watch import SettlementWatch
+from entrepot.broker.queue.timer import Timer
+from entrepot.core import limits
+from entrepot.core.errors import InvalidQueue, StorageError
+from entrepot.core.ports import Clock
+from entrepot.core.ranges import Ranges
+
+Delivery = tuple[Seat, int, Taken]
+
+
+class DeadLetters(Protocol):
+    def __call__(
+        self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
+    ) -> None:
+        """Publish these: the run's exchange is the dead letter exchange, and its key the key.
+
+        They must not come to the queues that are avoided, or they would go round in circles.
+        That they went nowhere is no failure.
+        """
+
+
+class Surroundings(NamedTuple):
+    """What the queues of a virtual host have in common."""
+
+    clock: Clock
+    reader: PropertyReader
+    dead_letters: DeadLetters
+    on_unused: Callable[[Queue], None]  # The queue's time is over; it is to be deleted.
+
+
+class Deferred(NamedTuple):
+    lane: int
+    offset: int
+    due_ms: int
+
+
+class Queue:
+    def __init__(
+        self,
+        vhost: str,
+        spec: QueueSpec,
+        arguments: QueueArguments,
+        lanes: Sequence[Lane],
+        surroundings: Surroundings,
+        owner: object | None = None,
+    ) -> None:
+        assert len(lanes) == arguments.lane_count
+        self.vhost = vhost
+        self.name = spec.name
+        self.spec = spec
+        self.arguments = arguments
+        self.owner = owner  # The connection whose own the queue is.
+        self._clock, self._reader = surroundings.clock, surroundings.reader
+        self._on_unused = surroundings.on_unused
+        self._fronts = [Front(lane, arguments, self._reader) for lane in lanes]
+        self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
+        self._watches = [SettlementWatch(lane) for lane in lanes]
+        self._consumers = Consumers(self._text, single_active=arguments.single_active)
+        self._overflow = Overflow(arguments)
+        publish = partial(surroundings.dead_letters, self)
+        burials = Burials(spec.name, arguments, self._clock, self._reader, publish)
+        self._outcome = Outcome(self._fronts, self._watches, burials)
+        counter = Counter(self._consumers.room, self._outcome.refused, self.dispatch)
+        self._intake = Intake(self._fronts, self._watches, self._overflow, self._reader, counter)
+        self.desk = LeaseDesk(self._fronts, self._outcome, self, self._clock)
+        self._turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # Messages that are read at once.
+        self._is_dispatching = False
+        self._is_continuing = False  # Another turn of dispatching is asked for.
+        self._is_gone = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = Timer(self._clock, self._on_time)
+        self._unused = Timer(self._clock, self._on_expiry)
+        self.touch()
+        self._continue()  # Not at once: at a start, the queues that dead letters go to come later.
+
+    @property
+    def _text(self) -> str:
+        return f"queue '{self.name}' in vhost '{self.vhost}'"
+
+    # --- what there is
+
+    @property
+    def ready_count(self) -> int:
+        return sum(front.ready_count for front in self._fronts)
+
+    @property
+    def unacked_count(self) -> int:
+        leased = sum(len(front.ledger.leased) for front in self._fronts)
+        return max(0, leased - self._outcome.dying_count)
+
+    @property
+    def deferred_count(self) -> int:
+        return sum(len(front.ledger.deferred) for front in self._fronts)
+
+    @property
+    def bytes_kept(self) -> int:
+        """Settled messages that are still kept among them."""
+        return sum(front.lane.bytes_kept for front in self._fronts)
+
+    @property
+    def consumer_count(self) -> int:
+        return self._consumers.count
+
+    @property
+    def consumers(self) -> Iterator[Consumer]:
+        return iter(self._consumers)
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """Of a queue with a single active consumer."""
+        return self._consumers.active
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return [front.lane for front in self._fronts]
+
+    def peek(self, count: int) -> list[tuple[int, Taken]]:
+        """The next messages, each with its lane. They stay where they are.
+
+        Raises StorageError.
+        """
+        found: list[tuple[int, Taken]] = []
+        for number, front in self._by_priority:
+            for taken in front.peek(count):
+                found.append((number, taken))
+                count -= len(taken.offsets)
+        return found
+
+    # --- publishing
+
+    def publish(
+        self,
+        run: Run,
+        publication: Publication | None,
+        *,
+        until_settled: bool = False,
+        due_ms: int | None = None,
+    ) -> None:
+        """The publication ends when the run is committed, or consumed if `until_settled`."""
+        self._intake.add(Arrival(run, publication, until_settled, due_ms))
+
+    # --- handing out
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Raises QueueInUse."""
+        self._consumers.add(consumer)
+        self._unused.stop()
+        self._continue()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """What it has stays with it until it is settled or released."""
+        if not self._consumers.remove(consumer):
+            return
+        if not self._consumers.count:
+            if self.spec.auto_delete:
+                self._on_unused(self)
+            else:
+                self.touch()
+        self._continue()
+
+    def dispatch(self) -> None:
+        """Hand out what can be handed out, then see to what is left."""
+        if self._is_dispatching or self._is_gone:
+            return
+        self._is_dispatching = True
+        left = limits.QUEUE_TURN_MESSAGES_MAX
+        try:
+            while left > 0 and self._consumers.count:
+                popped = self._hand_out(left)
+                if not popped:
+                    break
+                left -= popped
+        finally:
+            self._is_dispatching = False
+        if left > 0:
+            self._see_to_the_rest()
+        else:
+            self._continue()
+
+    def _continue(self) -> None:
+        """Dispatch in the next turn."""
+        if not self._is_continuing:
+            self._is_continuing = True
+            self._loop.call_soon(self._continued)
+
+    def _continued(self) -> None:
+        self._is_continuing = False
+        self.dispatch()
+
+    def _hand_out(self, count: int) -> int:
+        """One round of dealing; how many messages came out of the lanes."""
+        count = min(count, sum(front.ready_count_most for front in self._fronts))
+        found = self._consumers.next_ones(count) if count else None
+        if found is None:
+            return 0
+        ring, players = found
+        count = min(count, sum(room for _, room in players), self._turn_count)
+        deal, now_ms = Deal(players), self._clock.now_ms()
+        deliveries: list[Delivery] = []
+        popped_count = 0
+        for number, front in self._by_priority:
+            if count and front.ready_count_most:
+                popped = self._pop(front, count, now_ms)
+                popped_count += popped.size
+                deliveries += self._deal(number, popped, deal)
+                self._note_size(popped)
+                count -= sum(len(taken.offsets) for taken in popped.good)
+        for seat, number, taken in deliveries:
+            seat.consumer.deliver(number, taken)
+        if deal.last is not None:
+            ring.served(deal.last)
+        return popped_count
+
+    def _note_size(self, popped: Popped) -> None:
+        """Large messages are read a few at a time; the last ones tell how large they are."""
+        if popped.good:
+            _, body = popped.good[-1].run.messages[-1]
+            self._turn_count = max(1, limits.QUEUE_TURN_BYTES_MAX // max(1, len(body)))
+
+    def _deal(self, number: int, popped: Popped, deal: Deal[Seat]) -> list[Delivery]:
+        """Lease or settle all that was popped. The deliveries are still to be made."""
+        ledger = self._fronts[number].ledger
+        deliveries: list[Delivery] = []
+        consumed: list[range] = []
+        for whole in popped.good:
+            count = len(whole.offsets)
+            for seat, hand in deal.hands(count):
+                taken = whole
+                if hand != slice(0, count, 1):
+                    taken = _some(whole, hand)
+                deliveries.append((seat, number, taken))
+                if seat.auto_ack:
+                    consumed.append(taken.offsets)
+                else:
+                    ledger.lease(taken.offsets, seat.lease)
+        self._outcome.finish(number, popped, consumed)
+        return deliveries
+
+    def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
+        """The next message and its lane; None: there is none."""
+        self.touch()
+        for number, front in self._by_priority:
+            while front.ready_count_most:
+                popped = self._pop(front, 1, self._clock.now_ms())
+                consumed = [taken.offsets for taken in popped.good] if auto_ack else []
+                if popped.good and not auto_ack:
+                    front.ledger.lease(popped.good[0].offsets, Lease(owner))
+                self._outcome.finish(number, popped, consumed)
+                if popped.good:
+                    self._look_ahead()
+                    return number, popped.good[0]
+                if not popped.size:
+                    break
+        return None
+
+    def _pop(self, front: Front, count: int, now_ms: int) -> Popped:
+        """None of them when the log cannot be read: it says so itself, and they stay."""
+        try:
+            return front.pop(count, now_ms)
+        except StorageError:
+            return NOTHING
+
+    # --- what is left
+
+    def _see_to_the_rest(self) -> None:
+        for front in self._fronts:
+            front.came_up()
+        if self._overflow.drops:
+            self._drop_excess()
+        self._look_ahead()
+
+    def _drop_excess(self) -> None:
+        excess = self._overflow.excess(self.ready_count)
+        for number, front in self._by_priority:
+            while excess > 0 and front.ready_count_most:
+                popped = self._drop(number, min(excess, limits.QUEUE_TURN_MESSAGES_MAX))
+                if not popped:
+                    break
+                excess -= popped
+            while self._is_too_large and self._drop(number, 1):
+                pass
+
+    @property
+    def _is_too_large(self) -> bool:
+        if not self._overflow.counts_bytes:
+            return False
+        return self._overflow.is_too_large(sum(front.ready_bytes for front in self._fronts))
+
+    def _drop(self, number: int, count: int) -> int:
+        popped = self._pop(self._fronts[number], count, now_ms=0)  # Too much before too late.
+        excess = [(taken.offsets, taken.run) for taken in popped.good]
+        self._outcome.finish(number, popped, excess=excess)
+        return popped.size
+
+    def _look_ahead(self) -> None:
+        """Let go of what has expired, and wake up when the next one does or a delay ends."""
+        now_ms = self._clock.now_ms()
+        for number, front in enumerate(self._fronts):
+            if front.may_expire:
+                self._expire(number, front, now_ms)
+            self._timer.set(front.ledger.next_time_ms)
+
+    def _expire(self, number: int, front: Front, now_ms: int) -> None:
+        try:
+            if front.expiry_ms() <= now_ms:
+                popped = front.pop(front.overdue_count(now_ms), now_ms)
+                self._outcome.finish(number, popped)
+            self._timer.set(front.expiry_ms())
+        except StorageError:
+            return  # The log says so itself. What cannot be read cannot expire.
+
+    def _on_time(self) -> None:
+        now_ms = self._clock.now_ms()
+        for front in self._fronts:
+            front.end_times(now_ms)
+        self.dispatch()
+
+    # --- what consumers say
+
+    def settle(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
+        """The owner is done with them. What it does not have is not its to settle."""
+        ledger = self._fronts[lane].ledger
+        for each in _ranges(offsets):
+            settled = ledger.settle(each, owner)
+            if len(settled) > 1 and sum(map(len, settled)) == len(each):
+                settled = [each]  # As it was dealt: every other one, perhaps.
+            self._outcome.settled(lane, settled, is_consumed=True)
+
+    def reject(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
+        """The owner wants nobody to have them."""
+        self._outcome.kill(lane, _ranges(offsets), owner, REJECTED)
+
+    def requeue(
+        self, owner: object, lane: int, offsets: Sequence[int], *, is_attempt: bool = True
+    ) -> None:
+        """The owner hands them back, to their old place."""
+        front, limit = self._fronts[lane], self.arguments.delivery_limit
+        if limit is not None and is_attempt:
+            spent = [each for each in offsets if front.ledger.attempts(each) >= limit]
+            self._outcome.kill(lane, _ranges(spent), owner, DELIVERY_LIMIT)
+        for each in _ranges(offsets):
+            front.came_back(front.ledger.release(each, owner, is_attempt=is_attempt))
+        if self._overflow.drops and not self._is_gone:
+            self._drop_excess()
+        self._continue()
+
+    def release(self, owner: object) -> None:
+        """The owner is gone: all it has comes back."""
+        for number, front in enumerate(self._fronts):
+            leases = front.ledger.leased.items()
+            held = sorted(offset for offset, lease in leases if lease.owner is owner)
+            if held:
+                self.requeue(owner, number, held)
+
+    def when_settlements_committed(self, waiter: Waiter) -> None:
+        """Call back once all that was settled so far is permanent, or will not be."""
+        waiting = len(self._fronts)
+        failed: StorageError | None = None
+
+        def one_done(failure: StorageError | None) -> None:
+            nonlocal waiting, failed
+            waiting -= 1
+            failed = failed or failure
+            if not waiting:
+                waiter(failed)
+
+        for front in self._fronts:
+            front.lane.when_settlements_committed(one_done)
+
+    # --- what its keeper does
+
+    def purge(self) -> int:
+        """Drop all that is ready; how many that are."""
+        count = 0
+        for number, front in enumerate(self._fronts):
+            dropped = front.discard()
+            count += sum(map(len, dropped))
+            self._outcome.settled(number, dropped, is_consumed=False)
+        return count
+
+    def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
+        """From there on, everything is ready again that is still kept.
+
+        Raises InvalidQueue when there is no such place.
+        """
+        if offset is not None and len(self._fronts) > 1:
+            raise InvalidQueue(f"{self._text} has priorities: rewind it to a time")
+        for front in self._fronts:
+            to_offset = front.lane.offset_for_time(time_ms) if time_ms is not None else offset
+            assert to_offset is not None, "neither an offset nor a time"
+            front.rewind(to_offset)
+        self._continue()
+
+    def deferred(self, count: int) -> list[Deferred]:
+        """Messages that wait for a time, the soonest first."""
+        every = (
+            Deferred(number, offset, due_ms)
+            for number, front in enumerate(self._fronts)
+            for offset, due_ms in front.ledger.deferred.items()
+        )
+        return nsmallest(count, every, key=lambda each: (each.due_ms, each.lane, each.offset))
+
+    def change_deferred(self, lane: int, offset: int, due_ms: int) -> bool:
+        """Another time; False when the message waits for none."""
+        front = self._front_of(lane, offset)
+        if front is None:
+            return False
+        front.defer(offset, due_ms)
+        self._look_ahead()
+        return True
+
+    def cancel_deferred(self, lane: int, offset: int) -> bool:
+        """It will not be handed out; False when the message waits for no time."""
+        front = self._front_of(lane, offset)
+        if front is None:
+            return False
+        self._outcome.settled(lane, front.cancel(offset), is_consumed=False)
+        return True
+
+    def _front_of(self, lane: int, offset: int) -> Front | None:
+        """The front where that message waits for its time, if it does."""
+        front = self._fronts[lane] if 0 <= lane < len(self._fronts) else None
+        return front if front is not None and front.is_deferred(offset) else None
+
+    def touch(self) -> None:
+        """Somebody uses it: the time after which it is deleted begins again."""
+        if self.arguments.expires_ms is not None and not self._consumers.count:
+            self._unused.stop()
+            self._unused.set(self._clock.now_ms() + self.arguments.expires_ms)
+
+    def _on_expiry(self) -> None:
+        self._on_unused(self)
+
+    def delete(self) -> int:
+        """Everything goes; how many messages were ready."""
+        count = self.ready_count
+        self.close()
+        for front in self._fronts:
+            front.lane.drop()
+        for consumer in [*self._consumers]:
+            self._consumers.remove(consumer)
+            consumer.cancelled()
+        return count
+
+    def close(self) -> None:
+        """Nothing more is done, nor told to the lanes."""
+        self._is_gone = True
+        self._timer.stop()
+        self._unused.stop()
+        self._intake.close()
+        self.desk.close()
+        self._outcome.close()
+
+
+def _some(taken: Taken, hand: slice) -> Taken:
+    offsets, (exchange, key, time_ms, messages), attempts = taken
+    run = Run(exchange, key, time_ms, messages[hand])
+    return Taken(offsets[hand], run, None if attempts is None else attempts[hand])
+
+
+def _ranges(offsets: Sequence[int]) -> Iterable[range]:
+    if isinstance(offsets, range):
+        return (offsets,)
+    return Ranges(range(offset, offset + 1) for offset in offsets)

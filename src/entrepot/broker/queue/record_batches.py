@@ -1,0 +1,176 @@
+"""Runs of messages as batches of the log, and back.
+
+A message is a record: its body is the value, all else is in the headers. Messages of one
+publisher mostly have the same properties, so the encoded headers are remembered by what
+they were made of, and what they say by their bytes: neither is worked out for each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import NamedTuple
+
+from entrepot.broker.queue.lane import Piece
+from entrepot.broker.queue.message import Message, PropertyReader, Run
+from entrepot.core import limits
+from entrepot.core.batch import (
+    BatchHeader,
+    build_plain,
+    check,
+    read_header,
+    split_records,
+    walk,
+)
+from entrepot.core.body import decode_headers, encode_headers, encode_plain
+from entrepot.core.errors import Corruption, InvalidBatch, StorageError
+from entrepot.core.ports import Buffer
+from entrepot.core.record import Record
+from entrepot.log.partition import Partition
+
+_RECORD_BYTES = 40  # A record's numbers, at most.
+
+
+class Encoded(NamedTuple):
+    """One batch, and the runs that are in it."""
+
+    data: bytes
+    runs: list[Run]
+
+
+class RunEncoder:
+    def __init__(self, property_reader: PropertyReader) -> None:
+        self._property_reader = property_reader
+        # By exchange, routing key and properties.
+        self._sections: dict[tuple[str, str, bytes], bytes] = {}
+
+    def encode(self, runs: Iterable[Run]) -> list[Encoded]:
+        """Batches of 1 MiB at most, unless one message is larger."""
+        output: list[Encoded] = []
+        batch = _Batch()
+        for run in runs:
+            if not run.messages:
+                continue
+            for part, sections, size in self._parts(run):
+                if batch.count and batch.size + size > limits.QUEUE_BATCH_BYTES:
+                    output.append(batch.finish())
+                    batch = _Batch()
+                batch.add(part, sections, size)
+        if batch.count:
+            output.append(batch.finish())
+        return output
+
+    def _parts(self, run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
+        """The run as a whole, or cut where it would be too large for a batch."""
+        messages = run.messages
+        first, count = messages[0][0], len(messages)
+        section = self._section(run, first)
+        size = sum([len(body) for _, body in messages]) + count * (len(section) + _RECORD_BYTES)
+        is_plain = count == 1 or [properties for properties, _ in messages].count(first) == count
+        if is_plain and (size <= limits.QUEUE_BATCH_BYTES or count == 1):
+            yield run, repeat(section), size
+            return
+        start = size = 0
+        sections: list[bytes] = []
+        for number, (properties, body) in enumerate(messages):
+            section = self._section(run, properties)
+            added = len(body) + len(section) + _RECORD_BYTES
+            if sections and size + added > limits.QUEUE_BATCH_BYTES:
+                yield run._replace(messages=messages[start:number]), sections, size
+                start, size, sections = number, 0, []
+            sections.append(section)
+            size += added
+        yield run._replace(messages=messages[start:]) if start else run, sections, size
+
+    def _section(self, run: Run, properties: bytes) -> bytes:
+        key = run.exchange, run.routing_key, properties
+        section = self._sections.get(key)
+        if section is None:
+            section = encode_headers(self._property_reader.to_record(*key))
+            if len(section) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX:
+                if len(self._sections) >= limits.QUEUE_HEADERS_CACHED_MAX:
+                    self._sections.clear()
+                self._sections[key] = section
+        return section
+
+
+class _Batch:
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0  # At most.
+        self._runs: list[Run] = []
+        self._pieces: list[Buffer] = []
+
+    def add(self, run: Run, sections: Iterable[bytes], size: int) -> None:
+        time_first = self._runs[0].time_ms if self._runs else run.time_ms
+        bodies = [body for _, body in run.messages]
+        delta_ms = run.time_ms - time_first
+        self._pieces += encode_plain(bodies, sections, index=self.count, delta_ms=delta_ms)
+        self._runs.append(run)
+        self.count += len(bodies)
+        self.size += size
+
+    def finish(self) -> Encoded:
+        times = [run.time_ms for run in self._runs]
+        return Encoded(build_plain(self._pieces, self.count, times[0], max(times)), self._runs)
+
+
+class RunDecoder:
+    def __init__(self, property_reader: PropertyReader) -> None:
+        self._property_reader = property_reader
+        # By encoded headers and key: exchange, routing key and properties.
+        self._places: dict[tuple[bytes, bytes | None], tuple[str, str, bytes]] = {}
+
+    def decode(self, batch: Buffer) -> list[Piece]:
+        """What is in one batch, in runs. Raises Corruption: a producer's batch may be whole and
+        still be nonsense inside."""
+        try:
+            return self._decode(batch)
+        except InvalidBatch as error:
+            raise Corruption(f"offset {read_header(batch).offset_first}: {error}") from error
+
+    def _decode(self, batch: Buffer) -> list[Piece]:
+        offset_first = read_header(batch).offset_first
+        pieces: list[tuple[int, Run]] = []
+        messages: list[Message] = []
+        last: tuple[str, str, int, int] | None = None
+        for delta, time_ms, key, section, values in split_records(batch):
+            exchange, routing_key, properties = self._place(section, key)
+            if last != (exchange, routing_key, time_ms, delta):
+                messages = []
+                run = Run(exchange, routing_key, time_ms, messages)
+                pieces.append((offset_first + delta, run))
+            bodies = [b"" if value is None else value for value in values]
+            messages += zip(repeat(properties), bodies)
+            last = exchange, routing_key, time_ms, delta + len(values)
+        return [(range(first, first + len(run.messages)), run) for first, run in pieces]
+
+    def _place(self, section: bytes, key: bytes | None) -> tuple[str, str, bytes]:
+        place = self._places.get((section, key))
+        if place is None:
+            record = Record(key, None, decode_headers(section))
+            place = self._property_reader.from_record(record)
+            if len(section) + len(key or b"") <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX:
+                if len(self._places) >= limits.QUEUE_HEADERS_CACHED_MAX:
+                    self._places.clear()
+                self._places[section, key] = place
+        return place
+
+
+def stored_batches(
+    partition: Partition, offset: int, bytes_max: int, offset_limit: int | None = None
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Committed batches from the one that holds the offset on, or the next; one at least, if
+    there is one. Raises StorageError."""
+    try:
+        found = partition.read(offset, bytes_max, offset_limit)
+        data = b"" if found is None else found.file.read(found.position, found.size)
+    except OSError as error:
+        raise StorageError(f"{partition.directory}: {error.strerror}") from error
+    try:
+        for start, header in walk(data):
+            batch = data[start : start + header.size]
+            check(batch, allow_gaps=True)
+            yield header, batch
+    except InvalidBatch as error:
+        raise Corruption(f"{partition.directory}: {error}") from error

@@ -1,0 +1,46 @@
+"""One time at which something is to be done; of several, the earliest.
+
+Times are the clock's, which may be set while we wait: so no wait is longer than an hour,
+and who is called looks whether it is time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from entrepot.broker.ledger import NEVER
+from entrepot.core import limits
+from entrepot.core.ports import Clock
+
+
+class Timer:
+    __slots__ = ("_action", "_clock", "_handle", "_when_ms")
+
+    def __init__(self, clock: Clock, action: Callable[[], None]) -> None:
+        self._clock = clock
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+        self._when_ms = NEVER
+
+    def set(self, when_ms: int) -> None:
+        """At that time, or when it was set to before if that is earlier."""
+        if when_ms < self._when_ms:
+            self.stop()
+            self._when_ms = when_ms
+            wait_ms = min(max(0, when_ms - self._clock.now_ms()), limits.QUEUE_TIMER_MS_MAX)
+            self._handle = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._ring)
+
+    def stop(self) -> None:
+        self._when_ms = NEVER
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _ring(self) -> None:
+        when_ms = self._when_ms
+        self.stop()
+        if when_ms > self._clock.now_ms():
+            self.set(when_ms)
+        else:
+            self._action()

@@ -1,0 +1,181 @@
+"""Lanes in a log on a simulated disk, in a process that can be killed or lose its power."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from entrepot.broker.ledger import Lease
+from entrepot.broker.queue.lane import Lane, Piece, Waiter
+from entrepot.broker.queue.ledger_store import TOPIC, LedgerStore
+from entrepot.broker.queue.log_lane import LogLane
+from entrepot.broker.queue.message import Facts, Headers, Message, Run
+from entrepot.broker.queue.message_cache import MessageCache
+from entrepot.broker.stream import Stream
+from entrepot.broker.topic_config import topic_config
+from entrepot.core.errors import StorageError
+from entrepot.core.names import PartitionId
+from entrepot.core.record import Record
+from entrepot.log.log import Log
+from entrepot.sim.loop import SimLoop
+from tests.unit.log.bed import Life
+
+OWNER = "ana"
+LEASE = Lease(OWNER)
+
+
+class PlainReader:
+    """Three headers, and nothing else to know."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def facts(self, properties: bytes) -> Facts:
+        return Facts()
+
+    def headers(self, properties: bytes) -> Mapping[str, object]:
+        return {}
+
+    def with_headers(
+        self, properties: bytes, headers: Mapping[str, object], *, expires: bool = True
+    ) -> bytes:
+        return properties
+
+    def to_record(self, exchange: str, routing_key: str, properties: bytes) -> Headers:
+        self.asked += 1
+        return (("x", exchange.encode()), ("k", routing_key.encode()), ("p", properties))
+
+    def from_record(self, record: Record) -> tuple[str, str, bytes]:
+        self.asked += 1
+        headers = dict(record.headers)
+        exchange, key = headers.get("x") or b"", headers.get("k") or record.key or b""
+        return exchange.decode(), key.decode(), headers.get("p") or b""
+
+
+@dataclass(frozen=True)
+class FakeTopic:
+    name: str
+
+
+class LaneBed(Life):
+    """As much of a broker as a store of ledgers needs, and lanes a, b and so on."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop)
+        self.log = Log(self.disk, self.clock)
+        self.topics: dict[str, FakeTopic] = {}
+        self.streams: dict[str, Stream] = {}
+        self.lanes: dict[str, LogLane] = {}
+        self.cache = MessageCache()
+        self.store = LedgerStore(self, self.clock)  # type: ignore[arg-type]
+
+    async def start(
+        self, *names: str, cache_bytes: int = 1_000_000, durability: str = "fsync", **settings: str
+    ) -> None:
+        """Settings of the lanes' partitions, with `_` for their dots."""
+        dotted = {key.replace("_", "."): value for key, value in settings.items()}
+        self.log = Log(self.disk, self.clock)
+        self.store = LedgerStore(self, self.clock)  # type: ignore[arg-type]
+        self.cache = MessageCache(cache_bytes)
+        self.topics = {TOPIC: FakeTopic(TOPIC)}
+        reader = PlainReader()
+
+        async def open_all() -> None:
+            self.log.begin()
+            small = {"cleanup.policy": "compact", "segment.bytes": "2000"}
+            self._open(TOPIC, small)
+            for name in names:
+                self._open(name, dotted | {"durability": durability})
+            await self.log.ready()
+            self.store.open()
+            for name in names:
+                self.lanes[name] = LogLane(self.streams[name], self.store, reader, self.cache)
+            self.store.forget_others()
+
+        self.lanes.clear()
+        await self.begin(open_all())
+
+    def _open(self, name: str, settings: Mapping[str, str]) -> None:
+        config = topic_config(settings, {})
+        opened = self.log.open(identity(name), name, config.policy)
+        self.streams[name] = Stream(self.log, self.clock, opened, config)
+
+    async def stop(self) -> None:
+        self.call(self.store.close)
+        await self.do(self.log.close())
+        self.kill()
+
+    # --- what a store asks a broker
+
+    def stream(self, topic: FakeTopic, index: int) -> Stream:
+        assert index == 0
+        return self.streams[topic.name]
+
+    async def internal_topic(
+        self, name: str, partition_count: int, settings: Mapping[str, str]
+    ) -> FakeTopic:
+        assert (name, partition_count) == (TOPIC, 1)
+        return FakeTopic(name)
+
+    # --- verbs
+
+    def append(self, name: str, *runs: Run) -> int:
+        return self.call(self.lanes[name].append, runs)
+
+    async def publish(self, name: str, *runs: Run) -> int:
+        """Append, and wait for the commit."""
+        end = self.append(name, *runs)
+        await self.wait(lambda waiter: self.lanes[name].when_committed(end, waiter))
+        return end
+
+    def settle(self, name: str, *offsets: int) -> None:
+        lane = self.lanes[name]
+        for offset in offsets:
+            settled = lane.ledger.settle(range(offset, offset + 1), OWNER)
+            self.call(lane.settled, settled)
+
+    async def settlements(self, name: str) -> None:
+        await self.wait(self.lanes[name].when_settlements_committed)
+
+    async def wait(self, ask: Callable[[Waiter], None]) -> None:
+        answer: asyncio.Future[StorageError | None] = self.loop.create_future()
+        self.call(ask, lambda error: answer.done() or answer.set_result(error))
+        error = await answer
+        if error is not None:
+            raise error
+
+    def ready(self, name: str) -> list[int]:
+        """What could be handed out, without doing so."""
+        lane = self.lanes[name]
+        return [offset for each in lane.ledger.ready(10**6, lane.offset_end) for offset in each]
+
+
+def identity(name: str) -> PartitionId:
+    return PartitionId(UUID(bytes=name.encode()[:16].rjust(16, b"\0")), 0)
+
+
+def run(*bodies: bytes, key: str = "k", time_ms: int = 1_000, properties: bytes = b"p") -> Run:
+    return Run("x", key, time_ms, [(properties, body) for body in bodies])
+
+
+def take(lane: Lane, count: int) -> list[int]:
+    """Lease them, to the one owner there is."""
+    taken = lane.ledger.pop(count, lane.offset_end)
+    for each in taken:
+        lane.ledger.lease(each, LEASE)
+    return [offset for each in taken for offset in each]
+
+
+def flat(pieces: Iterable[Piece]) -> list[tuple[int, str, str, int, Message]]:
+    """Message by message: offset, exchange, key, time, and the message."""
+    found = []
+    for offsets, each in pieces:
+        assert len(offsets) == len(each.messages) > 0
+        for offset, (properties, body) in zip(offsets, each.messages, strict=True):
+            message = properties, bytes(body)
+            found.append((offset, each.exchange, each.routing_key, each.time_ms, message))
+    return found
+
+
+def bodies(pieces: Iterable[Piece]) -> list[bytes]:
+    return [bytes(message[1]) for *_, message in flat(pieces)]

@@ -1,0 +1,126 @@
+"""What a dead letter says of the deaths of its message."""
+
+from datetime import UTC, datetime
+
+from entrepot.broker.queue.dead_letter import EXPIRED, MAXLEN, REJECTED, Death, Letters, letters
+from entrepot.broker.queue.message import Run
+from entrepot.wire.amqp.properties import PropertyView
+from entrepot.wire.amqp.table import Int64, Timestamp, Value, type_name
+from tests.unit.broker.queue.bed import READER, properties
+
+TIME_MS = 1_700_000_000_999
+
+
+def bury(run: Run, queue: str, reason: str, key: str | None = None) -> list[Letters]:
+    death = Death(queue, reason, TIME_MS, "dlx", key)
+    return list(letters(run, death, READER))
+
+
+def one(head: bytes, queue: str, reason: str, key: str | None = None) -> tuple[bytes, list[str]]:
+    """The properties of a letter, and where it must not go."""
+    [some] = bury(Run("x", "key", 5, [(head, b"body")]), queue, reason, key)
+    return some.run.messages[0][0], list(some.avoided)
+
+
+def headers(head: bytes) -> dict[str, Value]:
+    return dict(PropertyView(head).get("headers"))
+
+
+def test_the_first_death() -> None:
+    head = properties({"a": 1, "CC": ["copy"]}, expiration="70", message_id="m", delivery_mode=2)
+    letter, avoided = one(head, "q", EXPIRED)
+    assert avoided == ["q"]
+    found = headers(letter)
+    assert found.pop("x-death") == [
+        {
+            "count": 1,
+            "reason": "expired",
+            "queue": "q",
+            "time": TIME_MS // 1_000,
+            "exchange": "x",
+            "routing-keys": ["key", "copy"],
+            "original-expiration": "70",
+        }
+    ]
+    assert found == {
+        "a": 1,
+        "CC": ["copy"],
+        "x-first-death-reason": "expired",
+        "x-first-death-queue": "q",
+        "x-first-death-exchange": "x",
+        "x-last-death-reason": "expired",
+        "x-last-death-queue": "q",
+        "x-last-death-exchange": "x",
+    }
+    view = PropertyView(letter)
+    assert view.get("expiration") is None
+    assert (view.get("message_id"), view.get("delivery_mode")) == ("m", 2)
+
+
+def test_the_types_that_clients_insist_on() -> None:
+    letter, _ = one(properties(), "q", REJECTED)
+    [death] = headers(letter)["x-death"]
+    assert isinstance(death["count"], Int64)
+    assert isinstance(death["time"], Timestamp)
+    assert type_name(death["routing-keys"]) == "array"
+    assert "original-expiration" not in death
+
+
+def test_deaths_are_counted_by_queue_and_reason_and_the_newest_is_first() -> None:
+    head = properties()
+    for queue, reason in (("a", REJECTED), ("b", EXPIRED), ("a", REJECTED), ("a", MAXLEN)):
+        head, _ = one(head, queue, reason)
+    found = headers(head)
+    told = [(each["queue"], each["reason"], each["count"]) for each in found["x-death"]]
+    assert told == [("a", "maxlen", 1), ("a", "rejected", 2), ("b", "expired", 1)]
+    assert (found["x-first-death-queue"], found["x-first-death-reason"]) == ("a", "rejected")
+    assert (found["x-last-death-queue"], found["x-last-death-reason"]) == ("a", "maxlen")
+    assert isinstance(found["x-death"][1]["count"], Int64)
+
+
+def test_a_time_stays_that_of_the_first_death_there() -> None:
+    head, _ = one(properties(expiration="9"), "q", REJECTED)
+    death = Death("q", REJECTED, TIME_MS + 60_000, "dlx", None)
+    [some] = letters(Run("dlx", "key", 0, [(head, b"")]), death, READER)
+    [told] = headers(some.run.messages[0][0])["x-death"]
+    assert (told["time"], told["count"]) == (TIME_MS // 1_000, 2)
+    assert (told["exchange"], told["original-expiration"]) == ("x", "9")
+    assert datetime.fromtimestamp(told["time"], UTC).year == 2023
+
+
+def test_a_key_of_the_queue_replaces_the_message_s_keys() -> None:
+    [some] = bury(Run("x", "key", 0, [(properties({"CC": ["copy"]}), b"")]), "q", REJECTED, "k")
+    assert (some.run.exchange, some.run.routing_key, some.run.time_ms) == ("dlx", "k", TIME_MS)
+    found = headers(some.run.messages[0][0])
+    assert "CC" not in found
+    assert found["x-death"][0]["routing-keys"] == ["key", "copy"]
+
+
+def test_circles_end_unless_somebody_rejected_on_the_way() -> None:
+    head, avoided = one(properties(), "a", EXPIRED)
+    assert avoided == ["a"]
+    head, avoided = one(head, "b", MAXLEN)
+    assert avoided == ["b", "a"]
+    head, avoided = one(head, "c", REJECTED)
+    assert avoided == []
+    head, avoided = one(head, "a", EXPIRED)
+    assert avoided == ["a"]  # Not b: it is behind the rejection.
+
+
+def test_letters_with_different_histories_are_different_runs() -> None:
+    old, _ = one(properties(), "other", EXPIRED)
+    new, newer = properties(), properties(message_id="n")
+    messages = [(new, b"1"), (newer, b"2"), (old, b"3"), (new, b"4")]
+    found = bury(Run("x", "key", 0, messages), "q", EXPIRED)
+    told = [([bytes(body) for _, body in some.run.messages], some.avoided) for some in found]
+    assert told == [([b"1", b"2"], ["q"]), ([b"3"], ["q", "other"]), ([b"4"], ["q"])]
+
+
+def test_a_header_that_is_not_ours_does_no_harm() -> None:
+    for strange in ("text", 5, ["text", {"queue": 1}, {"reason": "expired"}], {"queue": "q"}):
+        letter, avoided = one(properties({"x-death": strange, "CC": "copy"}), "q", EXPIRED)
+        [death] = headers(letter)["x-death"]
+        assert (death["count"], death["routing-keys"], avoided) == (1, ["key"], ["q"])
+    wrong = {"queue": "q", "reason": "expired", "count": "many"}
+    letter, _ = one(properties({"x-death": [wrong]}), "q", EXPIRED)
+    assert headers(letter)["x-death"][0]["count"] == 1

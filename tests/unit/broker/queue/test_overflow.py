@@ -1,0 +1,52 @@
+"""What is too much for a queue that refuses."""
+
+import pytest
+
+from entrepot.broker.queue.arguments import QueueArguments
+from entrepot.broker.queue.overflow import Overflow
+
+SIZES = (3, 1, 4, 1, 5)
+MESSAGES = [(b"", b"x" * size) for size in SIZES]
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "waiting", "waiting_bytes", "room", "refused"),
+    [
+        (9, None, 0, 0, 0, []),
+        (3, None, 0, 0, 0, [3, 4]),
+        (3, None, 2, 0, 0, [1, 2, 3, 4]),
+        (3, None, 7, 0, 0, [0, 1, 2, 3, 4]),
+        (3, None, 2, 0, 1, [2, 3, 4]),  # One of the two goes before they come.
+        (0, None, 0, 0, 2, [2, 3, 4]),
+        (None, 5, 0, 0, 0, [2, 4]),
+        (None, 5, 1, 4, 0, [0, 2, 3, 4]),
+        (None, 0, 0, 0, 3, [3, 4]),
+        (2, 100, 1, 1, 0, [1, 2, 3, 4]),
+        (None, 5, 1, 9, 2, [3, 4]),  # What waits goes, and the first.
+    ],
+)
+def test_refused(
+    length: int | None,
+    size: int | None,
+    waiting: int,
+    waiting_bytes: int,
+    room: int,
+    refused: list[int],
+) -> None:
+    overflow = Overflow(
+        QueueArguments(length_max=length, length_bytes_max=size, overflow="reject-publish")
+    )
+    assert overflow.refuses
+    assert not overflow.drops
+    assert list(overflow.refused(MESSAGES, waiting, waiting_bytes, room)) == refused
+
+
+def test_excess() -> None:
+    overflow = Overflow(QueueArguments(length_max=3, length_bytes_max=10))
+    assert overflow.drops
+    assert not overflow.refuses
+    assert [overflow.excess(count) for count in (0, 3, 5)] == [0, 0, 2]
+    assert [overflow.is_too_large(size) for size in (10, 11)] == [False, True]
+    unlimited = Overflow(QueueArguments())
+    assert (unlimited.drops, unlimited.refuses, unlimited.counts_bytes) == (False,) * 3
+    assert (unlimited.excess(9), unlimited.is_too_large(9)) == (0, False)

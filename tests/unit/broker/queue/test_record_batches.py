@@ -1,0 +1,99 @@
+"""Runs become batches that anybody can read, and batches become runs again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrepot.broker.queue.message import Run
+from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder
+from entrepot.broker.queue.shelf import joined
+from entrepot.core import batch, limits
+from entrepot.core.errors import Corruption
+from entrepot.core.record import Record
+from tests.unit.broker.queue.lane_bed import PlainReader, flat, run
+
+SIZES = st.sampled_from([0, 1, 63, 64, 2_047, 2_048, 8_192])
+MESSAGES = st.lists(
+    st.tuples(st.sampled_from([b"", b"p", b"q" * 70]), SIZES.map(bytes)), min_size=1, max_size=70
+)
+RUNS = st.lists(
+    st.builds(
+        Run,
+        st.sampled_from(["", "x"]),
+        st.sampled_from(["k", "k" * 200]),
+        st.sampled_from([-1, 0, 1_000, 2**41]),
+        MESSAGES,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def place(runs: list[Run]) -> list[tuple[range, Run]]:
+    pieces, offset = [], 0
+    for each in runs:
+        pieces.append((range(offset, offset + len(each.messages)), each))
+        offset += len(each.messages)
+    return pieces
+
+
+@given(RUNS)
+def test_there_and_back(runs: list[Run]) -> None:
+    runs = joined(runs)  # type: ignore[assignment]
+    (encoded,) = RunEncoder(PlainReader()).encode(runs)
+    assert encoded.runs == runs
+    header = batch.check(encoded.data)
+    assert header.timestamp_max == max(each.time_ms for each in runs)
+    assert flat(RunDecoder(PlainReader()).decode(encoded.data)) == flat(place(runs))
+    # The same as records, for those who read them one by one.
+    reader, found = PlainReader(), list(batch.records(encoded.data))
+    assert [(*reader.from_record(each), each.value, each.timestamp_ms) for each in found] == [
+        (exchange, key, properties, body, time_ms)
+        for _, exchange, key, time_ms, (properties, body) in flat(place(runs))
+    ]
+
+
+def test_headers_are_worked_out_once() -> None:
+    reader = PlainReader()
+    encoder, decoder = RunEncoder(reader), RunDecoder(reader)
+    for _ in range(3):
+        (encoded,) = encoder.encode([run(*[b"x"] * 100), run(b"y", key="other")])
+        decoder.decode(encoded.data)
+    assert reader.asked == 4
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    encoder, decoder = RunEncoder(PlainReader()), RunDecoder(PlainReader())
+    for number in range(3 * limits.QUEUE_HEADERS_CACHED_MAX):
+        (encoded,) = encoder.encode([run(b"x", properties=b"%d" % number)])
+        decoder.decode(encoded.data)
+    encoder.encode([run(b"x", properties=bytes(limits.QUEUE_HEADERS_CACHED_BYTES_MAX))])
+    for known in (encoder._sections, decoder._places):
+        assert len(known) <= limits.QUEUE_HEADERS_CACHED_MAX
+    assert max(map(len, encoder._sections.values())) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX
+
+
+def test_a_run_is_cut_where_a_batch_is_full() -> None:
+    sizes = (500_000, 500_000, 500_000, 2_000_000, 10)
+    for properties in ([b"p"] * 5, [b"p", b"q", b"p", b"p", b"q"]):
+        messages = [(each, bytes(size)) for each, size in zip(properties, sizes, strict=True)]
+        encoded = RunEncoder(PlainReader()).encode([run(b"0"), Run("x", "k", 1_000, messages)])
+        counts = [sum(len(each.messages) for each in made.runs) for made in encoded]
+        assert counts in ([3, 1, 1, 1], [1, 2, 1, 1, 1])
+        assert [len(made.data) > limits.QUEUE_BATCH_BYTES for made in encoded].count(True) == 1
+
+
+def test_gaps_and_records_of_others() -> None:
+    """As compaction leaves them: offsets are missing, keys and no value."""
+    records = [Record(b"key", None, (), 5), Record(b"key", b"2"), Record(None, b"3")]
+    whole = batch.build(records, now_ms=5, codec=batch.Codec.GZIP)
+    kept = [each for each in batch.records(whole) if each.offset != 1]
+    pieces = RunDecoder(PlainReader()).decode(batch.retain(whole, kept))
+    assert flat(pieces) == [(0, "", "key", 5, (b"", b"")), (2, "", "", 5, (b"", b"3"))]
+
+
+def test_nonsense_inside_of_a_batch_is_damage() -> None:
+    made = batch.build_plain([b"\x02\x00"], 1, 0, 0)
+    batch.check(made)
+    with pytest.raises(Corruption, match="offset 0"):
+        RunDecoder(PlainReader()).decode(made)
