@@ -80,7 +80,13 @@ OPERATIONS = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
-    ResourceKind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceKind.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
     ResourceKind.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,
@@ -159,10 +165,14 @@ class Access:
             if not named:
                 del self._named[acl.kind, acl.pattern, acl.name]
 
+    def is_unlimited(self, principal: str) -> bool:
+        """Whether nothing is denied to it: nothing is to anybody, or it is a super user."""
+        return not self.is_enforced or principal in self._super_users
+
     def allows(
         self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str
     ) -> bool:
-        if not self.is_enforced or principal in self._super_users:
+        if self.is_unlimited(principal):
             return True
         question = (principal, host, operation, kind, name)
         answer = self._answers.get(question)
@@ -176,7 +186,7 @@ class Access:
         self, principal: str, host: str, operation: Operation, kind: ResourceKind
     ) -> bool:
         """Whether there may be anything of this kind that it is allowed with."""
-        if not self.is_enforced or principal in self._super_users:
+        if self.is_unlimited(principal):
             return True
         question = (principal, host, operation, kind, None)
         answer = self._answers.get(question)

@@ -29,11 +29,18 @@ from entrepot.broker.catalog import (
 )
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.permissions import Permissions
+from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.quotas import Quotas
+from entrepot.broker.sessions import Sessions
+from entrepot.broker.share_group.coordinator import ShareCoordinator
+from entrepot.broker.share_group.settings import CATALOG_KIND as GROUP_SETTINGS
 from entrepot.broker.stream import Stream, committed
 from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
 from entrepot.broker.transaction_coordinator import TransactionCoordinator
 from entrepot.broker.users import Users, Worker, in_place
+from entrepot.broker.virtual_host.claims import Claims
+from entrepot.broker.virtual_host.virtual_hosts import VirtualHosts
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     InvalidName,
@@ -77,25 +84,34 @@ class Broker:
         access: Access | None = None,
         groups: GroupSettings | None = None,
         worker: Worker = in_place,
+        property_reader: PropertyReader | None = None,
     ) -> None:
+        """Without a `property_reader` there are no queues; what the disk has of them is kept."""
         self.defaults = defaults or Defaults()
         check_settings(self.defaults.settings)
         self._clock = clock
-        self._entropy = entropy
+        self.entropy = entropy
         self._log = Log(disk, clock, check_all=check_all)
         self.access = access or Access()
         self.users = Users(entropy, worker)
         self.quotas = Quotas()
+        self.permissions = Permissions(self.access)
         views: dict[str, View] = {"acl": self.access, "user": self.users, "quota": self.quotas}
+        views["permission"] = self.permissions
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
-        self._changing: set[str] = set()  # Names of topics being created or deleted.
+        self.claims = Claims()  # Names of topics and queues being created or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Topics of ours, being created.
         self._producer_id = 0  # The next to give; the catalog says up to where it may.
         self.groups = Coordinator(self, clock, entropy, groups or GroupSettings())
+        self.share_groups = ShareCoordinator(self, clock)
+        views[GROUP_SETTINGS] = self.share_groups.settings
         ended = self.groups.complete_transaction
         self.transactions = TransactionCoordinator(self, clock, ended)
+        self.sessions = Sessions()  # Of those who use queues.
+        self.vhosts = VirtualHosts(self, clock, property_reader)
+        views.update(self.vhosts.views())
 
     # --- life
 
@@ -108,18 +124,22 @@ class Broker:
         self._fold_catalog(self._changes)
         if not self.catalog.cluster_id and self._log.has_others:
             raise StorageError("the catalog is lost, but there are partitions")
-        for topic in self.catalog.topics.values():
-            self._open_streams(topic, 0)
+        for topic in self.catalog.all_topics():
+            self.open_streams(topic)
         await self._log.ready()
         self._producer_id = self.catalog.producer_id_next
         if not self.catalog.cluster_id:
-            token = urlsafe_b64encode(self._entropy.token(16)).decode().rstrip("=")
+            token = urlsafe_b64encode(self.entropy.token(16)).decode().rstrip("=")
             await self._change(cluster_id_record(token))
         self.groups.open()
+        self.share_groups.open()
         await self.transactions.open()
+        self.vhosts.open()
 
     async def close(self) -> None:
+        await self.vhosts.close()
         self.groups.close()
+        self.share_groups.close()
         await self.transactions.close()
         await self._log.close()
 
@@ -128,12 +148,15 @@ class Broker:
             for record in batch.records(data):
                 self.catalog.apply(record)
 
-    def _open_streams(self, topic: Topic, first: int) -> None:
+    def open_streams(self, topic: Topic, first: int = 0) -> None:
+        """Of its partitions, from the first that is not open."""
         config = self.config_of(topic)
         for index in range(first, topic.partition_count):
             identity = PartitionId(topic.id, index)
-            opened = self._log.open(identity, topic.name, config.policy)
+            opened = self._log.open(identity, topic.directory_name, config.policy)
             partition = opened.partition
+            if topic.is_queue:  # Its ledger knows better, once there is one.
+                partition.offset_needed = lambda: 0
             start = self.catalog.offset_starts.get(identity, 0)
             if partition.offset_start < start <= partition.offset_end:
                 partition.offset_start = start
@@ -141,15 +164,20 @@ class Broker:
 
     def _change(self, *records: Record) -> Awaitable[None]:
         """Append to the catalog and apply; await the result for its permanence."""
-        permanent = self._append_change(*records)
+        self.append_change(*records)
         for record in records:
             self.catalog.apply(record)
-        return permanent
+        return self.changes_committed()
 
-    def _append_change(self, *records: Record) -> Awaitable[None]:
+    def append_change(self, *records: Record) -> None:
+        """Append to the catalog: all of these or none. It is the caller's to apply them."""
         assert self._changes is not None
         data = batch.build(records, now_ms=self._clock.now_ms())
         self._log.append(self._changes, [(batch.read_header(data), data)])
+
+    def changes_committed(self) -> Awaitable[None]:
+        """Wait until all that was appended so far is permanent."""
+        assert self._changes is not None
         return committed(self._changes, self._changes.offset_end)
 
     # --- finding
@@ -178,9 +206,18 @@ class Broker:
         return name in INTERNAL_NAMES
 
     def check_foreign(self, name: str) -> None:
-        """The broker's own topics are for others to read, not to make, write or change."""
+        """The broker's own topics are for others to read, not to make, write or change.
+
+        So are queues, for those who see topics.
+        """
         if name in INTERNAL_NAMES:
             raise InvalidName(f"the topic {name!r} is the broker's own")
+        self._check_not_queue(name)
+
+    def _check_not_queue(self, name: str) -> None:
+        topic = self.catalog.topics.get(name)
+        if topic is not None and topic.is_queue:
+            raise InvalidName(f"{name!r} is a queue: as a topic it can be read, and no more")
 
     def stream(self, topic: Topic, index: int) -> Stream:
         found = self._streams.get(PartitionId(topic.id, index))
@@ -198,13 +235,15 @@ class Broker:
     ) -> Topic:
         """The topic that `create_topic` would make; raises what it would raise."""
         legal = check_topic_name(name)
+        if legal in self.vhosts.default.queues:
+            raise TopicExists(f"there is a queue {name!r}")
         self.check_foreign(legal)
-        if legal in self.catalog.topics or legal in self._changing:
+        if legal in self.catalog.topics or legal in self.claims:
             raise TopicExists(f"topic {name!r} already exists")
         count = self.defaults.partition_count if partition_count is None else partition_count
         self._check_partition_count(count, count)
         check_settings(settings)
-        return Topic(legal, self._new_id(), count, dict(settings))
+        return Topic(legal, self.new_id(), count, dict(settings))
 
     async def create_topic(
         self,
@@ -213,6 +252,7 @@ class Broker:
         settings: Mapping[str, str] | None = None,
     ) -> Topic:
         topic = self.check_new_topic(name, partition_count, settings or {})
+        self.claims.take(topic.name)
         # Shielded: who asked may go away, the change goes on.
         await asyncio.shield(asyncio.ensure_future(self._create(topic)))
         return topic
@@ -224,7 +264,8 @@ class Broker:
         assert name in INTERNAL_NAMES, name
         if name not in self.catalog.topics:
             if name not in self._internal:
-                topic = Topic(TopicName(name), self._new_id(), partition_count, dict(settings))
+                topic = Topic(TopicName(name), self.new_id(), partition_count, dict(settings))
+                self.claims.take(name)
                 self._internal[name] = asyncio.ensure_future(self._create(topic))
                 self._internal[name].add_done_callback(lambda _: self._internal.pop(name))
             await asyncio.shield(self._internal[name])
@@ -233,31 +274,41 @@ class Broker:
     async def _create(self, topic: Topic) -> None:
         """There for others once it is permanent: records must not outlive their topic."""
         record = topic_record(topic)
-        self._changing.add(topic.name)
         try:
-            await self._append_change(record)
+            self.append_change(record)
+            await self.changes_committed()
             self.catalog.apply(record)
-            self._open_streams(topic, 0)
+            self.open_streams(topic)
+            if topic.name not in INTERNAL_NAMES:
+                self.vhosts.default.add_stream(topic.name)
         finally:
-            self._changing.discard(topic.name)
+            self.claims.release(topic.name)
         log.info("topic %s created with %d partitions", topic.name, topic.partition_count)
 
     async def delete_topic(self, topic: Topic) -> None:
         self.check_foreign(topic.name)
-        permanent = self._change(topic_deleted_record(topic.name))
+        deleted = topic_deleted_record(topic.name)
+        self.vhosts.default.remove_stream(topic.name, deleted)
+        self.catalog.apply(deleted)
         self.groups.topic_deleted(topic.name)
         # Its directories carry its name: nobody else may have it until they are gone.
-        self._changing.add(topic.name)
-        await asyncio.shield(asyncio.ensure_future(self._delete(topic, permanent)))
+        self.claims.take(topic.name)
+        await asyncio.shield(asyncio.ensure_future(self._delete(topic)))
 
-    async def _delete(self, topic: Topic, permanent: Awaitable[None]) -> None:
-        await permanent
+    async def _delete(self, topic: Topic) -> None:
+        try:
+            await self.changes_committed()
+            await self.drop_streams(topic)
+        finally:
+            self.claims.release(topic.name)
+        log.info("topic %s deleted", topic.name)
+
+    async def drop_streams(self, topic: Topic) -> None:
+        """It is deleted, and that is permanent. Its name may be another's when this returns."""
         for index in range(topic.partition_count):
             stream = self._streams.pop(PartitionId(topic.id, index))
             self._log.drop(stream.partition)
         await self._log.dropped()
-        self._changing.discard(topic.name)
-        log.info("topic %s deleted", topic.name)
 
     def check_partition_count(self, topic: Topic, count: int) -> None:
         """Raises what `create_partitions` would raise."""
@@ -273,11 +324,12 @@ class Broker:
         self.check_partition_count(topic, count)
         larger = replace(topic, partition_count=count)
         permanent = self._change(topic_record(larger))
-        self._open_streams(larger, topic.partition_count)
+        self.open_streams(larger, topic.partition_count)
         await permanent
 
     async def alter_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
         """Set exactly these; what is left out goes back to its default."""
+        self._check_not_queue(topic.name)
         check_settings(settings)
         altered = replace(topic, settings=dict(settings))
         permanent = self._change(topic_record(altered))
@@ -321,8 +373,11 @@ class Broker:
             raise InvalidPartitions(
                 f"{count} partitions; a topic has 1 to {limits.PARTITIONS_PER_TOPIC_MAX}"
             )
+        self.check_partitions_in_all(added)
+
+    def check_partitions_in_all(self, added: int) -> None:
         if len(self._streams) + added > limits.PARTITIONS_MAX:
             raise InvalidPartitions(f"more than {limits.PARTITIONS_MAX} partitions in all")
 
-    def _new_id(self) -> UUID:
-        return UUID(bytes=self._entropy.token(16), version=4)
+    def new_id(self) -> UUID:
+        return UUID(bytes=self.entropy.token(16), version=4)

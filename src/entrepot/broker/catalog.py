@@ -1,4 +1,4 @@
-"""What there is: topics, their settings, and the few numbers a node must not forget.
+"""What there is: topics and queues, their settings, and the few numbers not to forget.
 
 The catalog is a fold over the internal partition `__catalog`: one record per
 change, keyed by what it speaks of, the newest counting. A change is applied when
@@ -7,19 +7,32 @@ it is appended and answered when it is permanent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
-from entrepot.core.names import PartitionId, TopicId, TopicName
+from entrepot.broker.router.value import FrozenTable, from_json
+from entrepot.core.errors import InvalidName
+from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.record import Record
 
 CATALOG_NAME = "__catalog"
 # The broker's own topics, present or to come.
-INTERNAL_NAMES = frozenset((CATALOG_NAME, "__consumer_offsets", "__transaction_state"))
+INTERNAL_NAMES = frozenset(
+    (
+        CATALOG_NAME,
+        "__consumer_offsets",
+        "__queue_ledgers",
+        "__share_group_state",
+        "__transaction_state",
+    )
+)
+RESERVED_PREFIX = "amq."  # Of names that AMQP's brokers give, and nobody else.
 CATALOG_ID = PartitionId(UUID(int=0x0E47E907), 0)
 
 
@@ -29,6 +42,24 @@ class Topic:
     id: TopicId
     partition_count: int
     settings: dict[str, str] = field(default_factory=dict)  # Only what was set on it.
+    is_queue: bool = False  # What is in it is a queue's: by offset it can be read, and no more.
+    is_hidden: bool = False  # Known to its virtual host only. Its name may be anything.
+
+    @property
+    def directory_name(self) -> str:
+        """No legal name of a topic, for one that is hidden."""
+        return f"$queue-{self.id}" if self.is_hidden else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueue:
+    """A queue that survives, or a stream that is not a topic for everybody."""
+
+    vhost: str
+    name: str
+    topic: Topic  # Where its messages are.
+    auto_delete: bool = False
+    arguments: FrozenTable = ()
 
 
 class _TopicValue(msgspec.Struct):
@@ -48,6 +79,7 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.version = 0  # Another one whenever topics have changed.
         self.by_id: dict[TopicId, Topic] = {}
+        self.queues: dict[tuple[str, str], StoredQueue] = {}  # By virtual host and name.
         self.offset_starts: dict[PartitionId, int] = {}  # Where records were deleted by request.
         self.producer_id_next = 0
         self.cluster_id = ""
@@ -58,6 +90,8 @@ class Catalog:
         kind, _, name = record.key.decode().partition(":")
         if kind == "topic":
             self._apply_topic(TopicName(name), record.value)
+        elif kind == "queue":
+            self._apply_queue(name, record.value)
         elif kind == "start":
             topic, _, index = name.partition(":")
             identity = PartitionId(UUID(topic), int(index))
@@ -72,20 +106,61 @@ class Catalog:
         elif kind in self._views:
             self._views[kind].apply(name, record.value)
 
+    def all_topics(self) -> Iterator[Topic]:
+        """The hidden ones, too."""
+        stored = (queue.topic for queue in self.queues.values())
+        return chain(self.topics.values(), (topic for topic in stored if topic.is_hidden))
+
     def _apply_topic(self, name: TopicName, value: bytes | None) -> None:
-        self.version += 1
-        old = self.topics.get(name)
-        if old is not None:
-            del self.by_id[old.id]
         if value is None:
-            assert old is not None
-            del self.topics[name]
-            for index in range(old.partition_count):
-                self.offset_starts.pop(PartitionId(old.id, index), None)
+            self._remove_topic(name)
             return
         found = msgspec.json.decode(value, type=_TopicValue)
-        topic = Topic(name, found.id, found.partitions, found.settings)
-        self.topics[name] = self.by_id[topic.id] = topic
+        self._add_topic(Topic(name, found.id, found.partitions, found.settings))
+
+    def _add_topic(self, topic: Topic) -> None:
+        self.version += 1
+        old = self.topics.get(topic.name)
+        if old is not None:
+            del self.by_id[old.id]
+        self.topics[topic.name] = self.by_id[topic.id] = topic
+
+    def _remove_topic(self, name: str) -> None:
+        self.version += 1
+        old = self.topics.pop(name)
+        del self.by_id[old.id]
+        for index in range(old.partition_count):
+            self.offset_starts.pop(PartitionId(old.id, index), None)
+
+    def _apply_queue(self, identity: str, value: bytes | None) -> None:
+        vhost, name = json.loads(identity)
+        if value is None:
+            gone = self.queues.pop((vhost, name))
+            if not gone.topic.is_hidden:
+                self._remove_topic(name)
+            return
+        facts = json.loads(value)
+        topic = Topic(
+            name,
+            UUID(facts["id"]),
+            facts["partitions"],
+            facts["settings"],
+            is_queue=facts["is_queue"],
+            is_hidden=facts["is_hidden"],
+        )
+        arguments = from_json(facts["arguments"])
+        self.queues[vhost, name] = StoredQueue(vhost, name, topic, facts["auto_delete"], arguments)
+        if not topic.is_hidden:
+            self._add_topic(topic)
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a queue of that name could be seen as a topic."""
+    try:
+        check_topic_name(name)
+    except InvalidName:
+        return False
+    return not name.startswith(RESERVED_PREFIX)
 
 
 # The records, one function each.
@@ -98,6 +173,29 @@ def topic_record(topic: Topic) -> Record:
 
 def topic_deleted_record(name: TopicName) -> Record:
     return Record(f"topic:{name}".encode(), None)
+
+
+def queue_record(queue: StoredQueue) -> Record:
+    """JSON in ASCII: a name that is not Unicode is kept in surrogates."""
+    topic = queue.topic
+    facts = {
+        "id": str(topic.id),
+        "partitions": topic.partition_count,
+        "settings": topic.settings,
+        "is_queue": topic.is_queue,
+        "is_hidden": topic.is_hidden,
+        "auto_delete": queue.auto_delete,
+        "arguments": queue.arguments,
+    }
+    return Record(_queue_key(queue.vhost, queue.name), json.dumps(facts).encode())
+
+
+def queue_deleted_record(vhost: str, name: str) -> Record:
+    return Record(_queue_key(vhost, name), None)
+
+
+def _queue_key(vhost: str, name: str) -> bytes:
+    return b"queue:" + json.dumps([vhost, name]).encode()
 
 
 def start_record(partition: PartitionId, offset: int) -> Record:

@@ -39,7 +39,7 @@ class Setting:
     check: Callable[[str], object]  # Returns the parsed value or raises ValueError.
 
 
-def _whole(least: int, most: int) -> Callable[[str], object]:
+def whole_number(least: int, most: int) -> Callable[[str], object]:
     def check(text: str) -> int:
         try:
             value = int(text)
@@ -52,7 +52,7 @@ def _whole(least: int, most: int) -> Callable[[str], object]:
     return check
 
 
-def _one_of(*words: str) -> Callable[[str], object]:
+def one_of(*words: str) -> Callable[[str], object]:
     def check(text: str) -> str:
         if text not in words:
             raise ValueError("must be " + " or ".join(words))
@@ -98,49 +98,49 @@ SETTINGS = {
         Setting(
             "compression.type", Kind.STRING, "producer",
             "How batches are stored: as the producer sent them, or recompressed.",
-            _one_of(*_CODECS),
+            one_of(*_CODECS),
         ),
         Setting(
             "delete.retention.ms", Kind.LONG, str(_DAY_MS),
-            "How long a deletion stays visible in a compacted topic.", _whole(0, _INT64_MAX),
+            "How long a deletion stays visible in a compacted topic.", whole_number(0, _INT64_MAX),
         ),
         Setting(
             "durability", Kind.STRING, "fsync",
             "What an acknowledgement means: fsync (on disk), interval, or os.",
-            _one_of(*Durability),
+            one_of(*Durability),
         ),
         Setting(
             "file.delete.delay.ms", Kind.LONG, "60000",
-            "How long a file stays after it was marked for removal.", _whole(0, _INT64_MAX),
+            "How long a file stays after it was marked for removal.", whole_number(0, _INT64_MAX),
         ),
         Setting(
             "flush.messages", Kind.LONG, str(_INT64_MAX),
-            "Sync before answering once so many records are unsynced.", _whole(1, _INT64_MAX),
+            "Sync before answering once so many records are unsynced.", whole_number(1, _INT64_MAX),
         ),
         Setting(
             "flush.ms", Kind.LONG, str(_INT64_MAX),
-            "How long a record may stay unsynced.", _whole(0, _INT64_MAX),
+            "How long a record may stay unsynced.", whole_number(0, _INT64_MAX),
         ),
         Setting(
             "max.compaction.lag.ms", Kind.LONG, str(_INT64_MAX),
-            "How long a record may wait for compaction.", _whole(1, _INT64_MAX),
+            "How long a record may wait for compaction.", whole_number(1, _INT64_MAX),
         ),
         Setting(
             "max.message.bytes", Kind.INT, str(limits.BATCH_BYTES_MAX),
-            "The largest record batch.", _whole(0, limits.FRAME_BYTES_MAX),
+            "The largest record batch.", whole_number(0, limits.FRAME_BYTES_MAX),
         ),
         Setting(
             "message.timestamp.type", Kind.STRING, "CreateTime",
             "Whose clock stamps a record: the producer's or the broker's.",
-            _one_of("CreateTime", "LogAppendTime"),
+            one_of("CreateTime", "LogAppendTime"),
         ),
         Setting(
             "message.timestamp.before.max.ms", Kind.LONG, str(_INT64_MAX),
-            "How far behind the broker's clock a timestamp may be.", _whole(0, _INT64_MAX),
+            "How far behind the broker's clock a timestamp may be.", whole_number(0, _INT64_MAX),
         ),
         Setting(
             "message.timestamp.after.max.ms", Kind.LONG, str(_INT64_MAX),
-            "How far ahead of the broker's clock a timestamp may be.", _whole(0, _INT64_MAX),
+            "How far ahead of the broker's clock a timestamp may be.", whole_number(0, _INT64_MAX),
         ),
         Setting(
             "min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5",
@@ -148,28 +148,30 @@ SETTINGS = {
         ),
         Setting(
             "min.compaction.lag.ms", Kind.LONG, "0",
-            "How long a record is safe from compaction.", _whole(0, _INT64_MAX),
+            "How long a record is safe from compaction.", whole_number(0, _INT64_MAX),
         ),
         Setting(
             "min.insync.replicas", Kind.INT, "1",
-            "How many replicas must have a record. There is one.", _whole(1, 1),
+            "How many replicas must have a record. There is one.", whole_number(1, 1),
         ),
         Setting(
             "retention.bytes", Kind.LONG, "-1",
-            "Old segments go when a partition is larger. -1: any size.", _whole(-1, _INT64_MAX),
+            "Old segments go when a partition is larger. -1: any size.",
+            whole_number(-1, _INT64_MAX),
         ),
         Setting(
             "retention.ms", Kind.LONG, str(7 * _DAY_MS),
-            "Segments go when all their records are older. -1: never.", _whole(-1, _INT64_MAX),
+            "Segments go when all their records are older. -1: never.",
+            whole_number(-1, _INT64_MAX),
         ),
         Setting(
             "segment.bytes", Kind.INT, str(limits.SEGMENT_BYTES),
             "When a segment is full.",
-            _whole(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
+            whole_number(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
         ),
         Setting(
             "segment.ms", Kind.LONG, str(7 * _DAY_MS),
-            "When a segment is closed although not full.", _whole(1, _INT64_MAX),
+            "When a segment is closed although not full.", whole_number(1, _INT64_MAX),
         ),
     )
 }  # fmt: skip

@@ -75,6 +75,20 @@ async def test_names_that_cannot_be(bed: Bed, name: str) -> None:
 
 
 @simulated
+async def test_made_by_two_at_once(bed: Bed, seed: int) -> None:
+    await bed.start()
+
+    async def outcome() -> str:
+        try:
+            return type(await bed.broker.create_topic("t")).__name__
+        except TopicExists as error:
+            return type(error).__name__
+
+    made = await asyncio.gather(*(bed.do(outcome()) for _ in range(3)))
+    assert sorted(made) == ["Topic", "TopicExists", "TopicExists"]
+
+
+@simulated
 async def test_the_longest_name_has_a_directory(bed: Bed) -> None:
     await bed.start()
     await bed.create("x" * 249)

@@ -4,9 +4,13 @@ from uuid import UUID
 
 from entrepot.broker.catalog import (
     Catalog,
+    StoredQueue,
     Topic,
     cluster_id_record,
+    is_topic_name,
     producer_id_record,
+    queue_deleted_record,
+    queue_record,
     start_record,
     topic_deleted_record,
     topic_record,
@@ -16,6 +20,10 @@ from entrepot.core.record import Record
 
 ID = UUID("12345678-1234-4678-9234-567812345678")
 TOPIC = Topic(TopicName("orders"), ID, 3, {"retention.ms": "5"})
+SEEN = Topic(TopicName("work"), UUID(int=1), 2, {"retention.ms": "6"}, is_queue=True)
+HIDDEN = Topic(TopicName("my work"), UUID(int=2), 1, is_queue=True, is_hidden=True)
+QUEUE = StoredQueue("/", "work", SEEN, arguments=(("x-max-priority", 1), ("y", ("bool", True))))
+OTHER = StoredQueue("v", "my work", HIDDEN, auto_delete=True)
 
 
 def folded(*records: Record) -> Catalog:
@@ -78,3 +86,44 @@ def test_a_topic_made_anew_has_another_id() -> None:
 
 def test_kinds_of_later_versions_are_passed_over() -> None:
     assert folded(Record(b"something-new:x", b"y"), topic_record(TOPIC)).topics == {"orders": TOPIC}
+
+
+# --- queues
+
+
+def test_the_bytes_of_a_queues_records() -> None:
+    assert queue_record(QUEUE) == Record(
+        b'queue:["/", "work"]',
+        b'{"id": "00000000-0000-0000-0000-000000000001", "partitions": 2, '
+        b'"settings": {"retention.ms": "6"}, "is_queue": true, "is_hidden": false, '
+        b'"auto_delete": false, "arguments": [["x-max-priority", 1], ["y", ["bool", true]]]}',
+    )
+    assert queue_deleted_record("/", "w\udcff") == Record(b'queue:["/", "w\\udcff"]', None)
+
+
+def test_a_fold_with_queues() -> None:
+    catalog = folded(topic_record(TOPIC), queue_record(QUEUE), queue_record(OTHER))
+    assert catalog.queues == {("/", "work"): QUEUE, ("v", "my work"): OTHER}
+    assert catalog.topics == {"orders": TOPIC, "work": SEEN}
+    assert catalog.by_id == {ID: TOPIC, SEEN.id: SEEN}
+    assert list(catalog.all_topics()) == [TOPIC, SEEN, HIDDEN]
+    assert [each.directory_name for each in catalog.all_topics()] == [
+        "orders",
+        "work",
+        "$queue-00000000-0000-0000-0000-000000000002",
+    ]
+
+
+def test_a_queue_that_goes() -> None:
+    catalog = folded(
+        queue_record(QUEUE),
+        queue_record(OTHER),
+        queue_deleted_record("/", "work"),
+        queue_deleted_record("v", "my work"),
+    )
+    assert (catalog.queues, catalog.topics, catalog.by_id) == ({}, {}, {})
+
+
+def test_names_of_queues_that_are_names_of_topics() -> None:
+    names = ["work", "a.b_c-d", "", "..", "a b", "a/b", "amq.gen-x", "x" * 250]
+    assert [is_topic_name(name) for name in names] == [True, True] + [False] * 6

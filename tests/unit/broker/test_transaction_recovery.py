@@ -75,7 +75,8 @@ async def test_at_any_moment_of_the_end(bed: Bed, commit: bool, version: int) ->
             assert value in bed.read(number, committed_only=False)
         producer = await bed.init()
         assert len(bed.stream(0).isolation.open) == len(bed.stream(1).isolation.open) == 0
-    assert len(outcomes) >= 4, outcomes
+    # Before the decision is permanent, after it, and after all that follows from it.
+    assert len(outcomes) >= 3, outcomes
 
 
 @on_broker

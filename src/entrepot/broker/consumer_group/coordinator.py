@@ -156,7 +156,7 @@ class Coordinator:
         elif group is None:
             if request.member_id:
                 return JoinAnswer(request.member_id, Fault.UNKNOWN_MEMBER_ID)
-            self._check_room()
+            self._check_new(group_id, Fault.INCONSISTENT_GROUP_PROTOCOL)
             group = self._add_classic(group_id)
         answer: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
         group.join(request, answer, self._now())
@@ -237,7 +237,7 @@ class Coordinator:
         if request.epoch != JOINS:
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no modern group {group_id!r}")
         if group is None:
-            self._check_room()
+            self._check_new(group_id)
         elif not group.is_empty:
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
         else:
@@ -248,7 +248,12 @@ class Coordinator:
 
     # --- keeping
 
-    def _check_room(self) -> None:
+    def has(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def _check_new(self, group_id: str, fault: Fault = Fault.GROUP_ID_NOT_FOUND) -> None:
+        if self._broker.share_groups.has(group_id):
+            raise GroupError(fault, f"{group_id!r} is a share group")
         if len(self._groups) >= limits.GROUPS_MAX:
             raise GroupError(Fault.GROUP_MAX_SIZE_REACHED, "there are too many groups")
 
@@ -323,7 +328,7 @@ class Coordinator:
         await self.prepare()
         group = self._groups.get(group_id)
         if group is None and generation < 0:  # A tool, or a consumer that needs no members.
-            self._check_room()
+            self._check_new(group_id)
             group = self._add_classic(group_id)
         fault: Fault | None = Fault.GROUP_ID_NOT_FOUND
         if group is not None:

@@ -1,0 +1,128 @@
+"""Which records a consumer gets, and the batches of the log that they are in.
+
+A consumer is sent whole batches, straight from the log's files, and beside them the
+offsets that are its own; it passes over the others. So what is acquired goes to the end of
+a batch if it can: the next consumer need not be sent the same batch again. Offsets where
+there is nothing for anybody (taken by compaction, a transaction's marker, or aborted) are
+found on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from entrepot.broker.ledger import Ledger
+from entrepot.broker.stream import Stream
+from entrepot.core import limits
+from entrepot.core.batch import HEADER_BYTES, read_header
+from entrepot.core.ports import File, FileRange
+from entrepot.core.ranges import Ranges
+from entrepot.log.segment import Glance, glances
+
+
+class Bounds(NamedTuple):
+    records_max: int
+    is_strict: bool  # Else the last batch may go beyond.
+    bytes_max: int  # Of batches. The first comes whole, however large.
+    offset_limit: int  # Of what may be read.
+    offset_ahead: int  # Nothing fresh from there on, but for the rest of a batch.
+    is_committed: bool  # Nothing of transactions that were aborted.
+
+
+class Found(NamedTuple):
+    """Not taken yet. The oldest that are ready, in their order."""
+
+    offsets: list[range]
+    missing: list[range]  # Of those: where there is nothing.
+    batches: list[FileRange]
+
+
+class _Span(NamedTuple):
+    """Batches in a row, out of one file."""
+
+    offset_end: int
+    batches: FileRange | None
+    missing: list[range]
+
+
+def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
+    """Raises StorageError."""
+    found = Found([], [], [])
+    holes = Ranges()
+    left, room, end = bounds.records_max, bounds.bytes_max, 0
+    for ready, count_max in _ready(ledger, bounds):
+        offset = ready.start
+        while offset < ready.stop and left > 0:
+            if offset >= end:
+                if found.batches and room <= 0:
+                    return found
+                span = _span(stream, range(offset, ready.stop), min(left, count_max), room, bounds)
+                end = span.offset_end
+                for each in span.missing:
+                    holes.add(each.start, each.stop)
+                if span.batches is not None:
+                    if found.batches and span.batches.size > room:
+                        return found
+                    found.batches.append(span.batches)
+                    room -= span.batches.size
+            most = left if bounds.is_strict else limits.SHARE_RECORDS_MAX
+            piece = range(offset, min(end, ready.stop, offset + most))
+            missing = holes.within(piece.start, piece.stop)
+            found.offsets.append(piece)
+            found.missing.extend(missing)
+            left -= len(piece) - sum(map(len, missing))
+            offset = piece.stop
+            if offset < min(end, ready.stop):  # Cut: what follows is not next.
+                return found
+        if left <= 0 or offset < ready.stop:
+            break
+    return found
+
+
+def _ready(ledger: Ledger, bounds: Bounds) -> Iterator[tuple[range, int]]:
+    """Rows of what is ready, in their order, and how many of a row may be taken."""
+    limit = bounds.offset_limit
+    for each in ledger.returned:
+        if each.start < limit:
+            yield range(each.start, min(each.stop, limit)), len(each)
+    fresh = ledger.offset_fresh
+    if fresh < min(limit, bounds.offset_ahead):
+        yield range(fresh, limit), bounds.offset_ahead - fresh
+
+
+def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bounds) -> _Span:
+    """The batches of the first `count` of the wanted offsets, or as many as there is room for."""
+    found = stream.partition.read(wanted.start, limits.SEGMENT_BYTES_MAX, bounds.offset_limit)
+    if found is None:
+        return _Span(wanted.stop, None, [wanted])
+    looks_closer = bounds.is_committed and stream.isolation.has_aborted(wanted.start)
+    missing: list[range] = []
+    size, end = 0, wanted.start
+    for glance in glances(found.file, found.position, found.position + found.size):
+        if glance.offset_first >= wanted.stop:
+            missing.append(range(end, wanted.stop))
+            end = wanted.stop
+            break
+        if end - wanted.start >= count or (size and size + glance.size > bytes_max):
+            break
+        if glance.offset_first > end:
+            missing.append(range(end, glance.offset_first))
+        if looks_closer and _is_void(stream, found.file, glance):
+            missing.append(range(glance.offset_first, glance.offset_last + 1))
+        size += glance.size
+        end = glance.offset_last + 1
+        if end >= wanted.stop:
+            break
+    batches = FileRange(found.file, found.position, size) if size else None
+    return _Span(end, batches, missing)
+
+
+def _is_void(stream: Stream, file: File, glance: Glance) -> bool:
+    """Whether a batch holds nothing that was committed."""
+    header = read_header(file.read(glance.position, HEADER_BYTES))
+    if header.is_control:
+        return True
+    return header.is_transactional and stream.isolation.is_aborted(
+        header.producer_id, header.offset_first
+    )

@@ -1,0 +1,123 @@
+"""Copies of records that no consumer of a share group could use (KIP-1191).
+
+A dead letter is the record with headers that say where it was, whose it was, how often it
+was delivered and why it ended, under the names Kafka gave them. It goes to the partition
+of the dead-letter topic that has the number of its own, modulo their count. Its original
+is settled when the copy is permanent and not before: whoever calls sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from entrepot.broker.share_group.settings import ShareSettings
+from entrepot.broker.share_group.store import ShareName
+from entrepot.broker.stream import Stream, committed
+from entrepot.core import batch
+from entrepot.core.errors import InvalidBatch, InvalidRecord, UnknownTopic
+from entrepot.core.ports import Clock
+from entrepot.core.record import Record
+
+if TYPE_CHECKING:
+    from entrepot.broker.broker import Broker
+
+_PREFIX = "__dlq.errors."
+
+
+class Cause(Enum):
+    """Values are what the header says, in Kafka's words."""
+
+    REJECTED = "Offset rejected by client."
+    DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
+
+
+class Dead(NamedTuple):
+    offsets: range
+    delivery_count: int
+    cause: Cause
+
+
+class DeadLetters:
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+
+    async def copy(
+        self, name: ShareName, stream: Stream, dead: Sequence[Dead], settings: ShareSettings
+    ) -> None:
+        """Returns when the copies are permanent. Raises PeerError, StorageError, OSError."""
+        target = await self._target(name, settings.dead_letter_topic)
+        letters = [
+            letter for each in dead for letter in self._letters(name, stream, each, settings)
+        ]
+        size_max, size, pile = target.config.batch_bytes_max, batch.HEADER_BYTES, list[Record]()
+        for letter in letters:
+            if pile and size + _size(letter) > size_max:
+                self._write(target, pile)
+                size, pile = batch.HEADER_BYTES, []
+            pile.append(letter)
+            size += _size(letter)
+        if pile:
+            self._write(target, pile)
+        await committed(target.partition, target.partition.offset_end)
+
+    def _write(self, target: Stream, letters: Sequence[Record]) -> None:
+        target.write(batch.build(letters, now_ms=self._clock.now_ms()))
+
+    async def _target(self, name: ShareName, topic_name: str) -> Stream:
+        broker = self._broker
+        broker.check_foreign(topic_name)
+        topic = broker.topics.get(topic_name)
+        if topic is None:
+            if not broker.defaults.auto_create_topics:
+                raise UnknownTopic(f"there is no topic {topic_name!r} for dead letters")
+            topic = await broker.create_topic(topic_name)
+        target = broker.stream(topic, name.partition % topic.partition_count)
+        if target.config.policy.compacts:
+            raise InvalidRecord(f"the topic {topic_name!r} is compacted and would lose letters")
+        return target
+
+    def _letters(
+        self, name: ShareName, stream: Stream, dead: Dead, settings: ShareSettings
+    ) -> Iterator[Record]:
+        topic = self._broker.topic_by_id(name.topic).name
+        facts = (
+            ("topic", topic),
+            ("partition", str(name.partition)),
+            ("group", name.group),
+            ("delivery.count", str(dead.delivery_count)),
+            ("message", dead.cause.value),
+        )
+        headers = tuple((_PREFIX + key, text.encode()) for key, text in facts)
+        for record in _originals(stream, dead.offsets):
+            own = (*headers, (_PREFIX + "offset", str(record.offset).encode()))
+            if not settings.copies_dead_letters:
+                yield Record(None, None, own)
+                continue
+            kept = tuple(each for each in record.headers if not each[0].startswith(_PREFIX))
+            yield Record(record.key, record.value, kept + own)
+
+
+def _originals(stream: Stream, offsets: range) -> Iterator[Record]:
+    """The records, as far as they are there; one that cannot be read is only named."""
+    offset = max(offsets.start, stream.partition.offset_start)  # Retention may have come first.
+    while offset < offsets.stop:
+        found = stream.partition.read(offset, 1)
+        if found is None:
+            return
+        data = found.file.read(found.position, found.size)
+        header = batch.read_header(data)
+        wanted = range(max(offset, header.offset_first), min(offsets.stop, header.offset_end))
+        try:
+            yield from [each for each in batch.records(data) if each.offset in wanted]
+        except InvalidBatch:
+            yield from (Record(None, None, (), -1, each) for each in wanted)
+        offset = header.offset_end
+
+
+def _size(record: Record) -> int:
+    """At most so many bytes of a batch."""
+    headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 40

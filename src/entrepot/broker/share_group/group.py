@@ -1,0 +1,178 @@
+"""The members of a share group, and which partitions they may read: all they asked for.
+
+A record is locked for one consumer at a time, so partitions need not be divided: every
+member gets every partition of its topics (a simple assignor, as the KIP has it). That
+leaves no partition waiting for a slow consumer, and nothing to negotiate: a member has
+what it wants with the answer to its heartbeat.
+
+The group's epoch goes up whenever members come, go or want other topics, or the topics
+have changed. Members are not kept: after a restart they come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.consumer_group.faults import Fault, GroupError
+from entrepot.broker.consumer_group.interest import Topics, hash_of
+from entrepot.broker.consumer_group.messages import JOINS, LEAVES
+from entrepot.core import limits
+
+Assignment = Mapping[UUID, tuple[int, ...]]
+
+
+class ShareHeartbeat(NamedTuple):
+    """None: as said before."""
+
+    member_id: str
+    epoch: int
+    rack_id: str | None
+    topics: tuple[str, ...] | None
+    client_id: str
+    client_host: str
+
+
+class ShareHeartbeatAnswer(NamedTuple):
+    member_id: str
+    epoch: int
+    heartbeat_ms: int
+    assignment: Assignment | None  # None: as before.
+
+
+@dataclass(slots=True)
+class ShareMember:
+    id: str
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]  # In ascending order.
+    epoch: int = 0
+    previous_epoch: int = 0
+    assignment: Assignment = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return sum(map(len, self.topics))
+
+
+class DescribedShareGroup(NamedTuple):
+    state: str
+    epoch: int
+    members: tuple[ShareMember, ...]
+
+
+class ShareGroup:
+    def __init__(self, group_id: str) -> None:
+        self.id = group_id
+        self.epoch = 0
+        self.members: dict[str, ShareMember] = {}
+        self.partition_counts: dict[UUID, int] = {}  # Of the topics it reads; kept.
+        self._size = 0  # Bytes of what members want.
+        self._version = -1  # Of the topics, when they were last looked at.
+        self._topics_hash = 0
+
+    @property
+    def state_name(self) -> str:
+        return "Stable" if self.members else "Empty"
+
+    def describe(self) -> DescribedShareGroup:
+        return DescribedShareGroup(self.state_name, self.epoch, tuple(self.members.values()))
+
+    # --- heartbeats
+
+    def heartbeat(
+        self, request: ShareHeartbeat, topics: Topics, heartbeat_ms: int
+    ) -> ShareHeartbeatAnswer:
+        """Of one that comes or stays. Raises GroupError, and nothing has changed."""
+        member = self._member(request)
+        wants_others = request.topics is not None and self._subscribe(member, request.topics)
+        member.client_host = request.client_host
+        member.rack_id = request.rack_id or member.rack_id
+        self._look_at(topics, anew=wants_others)
+        if member.epoch == self.epoch and request.topics is None:
+            return ShareHeartbeatAnswer(member.id, member.epoch, heartbeat_ms, None)
+        member.previous_epoch, member.epoch = member.epoch, self.epoch
+        assignment = {
+            topic.id: tuple(range(topic.partition_count)) for topic in _wanted(member, topics)
+        }
+        is_news = request.topics is not None or assignment != member.assignment
+        member.assignment = assignment
+        return ShareHeartbeatAnswer(
+            member.id, member.epoch, heartbeat_ms, assignment if is_news else None
+        )
+
+    def _member(self, request: ShareHeartbeat) -> ShareMember:
+        member = self.members.get(request.member_id)
+        if request.epoch == JOINS:
+            if member is not None:
+                return member
+            if len(self.members) >= limits.GROUP_MEMBERS_MAX:
+                raise GroupError(Fault.GROUP_MAX_SIZE_REACHED)
+            new = ShareMember(
+                request.member_id, request.rack_id, request.client_id, request.client_host, ()
+            )
+            return new
+        if member is None:
+            raise GroupError(Fault.UNKNOWN_MEMBER_ID, f"{request.member_id} is not a member")
+        if request.epoch not in (member.epoch, member.previous_epoch):
+            raise GroupError(
+                Fault.FENCED_MEMBER_EPOCH,
+                f"the member's epoch is {member.epoch}, not {request.epoch}; it must join again",
+            )
+        return member
+
+    def _subscribe(self, member: ShareMember, topics: Iterable[str]) -> bool:
+        """Whether the member is new, or wants other topics than before."""
+        names, before = tuple(sorted(dict.fromkeys(topics))), member.topics
+        size = self._size - member.size + sum(map(len, names))
+        if size > limits.GROUP_BYTES_MAX:
+            raise GroupError(Fault.GROUP_MAX_SIZE_REACHED)
+        self._size, member.topics = size, names
+        is_new = member.id not in self.members
+        self.members[member.id] = member
+        return is_new or names != before
+
+    def _look_at(self, topics: Topics, *, anew: bool) -> None:
+        """Begin a new epoch if members want other topics, or the topics are others."""
+        if topics.version == self._version and not anew:
+            return
+        self._version = topics.version
+        topics_hash = hash_of(self.wanted(topics))
+        if anew or topics_hash != self._topics_hash:
+            self._topics_hash = topics_hash
+            self.epoch += 1
+
+    def wanted(self, topics: Topics) -> list[Topic]:
+        """Of the topics that members want, those that there are."""
+        names = dict.fromkeys(name for each in self.members.values() for name in each.topics)
+        return [topics.topics[name] for name in names if name in topics.topics]
+
+    def remove(self, member_id: str) -> bool:
+        """Whether there was one."""
+        gone = self.members.pop(member_id, None)
+        if gone is not None:
+            self._size -= gone.size
+            self.epoch += 1
+        return gone is not None
+
+
+def _wanted(member: ShareMember, topics: Topics) -> list[Topic]:
+    return [topics.topics[name] for name in member.topics if name in topics.topics]
+
+
+def check(request: ShareHeartbeat) -> None:
+    """What is wrong with a heartbeat whatever the group. Raises GroupError."""
+    fault = Fault.INVALID_REQUEST
+    if not request.member_id:
+        raise GroupError(fault, "a member's id cannot be empty")
+    if request.rack_id == "":
+        raise GroupError(fault, "a rack's id cannot be empty")
+    if request.epoch < LEAVES:
+        raise GroupError(fault, f"{request.epoch} is not an epoch")
+    if request.epoch == JOINS and not request.topics:
+        raise GroupError(fault, "who joins says which topics it wants")

@@ -1,0 +1,204 @@
+"""What can be set on a share group. Names and meanings are Kafka's (KIP-932, KIP-1191).
+
+Kept as records of the catalog, only what was set; the rest is this table's. The bounds
+are wider than Kafka's defaults for them, which an operator of Kafka can change as well.
+Other than in Kafka, a dead letter is a copy of the record unless it is said otherwise: one
+that only names a record helps nobody once retention has taken it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from entrepot.broker.topic_config import Kind, Setting, one_of, whole_number
+from entrepot.core import limits
+from entrepot.core.errors import InvalidConfig, InvalidName
+from entrepot.core.names import check_topic_name
+from entrepot.core.record import Record
+
+CATALOG_KIND = "group-settings"
+
+_BY_DURATION = "by_duration:"
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d{1,6})D)?"
+    r"(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?"
+)
+_UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+
+
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    parts = {unit: part for unit, part in (found.groupdict() if found else {}).items() if part}
+    if not parts:
+        raise ValueError("must be a duration as in ISO 8601: P1DT2H3M4.5S")
+    return round(sum(float(part) * _UNIT_MS[unit] for unit, part in parts.items()))
+
+
+def _reset(text: str) -> object:
+    if text.startswith(_BY_DURATION):
+        return _duration_ms(text.removeprefix(_BY_DURATION))
+    if text not in ("latest", "earliest"):
+        raise ValueError(f"must be latest, earliest or {_BY_DURATION}PnDTnHnMn.nS")
+    return text
+
+
+def _dead_letter_topic(text: str) -> str:
+    """Kafka's rule: any topic but one that could be a broker's own. Empty: none."""
+    if text.startswith("__"):
+        raise ValueError("must not be a topic of the broker's own")
+    try:
+        return check_topic_name(text) if text else ""
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "errors.deadletterqueue.copy.record.enable", Kind.STRING, "true",
+            "Whether a dead letter is a copy of the record, or only says which one it was.",
+            one_of("true", "false"),
+        ),
+        Setting(
+            "errors.deadletterqueue.topic.name", Kind.STRING, "",
+            "Where records go that were rejected or delivered too often. Empty: nowhere.",
+            _dead_letter_topic,
+        ),
+        Setting(
+            "share.auto.offset.reset", Kind.STRING, "latest",
+            "Where a group begins to read: latest, earliest, or by_duration:PnDTnHnMn.nS.",
+            _reset,
+        ),
+        Setting(
+            "share.delivery.count.limit", Kind.INT, "5",
+            "How often a record is delivered at most.",
+            whole_number(1, limits.SHARE_DELIVERIES_MAX),
+        ),
+        Setting(
+            "share.heartbeat.interval.ms", Kind.INT, "5000",
+            "How often members are to be heard of.", whole_number(100, 3_600_000),
+        ),
+        Setting(
+            "share.isolation.level", Kind.STRING, "read_uncommitted",
+            "Whether records of transactions that are open or aborted are delivered.",
+            one_of("read_committed", "read_uncommitted"),
+        ),
+        Setting(
+            "share.partition.max.record.locks", Kind.INT, "2000",
+            "How far delivery runs ahead of the oldest record that is not settled.",
+            whole_number(1, limits.SHARE_LOCKS_MAX),
+        ),
+        Setting(
+            "share.record.lock.duration.ms", Kind.INT, "30000",
+            "How long a record is its consumer's.", whole_number(1_000, 3_600_000),
+        ),
+        Setting(
+            "share.renew.acknowledge.enable", Kind.STRING, "true",
+            "Whether a consumer may ask for more time.", one_of("true", "false"),
+        ),
+        Setting(
+            "share.session.timeout.ms", Kind.INT, "45000",
+            "When a member that is not heard of is gone.", whole_number(1_000, 3_600_000),
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """What applies to one group, parsed."""
+
+    dead_letter_topic: str
+    copies_dead_letters: bool
+    reset: str  # latest, earliest, or:
+    reset_ms: int  # So long ago; counts when `reset` is neither.
+    deliveries_max: int
+    heartbeat_ms: int
+    is_committed: bool
+    locks_max: int
+    lock_ms: int
+    can_renew: bool
+    session_ms: int
+
+
+class _Parsed(NamedTuple):
+    texts: Mapping[str, str]
+    settings: ShareSettings
+
+
+def check_settings(values: Mapping[str, str]) -> None:
+    """Raises InvalidConfig for an unknown name or a value it does not take."""
+    for name, value in values.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfig(f"unknown group setting {name}")
+        try:
+            setting.check(value)
+        except ValueError as error:
+            raise InvalidConfig(f"{name} cannot be {value!r}: {error}") from None
+    parsed = _parse(values)
+    if parsed.heartbeat_ms >= parsed.session_ms:
+        raise InvalidConfig("a session must be longer than the time between two heartbeats")
+
+
+def settings_record(group_id: str, values: Mapping[str, str]) -> Record:
+    """For the catalog: exactly these are set from now on."""
+    value = msgspec.json.encode(dict(values)) if values else None
+    return Record(f"{CATALOG_KIND}:{group_id}".encode(), value)
+
+
+class GroupSettingsView:
+    """The catalog's records of this kind, folded. A group need not be there to have some."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Parsed] = {}
+        self._default = _Parsed({}, _parse({}))
+
+    def apply(self, name: str, value: bytes | None, /) -> None:
+        if value is None:
+            self._groups.pop(name, None)
+        else:
+            texts = msgspec.json.decode(value, type=dict[str, str])
+            self._groups[name] = _Parsed(texts, _parse(texts))
+
+    def texts(self, group_id: str) -> Mapping[str, str]:
+        """Only what was set on it."""
+        return self._groups.get(group_id, self._default).texts
+
+    def of(self, group_id: str) -> ShareSettings:
+        return self._groups.get(group_id, self._default).settings
+
+    def names(self) -> list[str]:
+        """Groups on which something is set."""
+        return list(self._groups)
+
+    def check_room(self, group_id: str) -> None:
+        if group_id not in self._groups and len(self._groups) >= limits.GROUPS_MAX:
+            raise InvalidConfig("settings of too many groups")
+
+
+def _parse(values: Mapping[str, str]) -> ShareSettings:
+    def text(name: str) -> str:
+        return values.get(name, SETTINGS[name].default)
+
+    reset = text("share.auto.offset.reset")
+    is_duration = reset.startswith(_BY_DURATION)
+    return ShareSettings(
+        dead_letter_topic=text("errors.deadletterqueue.topic.name"),
+        copies_dead_letters=text("errors.deadletterqueue.copy.record.enable") == "true",
+        reset=reset,
+        reset_ms=_duration_ms(reset.removeprefix(_BY_DURATION)) if is_duration else 0,
+        deliveries_max=int(text("share.delivery.count.limit")),
+        heartbeat_ms=int(text("share.heartbeat.interval.ms")),
+        is_committed=text("share.isolation.level") == "read_committed",
+        locks_max=int(text("share.partition.max.record.locks")),
+        lock_ms=int(text("share.record.lock.duration.ms")),
+        can_renew=text("share.renew.acknowledge.enable") == "true",
+        session_ms=int(text("share.session.timeout.ms")),
+    )

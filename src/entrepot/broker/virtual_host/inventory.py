@@ -1,0 +1,395 @@
+"""The queues and streams of a virtual host: how they come, are found, and go.
+
+A durable queue is there for others only when that is permanent, for messages must not outlive
+their queue. What is deleted is not found from then on; when that is permanent, too, what was
+settled of it is forgotten, and it is taken off the disk.
+
+A queue that belongs to one connection (exclusive) goes with it, and a crash takes all
+connections: so it is kept in memory, whatever it was declared to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from entrepot.broker.catalog import (
+    INTERNAL_NAMES,
+    RESERVED_PREFIX,
+    StoredQueue,
+    Topic,
+    queue_deleted_record,
+    queue_record,
+)
+from entrepot.broker.queue.arguments import (
+    STREAM,
+    QueueArguments,
+    QueueSpec,
+    check_equivalent,
+    parse_arguments,
+)
+from entrepot.broker.queue.lane import Lane
+from entrepot.broker.queue.queue import DeadLetters, Queue, Surroundings
+from entrepot.broker.router import decision
+from entrepot.broker.virtual_host import streams
+from entrepot.broker.virtual_host.claims import Claims
+from entrepot.broker.virtual_host.queue_maker import QueueMaker
+from entrepot.broker.virtual_host.records import DEFAULT_VHOST, routing_deleted_records
+from entrepot.broker.virtual_host.routing import Routing
+from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as WAITING
+from entrepot.core import limits
+from entrepot.core.errors import (
+    QueueHasConsumers,
+    QueueLocked,
+    QueueNameRefused,
+    QueueNotEmpty,
+    QueuesUnavailable,
+    StorageError,
+    UnknownQueue,
+    UnknownVhost,
+)
+from entrepot.core.record import Record
+
+if TYPE_CHECKING:
+    from entrepot.broker.broker import Broker
+
+log = logging.getLogger("entrepot.vhost")
+
+_NAME_BYTES = 16  # Of chance, in a name that is made up.
+
+
+class Inventory:
+    def __init__(
+        self, routing: Routing, broker: Broker, maker: QueueMaker | None, dead_letters: DeadLetters
+    ) -> None:
+        """Without a maker there are no queues; what the catalog has of them is kept."""
+        self.queues: dict[str, Queue] = {}  # Without streams.
+        self.waiting: Queue | None = None  # Of the delayed exchanges; nobody finds it.
+        self.is_deleted = False  # The virtual host; or it is just about to be.
+        self._routing = routing
+        self._vhost = routing.router.vhost
+        self._broker = broker
+        self._catalog = broker.catalog
+        self._maker = maker
+        self._dead_letters = dead_letters
+        self._claims = broker.claims if self._vhost == DEFAULT_VHOST else Claims()
+        self._streams: dict[str, Topic] = {}  # The hidden ones.
+        self._readers: dict[str, dict[object, Callable[[], None]]] = {}  # By stream.
+        self._owned: dict[object, dict[str, None]] = {}  # Names of queues, by connection.
+        self._removals: dict[asyncio.Task[None], None] = {}
+
+    # --- finding
+
+    def queue(self, name: str, owner: object | None) -> Queue:
+        found = self.queues.get(name)
+        if found is None:
+            raise UnknownQueue(f"no {self._place(name)}")
+        if owner is not None and found.owner not in (None, owner):
+            raise self._locked(name)
+        return found
+
+    def stream(self, name: str) -> Topic | None:
+        found = self._streams.get(name)
+        if found is None and self._vhost == DEFAULT_VHOST and name not in INTERNAL_NAMES:
+            found = self._broker.topics.get(name)
+        return None if found is None or found.is_queue else found
+
+    def watch_stream(self, name: str, reader: object, gone: Callable[[], None]) -> None:
+        self._readers.setdefault(name, {})[reader] = gone
+
+    def unwatch_stream(self, name: str, reader: object) -> None:
+        readers = self._readers.get(name, {})
+        readers.pop(reader, None)
+        if not readers:
+            self._readers.pop(name, None)
+
+    def reader_count(self, name: str) -> int:
+        return len(self._readers.get(name, ()))
+
+    def _place(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self._vhost}'"
+
+    def _locked(self, name: str) -> QueueLocked:
+        return QueueLocked(
+            f"cannot obtain exclusive access to locked {self._place(name)}. It could be originally "
+            "declared on another connection or the exclusive property value does not match that "
+            "of the original declaration."
+        )
+
+    # --- coming
+
+    async def declare(self, spec: QueueSpec, owner: object) -> Queue | Topic:
+        if spec.name:
+            self._check_name(spec.name)
+        else:
+            spec = replace(spec, name=self._new_name())
+        await self._wait_for(spec.name)
+        queue, topic = self.queues.get(spec.name), self.stream(spec.name)
+        if queue is not None:
+            if queue.owner is not (owner if spec.exclusive else None):
+                raise self._locked(spec.name)
+            check_equivalent(self._vhost, queue.spec, spec)
+            queue.touch()
+            return queue
+        if topic is not None:
+            if spec.exclusive:
+                raise self._locked(spec.name)
+            stored = self._catalog.queues.get((self._vhost, spec.name))
+            check_equivalent(self._vhost, streams.spec_of(self._vhost, topic, stored, spec), spec)
+            return topic
+        return await self._make(spec, owner)
+
+    def _check_name(self, name: str) -> None:
+        if name.startswith(RESERVED_PREFIX):
+            raise QueueNameRefused(
+                f"queue name '{name}' contains reserved prefix '{RESERVED_PREFIX}*'"
+            )
+        if name in INTERNAL_NAMES:
+            raise QueueNameRefused(f"queue name '{name}' is the broker's own")
+
+    def _new_name(self) -> str:
+        token = urlsafe_b64encode(self._broker.entropy.token(_NAME_BYTES)).decode().rstrip("=")
+        return f"{RESERVED_PREFIX}gen-{token}"
+
+    async def _make(self, spec: QueueSpec, owner: object) -> Queue | Topic:
+        arguments = parse_arguments(self._vhost, spec)
+        if self._maker is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        if len(self.queues) + len(self._streams) >= limits.QUEUES_PER_VHOST_MAX:
+            limit = f"queue limit of {limits.QUEUES_PER_VHOST_MAX} is reached"
+            raise QueuesUnavailable(f"cannot declare {self._place(spec.name)}: {limit}")
+        is_stream = arguments.type == STREAM
+        if not is_stream and (spec.exclusive or not spec.durable):
+            lanes = self._maker.memory_lanes(arguments)
+            return self._add(spec, arguments, lanes, owner if spec.exclusive else None)
+        make = streams.stream_topic if is_stream else streams.queue_topic
+        topic = make(self._vhost, spec.name, arguments, self._broker.new_id())
+        if is_stream and not topic.is_hidden:
+            return await self._broker.create_topic(topic.name, 1, topic.settings)
+        name, facts = spec.name, (spec.auto_delete, spec.arguments)
+        return await self._keep(StoredQueue(self._vhost, name, topic, *facts))
+
+    async def prepare_waiting(self) -> None:
+        """The queue of the delayed exchanges, made when there is to be the first of them."""
+        if self._maker is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        await self._wait_for(WAITING)
+        if self.waiting is None:
+            arguments = QueueArguments()
+            topic = streams.queue_topic(self._vhost, WAITING, arguments, self._broker.new_id())
+            await self._keep(StoredQueue(self._vhost, WAITING, topic))
+
+    async def _wait_for(self, name: str) -> None:
+        """Until nobody makes or deletes anything of that name."""
+        await self._claims.wait(name)
+        if self.is_deleted:
+            raise UnknownVhost(f"vhost '{self._vhost}' is deleted")
+
+    async def _keep(self, stored: StoredQueue) -> Queue | Topic:
+        async def make() -> Queue | Topic:
+            assert self._maker is not None
+            record = queue_record(stored)
+            try:
+                await self._maker.ledgers.prepare()
+                self._broker.append_change(record)
+                await self._routing.permanent()
+                self._catalog.apply(record)
+                self._broker.open_streams(stored.topic)
+                return self.restore(stored)
+            finally:
+                self._claims.release(stored.name)
+
+        self._broker.check_partitions_in_all(stored.topic.partition_count)
+        self._claims.take(stored.name)
+        # Shielded: who asked may go away, the change goes on.
+        return await asyncio.shield(asyncio.ensure_future(make()))
+
+    def restore(self, stored: StoredQueue) -> Queue | Topic:
+        """Make what the catalog has. Its streams are open."""
+        name, topic = stored.name, stored.topic
+        if not topic.is_queue:
+            self._streams[name] = topic
+        if not topic.is_queue or self._maker is None:  # Then it is bound, but nobody comes.
+            self.add_stream(name)
+            return topic
+        spec = QueueSpec(name, True, False, stored.auto_delete, stored.arguments)
+        arguments, lanes = parse_arguments(self._vhost, spec), self._maker.log_lanes(topic)
+        if name != WAITING:
+            return self._add(spec, arguments, lanes, None)
+        # A message lives from when it is routed on: it does not grow old here.
+        arguments = replace(arguments, heeds_expiration=False)
+        self.waiting = self._new(spec, arguments, lanes, None)
+        return self.waiting
+
+    def _add(
+        self, spec: QueueSpec, arguments: QueueArguments, lanes: Sequence[Lane], owner: object
+    ) -> Queue:
+        queue = self.queues[spec.name] = self._new(spec, arguments, lanes, owner)
+        is_durable = spec.durable and not spec.exclusive
+        self._routing.change(
+            decision.add_queue(self._routing.router, spec.name, durable=is_durable)
+        )
+        if owner is not None:
+            self._owned.setdefault(owner, {})[spec.name] = None
+        return queue
+
+    def _new(
+        self, spec: QueueSpec, arguments: QueueArguments, lanes: Sequence[Lane], owner: object
+    ) -> Queue:
+        assert self._maker is not None
+        clock, reader = self._maker.clock, self._maker.reader
+        around = Surroundings(clock, reader, self._dead_letters, self._unused)
+        return Queue(self._vhost, spec, arguments, lanes, around, owner)
+
+    def add_stream(self, name: str) -> None:
+        """There is a topic."""
+        self._routing.change(decision.add_queue(self._routing.router, name, durable=True))
+
+    # --- going
+
+    async def delete(
+        self, name: str, owner: object | None, *, if_unused: bool, if_empty: bool
+    ) -> int:
+        topic = self.stream(name)
+        if topic is not None:
+            if if_unused and self.reader_count(name):
+                raise QueueHasConsumers(f"{self._place(name)} in use")
+            await self._delete_stream(topic, if_empty=if_empty)
+            return 0
+        if name not in self.queues:
+            return 0
+        queue = self.queue(name, owner)
+        if if_unused and queue.consumer_count:
+            raise QueueHasConsumers(f"{self._place(name)} in use")
+        count = queue.ready_count
+        if if_empty and count:
+            raise QueueNotEmpty(f"{self._place(name)} not empty")
+        await asyncio.shield(self._remove(queue))
+        return count
+
+    async def _delete_stream(self, topic: Topic, *, if_empty: bool) -> None:
+        indexes = range(topic.partition_count)
+        partitions = [self._broker.stream(topic, index).partition for index in indexes]
+        if if_empty and any(each.offset_start < each.offset_end for each in partitions):
+            raise QueueNotEmpty(f"{self._place(topic.name)} not empty")
+        stored = self._catalog.queues.get((self._vhost, topic.name))
+        if stored is None:
+            await self._broker.delete_topic(topic)
+            return
+        deleted = queue_deleted_record(self._vhost, topic.name)
+        self.remove_stream(topic.name, deleted)
+        self._catalog.apply(deleted)
+        self._claims.take(topic.name)
+        await asyncio.shield(self._spawn(self._finish_removal(None, stored)))
+
+    def remove_stream(self, name: str, *records: Record) -> None:
+        """The topic is deleted, which is recorded together with what leads to it."""
+        self._routing.change(decision.remove_queue(self._routing.router, name), *records)
+        self._streams.pop(name, None)
+        for gone in self._readers.pop(name, {}).values():
+            gone()
+
+    def _remove(self, queue: Queue) -> asyncio.Task[None]:
+        """Done when it is permanent, and the queue is off the disk."""
+        name = queue.name
+        stored = self._catalog.queues.get((self._vhost, name))
+        deleted = [] if stored is None else [queue_deleted_record(self._vhost, name)]
+        events = decision.remove_queue(self._routing.router, name)
+        is_recorded = self._routing.change(events, *deleted, is_tolerant=stored is None)
+        del self.queues[name]
+        if queue.owner is not None:
+            self._owned[queue.owner].pop(name)
+        if stored is None:
+            queue.delete()
+        else:
+            self._claims.take(name)
+            self._catalog.apply(deleted[0])
+            if not stored.topic.is_hidden:
+                self._broker.groups.topic_deleted(name)
+        return self._spawn(self._finish_removal(queue, stored, is_recorded=is_recorded))
+
+    async def _finish_removal(
+        self, queue: Queue | None, stored: StoredQueue | None, *, is_recorded: bool = True
+    ) -> None:
+        """What was settled must not be forgotten before the queue is."""
+        try:
+            if is_recorded:
+                await self._routing.permanent()
+            if stored is not None:
+                await self._take_off_disk(queue, stored)
+        finally:
+            if stored is not None:
+                self._claims.release(stored.name)
+
+    async def _take_off_disk(self, queue: Queue | None, stored: StoredQueue) -> None:
+        if queue is not None:
+            queue.delete()
+        await self._broker.drop_streams(stored.topic)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._removals[task] = None
+        task.add_done_callback(self._spawned)
+        return task
+
+    def _spawned(self, task: asyncio.Task[None]) -> None:
+        del self._removals[task]
+        if not task.cancelled() and isinstance(task.exception(), StorageError):
+            log.error("what is deleted may come back at the next start: %s", task.exception())
+
+    def _unused(self, queue: Queue) -> None:
+        """Its last consumer is gone, or nobody used it for long enough."""
+        if self.queues.get(queue.name) is queue:
+            try:
+                self._remove(queue)
+            except StorageError as error:
+                log.error("%s stays: %s", self._place(queue.name), error)
+
+    def connection_gone(self, owner: object) -> None:
+        for name in list(self._owned.get(owner, ())):
+            self._remove(self.queues[name])
+        self._owned.pop(owner, None)
+
+    # --- all of it
+
+    async def clear(self, *records: Record) -> None:
+        """Everything goes, which is recorded together with these."""
+        self.is_deleted = True
+        try:
+            await self._claims.wait_all()
+            await self._clear(*records)
+        except StorageError:
+            self.is_deleted = False
+            raise
+
+    async def _clear(self, *records: Record) -> None:
+        router, vhost = self._routing.router, self._vhost
+        kept = {each.name: each for each in self._catalog.queues.values() if each.vhost == vhost}
+        deleted = [queue_deleted_record(vhost, name) for name in kept]
+        self._broker.append_change(*records, *deleted, *routing_deleted_records(router))
+        for record in deleted:
+            self._catalog.apply(record)
+        gone = dict(self.queues)
+        for name in [*self.queues, *self._streams]:
+            for event in decision.remove_queue(router, name):
+                router.apply(event)
+        self.queues.clear()
+        self._streams.clear()
+        if self.waiting is not None:
+            gone[WAITING], self.waiting = self.waiting, None
+        await self._routing.permanent()
+        for queue in gone.values():
+            queue.delete()
+        for stored in kept.values():
+            await self._broker.drop_streams(stored.topic)
+
+    async def close(self) -> None:
+        """The broker stops."""
+        if self._removals:
+            await asyncio.wait(list(self._removals))
+        for queue in [*self.queues.values(), *filter(None, [self.waiting])]:
+            queue.close()

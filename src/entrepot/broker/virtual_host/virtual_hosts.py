@@ -1,0 +1,130 @@
+"""The virtual hosts of a broker. The first, `/`, is always there, and shares its names with
+the topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from entrepot.broker.catalog import INTERNAL_NAMES, StoredQueue, View
+from entrepot.broker.permissions import permission_deleted_record
+from entrepot.broker.queue.memory_use import MemoryUse
+from entrepot.broker.queue.message import PropertyReader
+from entrepot.broker.virtual_host.queue_maker import QueueMaker
+from entrepot.broker.virtual_host.records import (
+    DEFAULT_VHOST,
+    KeptRouting,
+    KeptVhosts,
+    vhost_deleted_record,
+    vhost_record,
+)
+from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core import limits
+from entrepot.core.errors import UnknownVhost, VhostRefused
+from entrepot.core.ports import Clock
+
+if TYPE_CHECKING:
+    from entrepot.broker.broker import Broker
+
+
+class VirtualHosts:
+    def __init__(self, broker: Broker, clock: Clock, reader: PropertyReader | None) -> None:
+        """Without a reader no queue can be made; what there is of them is kept."""
+        self._broker = broker
+        self._maker = None if reader is None else QueueMaker(broker, clock, reader)
+        self._kept, self._kept_routing = KeptVhosts(), KeptRouting()
+        self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
+
+    def _new(self, name: str) -> VirtualHost:
+        return VirtualHost(name, self._broker, self._maker)
+
+    # --- finding
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._vhosts)
+
+    @property
+    def default(self) -> VirtualHost:
+        return self._vhosts[DEFAULT_VHOST]
+
+    def get(self, name: str) -> VirtualHost:
+        """Raises UnknownVhost."""
+        found = self._vhosts.get(name)
+        if found is None or found.is_deleted:
+            raise UnknownVhost(f"vhost '{name}' not found")
+        return found
+
+    @property
+    def memory_use(self) -> MemoryUse | None:
+        """What messages take that are nowhere but in memory; None without queues."""
+        return None if self._maker is None else self._maker.memory_use
+
+    # --- changing
+
+    async def create(self, name: str) -> VirtualHost:
+        """Or find it. Raises VhostRefused, StorageError; UnknownVhost while it is deleted."""
+        if not 0 < len(name) <= limits.VHOST_NAME_CHARACTERS_MAX or not name.isprintable():
+            raise VhostRefused(
+                f"a vhost's name has 1 to {limits.VHOST_NAME_CHARACTERS_MAX} printable characters"
+            )
+        if name not in self._vhosts:
+            if len(self._vhosts) >= limits.VHOSTS_MAX:
+                raise VhostRefused(f"vhost limit of {limits.VHOSTS_MAX} is reached")
+            self._broker.append_change(vhost_record(name))
+            self._vhosts[name] = self._new(name)
+        await self._broker.changes_committed()
+        return self.get(name)
+
+    async def delete(self, name: str) -> None:
+        """With all that is in it. Connections to it are closed.
+
+        Raises UnknownVhost, VhostRefused, StorageError.
+        """
+        vhost = self.get(name)
+        if name == DEFAULT_VHOST:
+            raise VhostRefused(f"vhost '{name}' is always there")
+        # Shielded: who asked may go away, the change goes on.
+        await asyncio.shield(asyncio.ensure_future(self._delete(vhost)))
+
+    async def _delete(self, vhost: VirtualHost) -> None:
+        name = vhost.name
+        entries = self._broker.permissions.entries
+        permissions = [permission_deleted_record(user, of) for user, of in entries if of == name]
+        await vhost.clear(vhost_deleted_record(name), *permissions)
+        for record in permissions:
+            self._broker.catalog.apply(record)
+        del self._vhosts[name]
+        for session in self._broker.sessions:
+            if session.facts().vhost == name:
+                session.close(f"vhost '{name}' is deleted")
+
+    # --- life
+
+    def views(self) -> Mapping[str, View]:
+        """Of the catalog: they fold what there is at the start."""
+        return {"vhost": self._kept, "routing": self._kept_routing}
+
+    def open(self) -> None:
+        """Make what the catalog has. The log is ready."""
+        for name in self._kept.names:
+            self._vhosts.setdefault(name, self._new(name))
+        if self._maker is not None:
+            self._maker.ledgers.open()
+        for topic in self._broker.topics.values():
+            if not topic.is_queue and topic.name not in INTERNAL_NAMES:
+                self.default.add_stream(topic.name)
+        stored: dict[str, list[StoredQueue]] = {}
+        for queue in self._broker.catalog.queues.values():
+            stored.setdefault(queue.vhost, []).append(queue)
+        for name, vhost in self._vhosts.items():
+            vhost.restore(stored.get(name, ()), self._kept_routing.take(name))
+        if self._maker is not None:
+            self._maker.ledgers.forget_others()
+
+    async def close(self) -> None:
+        for vhost in self._vhosts.values():
+            await vhost.close()
+        if self._maker is not None:
+            self._maker.ledgers.close()

@@ -1,0 +1,118 @@
+"""Messages that wait at a delayed exchange, in a queue that nobody else sees.
+
+A message is kept with the name of the exchange it waits at, in a header of its own, and goes
+back to the queue's ready ones when it is due. Then it is taken, routed on from that exchange,
+and settled when all queues have it that it leads to: so it survives a crash, and what was
+due while the broker was down goes out at the start. A message for which a queue refuses
+is gone, as it would be if it had not waited; one that could not be written is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from entrepot.broker.queue.message import (
+    Message,
+    PropertyReader,
+    Publication,
+    Refused,
+    Run,
+    Taken,
+)
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.router.delay import released
+from entrepot.broker.router.router import Held
+from entrepot.core import limits
+from entrepot.core.errors import StorageError, UnknownExchange
+
+QUEUE_NAME = "amq.delayed"  # No client's queue is called like that.
+HELD_AT = "x-entrepot-held-at"  # The exchange a message waits at.
+_RETRY_S = 1.0
+
+# Routes on: where they waited, exchange and key they were published with, the messages.
+Release = Callable[[str, Run, Publication], None]
+
+
+class WaitingRoom:
+    """The only consumer of that queue."""
+
+    tag = "delayed"
+    auto_ack = False
+    is_exclusive = True
+    priority = 0
+
+    def __init__(self, queue: Queue, reader: PropertyReader, release: Release) -> None:
+        self.queue = queue
+        self._reader = reader
+        self._release = release
+        self._out = 0  # Messages that are on their way.
+        queue.add_consumer(self)
+
+    def hold(
+        self, held: Held, run: Run, publication: Publication | None, until_settled: bool
+    ) -> None:
+        messages = [(self._held(properties, held), body) for properties, body in run.messages]
+        self.queue.publish(
+            run._replace(messages=messages),
+            publication,
+            until_settled=until_settled,
+            due_ms=run.time_ms + held.delay_ms,
+        )
+
+    def _held(self, properties: bytes, held: Held) -> bytes:
+        headers = {**self._reader.headers(properties), HELD_AT: held.exchange}
+        return self._reader.with_headers(properties, headers)
+
+    # --- as a consumer
+
+    def room(self) -> int:
+        return limits.DELAYED_IN_FLIGHT_MAX - self._out
+
+    def deliver(self, lane: int, taken: Taken) -> None:
+        self._out += len(taken.offsets)
+        known: dict[bytes, tuple[str, bytes]] = {}
+        found: list[tuple[str, Message]] = []
+        for properties, body in taken.run.messages:
+            if properties not in known:
+                known[properties] = self._released(properties)
+            exchange, seen = known[properties]
+            found.append((exchange, (seen, body)))
+        publication = Publication(lambda failure: self._done(lane, taken.offsets, failure))
+        for exchange, group in groupby(found, lambda each: each[0]):
+            self._route(exchange, taken.run, [message for _, message in group], publication)
+        publication.arrived()
+
+    def _route(
+        self, exchange: str, run: Run, messages: Sequence[Message], publication: Publication
+    ) -> None:
+        with contextlib.suppress(UnknownExchange):  # It was deleted meanwhile, they with it.
+            self._release(exchange, run._replace(messages=messages), publication)
+
+    def _released(self, properties: bytes) -> tuple[str, bytes]:
+        headers = released(self._reader.headers(properties))
+        exchange = headers.pop(HELD_AT)
+        assert isinstance(exchange, str), exchange
+        return exchange, self._reader.with_headers(properties, headers)
+
+    def _done(self, lane: int, offsets: range, failure: StorageError | Refused | None) -> None:
+        if isinstance(failure, StorageError):
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RETRY_S, self._return, lane, offsets)
+        else:
+            self._out -= len(offsets)
+            self.queue.settle(self, lane, offsets)
+            self.queue.dispatch()
+
+    def _return(self, lane: int, offsets: range) -> None:
+        self._out -= len(offsets)
+        self.queue.requeue(self, lane, offsets, is_attempt=False)
+        self.queue.dispatch()
+
+    def cancelled(self) -> None:
+        """With the virtual host."""
+
+    def activated(self, is_active: bool) -> None:
+        """It is always the one."""

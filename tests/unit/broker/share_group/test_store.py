@@ -1,0 +1,115 @@
+import errno
+from uuid import UUID
+
+import pytest
+
+from entrepot.broker.settlements import Settlements
+from entrepot.broker.share_group.store import TOPIC, ShareName, Store, new_settlements
+from entrepot.core.errors import InvalidName, StorageError
+from tests.unit.broker.bed import Bed
+from tests.unit.log.bed import simulated
+
+A, B = UUID(int=1), UUID(int=2)
+
+
+def lows(kept: dict[ShareName, Settlements]) -> dict[ShareName, int]:
+    return {name: each.ledger(0, 1_000).offset_low for name, each in kept.items()}
+
+
+async def fresh(bed: Bed) -> Store:
+    await bed.start()
+    store = Store(bed.broker, bed.clock)
+    await bed.do(store.prepare())
+    return store
+
+
+def note(store: Store, name: ShareName, low: int) -> Settlements:
+    settlements = new_settlements(name)
+    settlements.note([], low)
+    store.mark(settlements)
+    return settlements
+
+
+@simulated
+async def test_what_is_kept(bed: Bed) -> None:
+    store = await fresh(bed)
+    bed.call(store.name, "g", A, 3)
+    bed.call(store.name, "g", B, 1)
+    bed.call(store.name, "other", A, 1)
+    bed.call(note, store, ShareName("g", A, 2), 7)
+    settled = new_settlements(ShareName("g", B, 0))
+    settled.note([range(5, 9)], 0)
+    bed.call(store.mark, settled)
+    await bed.do(store.kept())
+    bed.crash()
+    await bed.start()
+    kept = Store(bed.broker, bed.clock).open()
+    assert lows(kept) == {
+        ("g", A, 0): 0,
+        ("g", A, 1): 0,
+        ("g", A, 2): 7,
+        ("g", B, 0): 0,
+        ("other", A, 0): 0,
+    }
+    ledger = kept[ShareName("g", B, 0)].ledger(0, 10)
+    assert list(ledger.unsettled()) == [range(5)]
+
+
+@simulated
+async def test_what_is_forgotten(bed: Bed) -> None:
+    store = await fresh(bed)
+    bed.call(store.name, "g", A, 1)
+    settlements = bed.call(note, store, ShareName("g", A, 0), 7)
+    await bed.do(store.kept())
+    bed.call(store.forget, "g", A, [settlements])
+    await bed.do(store.kept())
+    assert Store(bed.broker, bed.clock).open() == {}
+    bed.call(store.name, "g", A, 1)
+    await bed.do(store.kept())
+    assert lows(Store(bed.broker, bed.clock).open()) == {("g", A, 0): 0}
+
+
+@simulated
+async def test_one_batch_for_a_turn_of_the_loop(bed: Bed) -> None:
+    store = await fresh(bed)
+    for number in range(10):
+        bed.call(note, store, ShareName("g", A, number), 1)
+    await bed.do(store.kept())
+    assert len(list(bed.stream(TOPIC).partition.batches())) == 1
+    await bed.do(store.kept())
+    assert len(list(bed.stream(TOPIC).partition.batches())) == 1
+
+
+@simulated
+async def test_what_failed_is_tried_again(bed: Bed) -> None:
+    store = await fresh(bed)
+    bed.call(store.name, "g", A, 1)
+    await bed.do(store.kept())
+    bed.disk.fail_next("write", errno.ENOSPC, f"partitions/{TOPIC}*")
+
+    async def settle() -> None:
+        note(store, ShareName("g", A, 0), 3)
+        await store.kept()
+
+    with pytest.raises(StorageError):
+        await bed.do(settle())
+    settlements = new_settlements(ShareName("g", A, 0))
+    settlements.note([], 4)
+    bed.call(store.mark, settlements)
+    await bed.do(store.kept())
+    assert lows(Store(bed.broker, bed.clock).open()) == {("g", A, 0): 4}
+
+
+@simulated
+async def test_the_topic_is_the_brokers_own(bed: Bed) -> None:
+    await fresh(bed)
+    with pytest.raises(InvalidName):
+        await bed.delete(TOPIC)
+
+
+@simulated
+async def test_damage_is_not_taken_for_no_groups(bed: Bed) -> None:
+    await fresh(bed)
+    bed.broker.stream(bed.broker.topic(TOPIC), 0).partition.refuse("a bad batch")
+    with pytest.raises(StorageError, match="damaged: a bad batch"):
+        Store(bed.broker, bed.clock).open()

@@ -1,0 +1,134 @@
+"""A broker with queues on a simulated disk, and a few words to use them with."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.catalog import Topic
+from entrepot.broker.queue.arguments import QueueSpec
+from entrepot.broker.queue.message import Message, Publication, Refused, Taken
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
+from entrepot.broker.router.value import freeze_table
+from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core.errors import StorageError
+from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.wire.amqp.properties import Properties, encode
+from tests.unit.broker.bed import Bed
+
+READER = AmqpPropertyReader()
+Failure = StorageError | Refused | None
+
+
+def properties(**facts: Any) -> bytes:
+    return encode(Properties(delivery_mode=2, **facts))
+
+
+def message(body: bytes, headers: Mapping[str, Any] | None = None, **facts: Any) -> Message:
+    if headers:
+        facts["headers"] = dict(headers)
+    return properties(**facts), body
+
+
+class Host(Bed):
+    """`vhost` is the one that the words speak of."""
+
+    vhost: VirtualHost
+
+    async def start(
+        self, settings: Mapping[str, str] | None = None, *, queues: bool = True
+    ) -> None:
+        defaults, reader = Defaults(settings=dict(settings or {})), READER if queues else None
+        self.broker = Broker(self.disk, self.clock, self.entropy, defaults, property_reader=reader)
+        await self.begin(self.broker.open())
+        self.vhost = self.broker.vhosts.default
+
+    async def restart(self, end: str = "kill") -> None:
+        if end == "stop":
+            await self.stop()
+        else:
+            getattr(self, end)()
+        await self.start()
+
+    # --- declaring
+
+    async def declare(
+        self,
+        name: str,
+        *,
+        owner: object = None,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        **arguments: Any,
+    ) -> Queue | Topic:
+        """Arguments with `_` for their `-`, and without the `x`."""
+        table = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        spec = QueueSpec(name, durable, exclusive, auto_delete, freeze_table(table))
+        return await self.do(self.vhost.declare_queue(spec, owner))
+
+    async def queue(self, name: str, **facts: Any) -> Queue:
+        made = await self.declare(name, **facts)
+        assert isinstance(made, Queue)
+        return made
+
+    async def exchange(
+        self, name: str, kind: str = "direct", *, durable: bool = True, **facts: Any
+    ) -> None:
+        arguments = freeze_table(facts.pop("arguments", {}))
+        made = Exchange(name, ExchangeType(kind), durable, arguments=arguments, **facts)
+        await self.do(self.vhost.declare_exchange(made))
+
+    async def bind(self, source: str, queue: str, key: str = "", **arguments: Any) -> None:
+        await self.do(self.vhost.bind(binding(source, queue, key, **arguments)))
+
+    async def lead(self, source: str, exchange: str, key: str = "") -> None:
+        """From one exchange to another."""
+        made = Binding(source, Destination(Kind.EXCHANGE, exchange), key)
+        await self.do(self.vhost.bind(made))
+
+    async def delete_queue(self, name: str, owner: object = None, **conditions: bool) -> int:
+        return await self.do(self.vhost.delete_queue(name, owner, **conditions))
+
+    # --- messages
+
+    async def publish(self, exchange: str, key: str, *messages: Message | bytes) -> list[bytes]:
+        """Wait until they have arrived; returns the bodies of those that went nowhere."""
+        nowhere, failure = await self.published(exchange, key, *messages)
+        assert failure is None, failure
+        return nowhere
+
+    async def published(
+        self, exchange: str, key: str, *messages: Message | bytes
+    ) -> tuple[list[bytes], Failure]:
+        """The same, and how it ended."""
+        nowhere, answer = self.send(exchange, key, *messages)
+        return nowhere, await answer
+
+    def send(
+        self, exchange: str, key: str, *messages: Message | bytes
+    ) -> tuple[list[bytes], "asyncio.Future[Failure]"]:
+        answer: asyncio.Future[Failure] = self.loop.create_future()
+        publication = Publication(answer.set_result)
+        run = [message(each) if isinstance(each, bytes) else each for each in messages]
+        nowhere = self.call(self.vhost.publish, exchange, key, run, publication)
+        self.call(publication.arrived)
+        return [bytes(body) for _, body in nowhere], answer
+
+    def drain(self, name: str) -> list[Taken]:
+        """Everything that is ready, settled at once."""
+        queue, found = self.vhost.queue(name), list[Taken]()
+        while (got := self.call(lambda: queue.get(self, auto_ack=True))) is not None:
+            found.append(got[1])
+        return found
+
+    def bodies(self, name: str) -> list[bytes]:
+        return [bytes(taken.run.messages[0][1]) for taken in self.drain(name)]
+
+    def headers(self, name: str) -> list[Mapping[str, object]]:
+        return [READER.headers(taken.run.messages[0][0]) for taken in self.drain(name)]
+
+
+def binding(source: str, queue: str, key: str = "", **arguments: Any) -> Binding:
+    return Binding(source, Destination(Kind.QUEUE, queue), key, freeze_table(arguments))

@@ -1,0 +1,182 @@
+"""Where messages go: by keys, by headers, to more than one place, and in their order."""
+
+import asyncio
+
+import pytest
+
+from entrepot.broker.queue.message import Refused
+from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownExchange
+from tests.unit.broker.virtual_host.bed import READER, Host, message, properties
+from tests.unit.broker.virtual_host.taker import Taker
+from tests.unit.log.bed import simulated
+
+
+@simulated
+async def test_a_run_goes_where_its_key_leads(bed: Host) -> None:
+    await bed.start()
+    for name in ("a", "b", "c"):
+        await bed.declare(name, durable=name == "a")
+    await bed.bind("amq.topic", "a", "#.x")
+    await bed.bind("amq.topic", "b", "1.*")
+    assert await bed.publish("amq.topic", "1.x", b"1", b"2") == []
+    assert await bed.publish("amq.topic", "2.x", b"3") == []
+    assert await bed.publish("amq.topic", "3", b"4", b"5") == [b"4", b"5"]
+    assert [bed.bodies(name) for name in "abc"] == [[b"1", b"2", b"3"], [b"1", b"2"], []]
+
+
+@simulated
+async def test_what_is_wrong_with_the_exchange(bed: Host) -> None:
+    await bed.start()
+    await bed.exchange("inside", internal=True)
+    with pytest.raises(UnknownExchange, match=r"^no exchange 'none' in vhost '/'$"):
+        bed.send("none", "", b"a")
+    with pytest.raises(ExchangeRefused, match="cannot publish to internal exchange 'inside'"):
+        bed.send("inside", "", b"a")
+
+
+@simulated
+async def test_without_anybody_who_waits_for_it(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("a")
+    assert bed.call(bed.vhost.publish, "", "a", [message(b"1")], None) == ()
+    await asyncio.sleep(0.1)
+    assert bed.bodies("a") == [b"1"]
+
+
+@simulated
+async def test_headers_decide_message_by_message(bed: Host) -> None:
+    await bed.start()
+    for name in ("red", "blue"):
+        await bed.declare(name)
+        await bed.bind("amq.headers", name, color=name)
+    red, blue = {"color": "red"}, {"color": "blue"}
+    nowhere = await bed.publish(
+        "amq.headers",
+        "",
+        message(b"1", red),
+        message(b"2", red),
+        message(b"3", blue),
+        message(b"4"),
+        message(b"5", red),
+        message(b"6", {"color": "green"}),
+    )
+    assert nowhere == [b"4", b"6"]
+    assert bed.bodies("red") == [b"1", b"2", b"5"]
+    assert bed.bodies("blue") == [b"3"]
+
+
+@simulated
+async def test_what_a_full_queue_refuses_has_its_place_in_the_whole_run(bed: Host) -> None:
+    await bed.start()
+    red, blue = {"color": "red"}, {"color": "blue"}
+    await bed.declare("red")
+    await bed.declare("blue", max_length=1, overflow="reject-publish")
+    for name in ("red", "blue"):
+        await bed.bind("amq.headers", name, color=name)
+    run = [message(b"1", red), message(b"2", blue), message(b"3", red), message(b"4", blue)]
+    _, refused = await bed.published("amq.headers", "", *run)
+    assert isinstance(refused, Refused)
+    assert refused.places == [3]
+    assert (bed.bodies("red"), bed.bodies("blue")) == ([b"1", b"3"], [b"2"])
+
+
+@simulated
+async def test_a_property_decides(bed: Host) -> None:
+    await bed.start()
+    await bed.exchange("ring", "x-consistent-hash", arguments={"hash-property": "message_id"})
+    for name in ("a", "b"):
+        await bed.declare(name)
+        await bed.bind("ring", name, "1")
+    run = [message(str(n).encode(), message_id=str(n // 2)) for n in range(40)]
+    assert await bed.publish("ring", "k", *run) == []
+    found = [bed.bodies(name) for name in ("a", "b")]
+    assert all(found)
+    assert all(
+        int(body) % 2 or b"%d" % (int(body) + 1) in bodies for bodies in found for body in bodies
+    )
+    assert sum(map(len, found)) == 40
+
+
+@simulated
+async def test_copies(bed: Host) -> None:
+    await bed.start()
+    for name in ("to", "cc", "bcc", "other"):
+        await bed.declare(name)
+    headers = {"CC": ["cc", "nobody"], "BCC": ["bcc", "to"], "kept": 1}
+    assert await bed.publish("", "to", b"before", message(b"copied", headers), b"after") == []
+    assert bed.bodies("to") == [b"before", b"copied", b"after"]
+    seen = {"CC": ["cc", "nobody"], "kept": 1}
+    assert bed.headers("cc") == [seen]
+    assert bed.headers("bcc") == [seen]
+    assert bed.bodies("other") == []
+
+
+@simulated
+async def test_copies_from_an_exchange(bed: Host) -> None:
+    await bed.start()
+    for name in ("a", "b"):
+        await bed.declare(name)
+        await bed.bind("amq.direct", name, name)
+    assert await bed.publish("amq.direct", "none", message(b"1", {"BCC": ["b"]})) == []
+    assert bed.headers("b") == [{}]
+    assert await bed.publish("amq.direct", "none", message(b"1", {"CC": ["none"]})) == [b"1"]
+
+
+@simulated
+async def test_what_comes_before_the_wrong_one_is_published(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("a")
+    with pytest.raises(InvalidRoutingHeader, match="unacceptable_type_in_header"):
+        bed.send("", "a", b"1", message(b"2", {"CC": ["b"]}), message(b"3", {"CC": "b"}), b"4")
+    await asyncio.sleep(0.1)
+    assert bed.bodies("a") == [b"1", b"2"]
+
+
+@simulated
+async def test_confirmed_when_consumed(bed: Host) -> None:
+    await bed.start()
+    queue = await bed.queue("a")
+    _, answer = bed.send("", "a", message(b"1", {"x-confirm": "consumed"}))
+    _, early = bed.send("", "a", message(b"2", {"x-confirm": "stored"}))
+    await asyncio.sleep(1)
+    assert early.done()
+    assert not answer.done()
+    taker = Taker()
+    bed.call(queue.add_consumer, taker)
+    await asyncio.sleep(1)
+    assert taker.bodies == [b"1", b"2"]
+    assert not answer.done()
+    lane, taken = taker.taken[0]
+    bed.call(queue.settle, taker, lane, taken.offsets)
+    await asyncio.sleep(1)
+    assert answer.done()
+    assert answer.result() is None
+
+
+@simulated
+async def test_a_topic_is_never_consumed(bed: Host) -> None:
+    await bed.start()
+    await bed.create("orders")
+    assert await bed.publish("", "orders", message(b"1", {"x-confirm": "consumed"})) == []
+
+
+@simulated
+async def test_what_receivers_see(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("a")
+    await bed.bind("amq.direct", "a", "k")
+    await bed.publish("amq.direct", "k", message(b"1", message_id="m"))
+    (taken,) = bed.drain("a")
+    assert taken.run[:3] == ("amq.direct", "k", taken.run.time_ms)
+    assert taken.run.messages[0][0] == properties(message_id="m")
+    assert READER.named(taken.run.messages[0][0]) == {"message_id": "m"}
+
+
+@simulated
+async def test_an_alternate_exchange(bed: Host) -> None:
+    await bed.start()
+    await bed.exchange("first", arguments={"alternate-exchange": "amq.fanout"})
+    await bed.declare("rest")
+    await bed.bind("amq.fanout", "rest")
+    assert await bed.publish("first", "unknown", b"1") == []
+    assert bed.bodies("rest") == [b"1"]
