@@ -107,6 +107,8 @@ class KafkaAdapter:
         for timer in (self._deadline, self._unmute):
             if timer is not None:
                 timer.cancel()
+        for end in list(self._context.at_close.values()):
+            end()
         log.debug("%s: %s", self._link.peer, reason)
 
     # --- serving

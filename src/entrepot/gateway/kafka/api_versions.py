@@ -2,7 +2,8 @@
 
 A client asks in the newest version it knows. One we do not know is answered in v0
 with UNSUPPORTED_VERSION and the whole list, so that it can ask again. From v3 on the
-answer has features: which transactions there are, and that groups may be modern.
+answer has features: which transactions there are, that groups may be modern, and that
+they may share.
 """
 
 from typing import Any
@@ -27,7 +28,11 @@ from entrepot.wire.kafka.layout import encode
 
 # Name, the first version of it that there is, and the one in use. Before v4 of the answer
 # clients take no first version of 0.
-_FEATURES = (("group.version", 1, 1), ("transaction.version", 1, TRANSACTION_VERSION))
+_FEATURES = (
+    ("group.version", 1, 1),
+    ("share.version", 1, 1),
+    ("transaction.version", 1, TRANSACTION_VERSION),
+)
 
 
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -3,8 +3,8 @@
 A module serves one API in all versions. Most have `handle(context, request)`,
 which takes and returns kio's newest classes, whatever version is on the wire, or
 `handle_versioned(context, header, request)` where the version or the client's id counts;
-Produce and Fetch have `serve` and work on the frame; heartbeats are `repeated`. Modules,
-and kio's classes with them, are loaded when a client first asks.
+Produce, Fetch and ShareFetch have `serve` and work on the frame; heartbeats are `repeated`.
+Modules, and kio's classes with them, are loaded when a client first asks.
 """
 
 from collections.abc import Awaitable, Callable
@@ -75,7 +75,15 @@ SERVED = (
     Api.LIST_TRANSACTIONS,
     Api.CONSUMER_GROUP_HEARTBEAT,
     Api.CONSUMER_GROUP_DESCRIBE,
+    Api.LIST_CONFIG_RESOURCES,
     Api.DESCRIBE_TOPIC_PARTITIONS,
+    Api.SHARE_GROUP_HEARTBEAT,
+    Api.SHARE_GROUP_DESCRIBE,
+    Api.SHARE_FETCH,
+    Api.SHARE_ACKNOWLEDGE,
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS,
+    Api.ALTER_SHARE_GROUP_OFFSETS,
+    Api.DELETE_SHARE_GROUP_OFFSETS,
 )
 
 

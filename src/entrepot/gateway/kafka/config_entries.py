@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from entrepot.broker.broker import Defaults
+from entrepot.broker.share_group.settings import SETTINGS as GROUP_SETTINGS
 from entrepot.broker.topic_config import SETTINGS, Kind
 
 
@@ -20,6 +21,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Source(IntEnum):
@@ -28,6 +30,7 @@ class Source(IntEnum):
     TOPIC = 1
     SERVER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Type(IntEnum):
@@ -90,6 +93,15 @@ def topic_entries(settings: Mapping[str, str], server: Mapping[str, str]) -> Ite
             values.append(Value(server_name, server[name], Source.SERVER))
         if name in settings:
             values.append(Value(name, settings[name], Source.TOPIC))
+        yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(reversed(values)))
+
+
+def group_entries(settings: Mapping[str, str]) -> Iterator[Entry]:
+    """Every setting of a share group, given what is set on it."""
+    for name, setting in GROUP_SETTINGS.items():
+        values = [Value(name, setting.default, Source.DEFAULT)]
+        if name in settings:
+            values.append(Value(name, settings[name], Source.GROUP))
         yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(reversed(values)))
 
 

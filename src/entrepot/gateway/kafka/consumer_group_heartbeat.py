@@ -9,7 +9,6 @@ name topics by a regular expression.
 from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -20,13 +19,13 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
     TopicPartitions,
 )
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i32, i32Timedelta
+from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.messages import JOINS, Heartbeat, HeartbeatAnswer
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
-from entrepot.gateway.kafka.groups import check_group, group_reason
+from entrepot.gateway.kafka.groups import check_group, group_reason, milliseconds
 from entrepot.gateway.kafka.topics import check_allowed
 from entrepot.wire.kafka.frames import RequestHeader
 
@@ -100,14 +99,9 @@ def respond(told: Told) -> ConsumerGroupHeartbeatResponse:
         error_code=ErrorCode.none,
         member_id=told.member_id,
         member_epoch=i32(told.epoch),
-        heartbeat_interval=_interval(told.heartbeat_ms),
+        heartbeat_interval=milliseconds(told.heartbeat_ms),
         assignment=assignment,
     )
-
-
-@cache  # One or two different ones, in nearly every answer.
-def _interval(milliseconds: int) -> i32Timedelta:
-    return i32Timedelta.parse(milliseconds * _MILLISECOND)
 
 
 def _failed(code: ErrorCode, text: str) -> ConsumerGroupHeartbeatResponse:

@@ -1,6 +1,7 @@
 """What a Kafka request handler may use."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +43,7 @@ class Context:
     login: Login | None = None  # Until it is known who, where that is asked.
     exchange: Exchange | None = None  # The last heartbeat.
     muted_until_s: float = 0.0  # It has used more than its quota; nothing is served before.
+    at_close: dict[object, Callable[[], None]] = field(default_factory=dict)  # By what is ended.
 
     def allows(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
         return self.broker.access.allows(self.principal, self.peer_host, operation, kind, name)

@@ -1,4 +1,5 @@
-"""DeleteGroups (key 42), v0 to v2: groups without members, with what they committed."""
+"""DeleteGroups (key 42), v0 to v2: groups without members, with what they committed or
+settled."""
 
 from asyncio import gather
 
@@ -23,7 +24,9 @@ async def _delete(context: Context, group_id: GroupId) -> DeletableGroupResult:
     code = ErrorCode.none
     try:
         check_group(context, Operation.DELETE, group_id)
-        await context.broker.groups.delete(group_id)
+        broker = context.broker
+        kind = broker.share_groups if broker.share_groups.has(group_id) else broker.groups
+        await kind.delete(group_id)
     except KNOWN as error:
         code = group_code(error)
     return DeletableGroupResult(group_id=group_id, error_code=code)

@@ -1,4 +1,5 @@
-"""DescribeConfigs (key 32), v1 to v4: the settings of topics, and of this server.
+"""DescribeConfigs (key 32), v1 to v4: the settings of topics, share groups and this
+server.
 
 The server's are told for its node id; they are read-only, because they are what it
 was started with. The empty name stands for what was set for all servers: nothing.
@@ -26,11 +27,13 @@ from entrepot.core.names import check_topic_name
 from entrepot.gateway.kafka.config_entries import (
     Entry,
     ResourceType,
+    group_entries,
     server_entries,
     topic_entries,
 )
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.groups import check_group
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.gateway.kafka.topics import topic_of
 
@@ -71,6 +74,10 @@ def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entr
             name = check_topic_name(wanted.resource_name)
             topic = topic_of(context, Operation.DESCRIBE_CONFIGS, name)
             return topic_entries(topic.settings, context.broker.defaults.settings)
+        case ResourceType.GROUP:
+            check_group(context, Operation.DESCRIBE_CONFIGS, wanted.resource_name)
+            settings = context.broker.share_groups.settings
+            return group_entries(settings.texts(wanted.resource_name))
         case ResourceType.BROKER:
             return _server_entries(context, wanted.resource_name)
     raise PeerError(f"resources of type {wanted.resource_type} have no settings here")

@@ -29,6 +29,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.InvalidProducerMapping: ErrorCode.invalid_producer_id_mapping,
     errors.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
     errors.TooManyTransactions: ErrorCode.policy_violation,
+    errors.InvalidRecordState: ErrorCode.invalid_record_state,
+    errors.InvalidAcknowledgement: ErrorCode.invalid_request,
     errors.StorageError: ErrorCode.kafka_storage_error,
     errors.Corruption: ErrorCode.kafka_storage_error,
 }

@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), v0 to v6: which node looks after a group or a transactional id.
 
-This one. Finding it for a group sees to it that groups can be kept; share groups
-(key type 2) are not served. v4: several keys at once.
+This one. Finding it for a group sees to it that groups can be kept. Of share groups only
+brokers ask where the state of a partition is kept (key type 2), and that is not served.
+v4: several keys at once.
 """
 
 from kio.schema.errors import ErrorCode

@@ -1,8 +1,11 @@
 """What the requests about consumer groups have in common: who may, and what went wrong."""
 
+from datetime import timedelta
+from functools import lru_cache
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.offsets import Place
@@ -41,3 +44,8 @@ def find_place(
     except KNOWN as error:
         return reason_of(error)[0]
     return Place(found.name, partition)
+
+
+@lru_cache(maxsize=100)  # A few different ones, in nearly every answer.
+def milliseconds(count: int) -> i32Timedelta:
+    return i32Timedelta.parse(timedelta(milliseconds=count))

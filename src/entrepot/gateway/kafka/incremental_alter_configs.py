@@ -1,10 +1,12 @@
-"""IncrementalAlterConfigs (key 44), v0 and v1: change some settings of a topic.
+"""IncrementalAlterConfigs (key 44), v0 and v1: change some settings of a topic or of
+a share group.
 
 SET and DELETE work on any setting, APPEND and SUBTRACT on the words of a list; they
-start from the value that counts, also where that is a default. All of a topic's
+start from the value that counts, also where that is a default. All of a resource's
 changes are made, or none.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 from kio.schema.incremental_alter_configs.v1.request import (
@@ -17,7 +19,6 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from entrepot.broker.catalog import Topic
 from entrepot.broker.topic_config import SETTINGS, Kind
 from entrepot.core.errors import InvalidConfig, PeerError
 from entrepot.gateway.kafka.config_changes import change_all
@@ -38,8 +39,8 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     server = context.broker.defaults.settings
 
-    def settings_after(topic: Topic, resource: AlterConfigsResource) -> dict[str, str]:
-        settings = dict(topic.settings)
+    def settings_after(before: Mapping[str, str], resource: AlterConfigsResource) -> dict[str, str]:
+        settings = dict(before)
         for change in resource.configs:
             _apply(change, settings, server)
         return settings

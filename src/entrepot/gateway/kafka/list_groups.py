@@ -1,6 +1,6 @@
-"""ListGroups (key 16), v0 to v5: the groups there are, of both protocols.
+"""ListGroups (key 16), v0 to v5: the groups there are, of all protocols.
 
-v4: only those in certain states. v5: only those of a type, "classic" or "consumer".
+v4: only those in certain states. v5: only those of a type: "classic", "consumer" or "share".
 """
 
 from kio.schema.errors import ErrorCode
@@ -26,7 +26,7 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
                 group_state=group.state,
                 group_type=group.kind,
             )
-            for group in context.broker.groups.list()
+            for group in (*context.broker.groups.list(), *context.broker.share_groups.listed())
             if (not states or group.state.lower() in states)
             and (not types or group.kind in types)
             and (may_all or context.allows(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id))

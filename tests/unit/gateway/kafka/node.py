@@ -44,6 +44,7 @@ class Node:
         """Start again from what is permanent."""
         self._process.kill()
         self.context.broker.groups.close()  # A test's calls set its timers, not the process.
+        self.context.broker.share_groups.close()
         self._process = loop.Process(self._sim)
         self.disk = self.disk.crash()
         self.context = self._context()

@@ -226,9 +226,12 @@ async def test_a_closed_link_leaves_nothing_behind(node: Node) -> None:
     partition = node.context.broker.stream(topic, 0).partition
     adapter, link = connected(node)
     feed(adapter, produce(1), long_fetch(2), versions(3))
+    ended: list[str] = []
+    node.context.at_close["a session"] = lambda: ended.append("a session")
     link.close("gone")
     adapter.closed("gone")
     await settle()
+    assert ended == ["a session"]
     assert partition.high_watermark == 1, "what was appended stays"
     assert partition._listeners == {}
     assert link.writes == []

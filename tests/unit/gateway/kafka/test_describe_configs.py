@@ -8,12 +8,15 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from entrepot.broker.broker import Defaults
+from entrepot.broker.share_group import settings as share_settings
 from entrepot.broker.topic_config import SETTINGS
 from entrepot.gateway.kafka.describe_configs import handle
+from tests.unit.gateway.kafka.group_requests import deny_everything
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
+from tests.unit.gateway.kafka.sharing import configure
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
-OF_TOPIC, OF_SERVER, DEFAULT = 1, 4, 5
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
+OF_TOPIC, OF_SERVER, DEFAULT, OF_GROUP = 1, 4, 5, 8
 BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
 
 
@@ -149,3 +152,17 @@ async def test_a_resource_asked_for_twice_is_answered_once(node: Node) -> None:
         resources=(resource,) * 3, include_synonyms=False, include_documentation=False
     )
     assert len(handle(node.context, request).results) == 1
+
+
+@on_node()
+async def test_a_share_groups_settings(node: Node) -> None:
+    await configure(node, share_delivery_count_limit="7")
+    found = by_name(describe(node, GROUP, "g", synonyms=True))
+    assert list(found) == list(share_settings.SETTINGS)
+    limit = found["share.delivery.count.limit"]
+    assert (limit.value, limit.config_source, limit.config_type) == ("7", OF_GROUP, INT)
+    assert [each.value for each in limit.synonyms] == ["7", "5"]
+    lock = found["share.record.lock.duration.ms"]
+    assert (lock.value, lock.config_source, lock.read_only) == ("30000", DEFAULT, False)
+    deny_everything(node)
+    assert describe(node, GROUP, "g").error_code is ErrorCode.group_authorization_failed

@@ -9,9 +9,10 @@ from kio.schema.incremental_alter_configs.v1.response import AlterConfigsResourc
 from kio.static.primitive import i8
 
 from entrepot.gateway.kafka.incremental_alter_configs import handle
+from tests.unit.gateway.kafka.group_requests import deny_everything
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 Change = tuple[str, int, str | None]
@@ -97,3 +98,25 @@ async def test_refuses_resources(node: Node) -> None:
     answer = await alter(node, change, kind=BROKER, name=str(NODE_ID))
     assert answer.error_code is ErrorCode.invalid_request
     assert answer.error_message == "the server's settings are those it was started with"
+
+
+@on_node()
+async def test_a_share_group(node: Node) -> None:
+    """It need not be there."""
+    name = "share.delivery.count.limit"
+    answer = await alter(node, (name, SET, "7"), kind=GROUP, name="g")
+    assert (answer.error_code, answer.error_message) == (ErrorCode.none, None)
+    for change in ((name, SET, "many"), (name, APPEND, "1"), ("retention.ms", SET, "1")):
+        refused = await alter(node, change, kind=GROUP, name="g")
+        assert refused.error_code is ErrorCode.invalid_config
+    settings = node.context.broker.share_groups.settings
+    assert settings.texts("g") == {name: "7"}
+    await alter(node, (name, SET, "8"), kind=GROUP, name="g", validate_only=True)
+    await node.power_fails()
+    settings = node.context.broker.share_groups.settings
+    assert settings.of("g").deliveries_max == 7
+    await alter(node, (name, DELETE, None), kind=GROUP, name="g")
+    assert settings.texts("g") == {}
+    deny_everything(node)
+    denied = await alter(node, (name, SET, "7"), kind=GROUP, name="g")
+    assert denied.error_code is ErrorCode.group_authorization_failed

@@ -1,0 +1,263 @@
+"""ShareFetch (key 78), v1 and v2: acknowledge what was got before, and acquire more.
+
+An epoch of 0 begins a session, -1 ends it; otherwise only what changed is said. Records
+are acquired up to a number for the whole request, which the last batch may go beyond,
+unless (v2) the mode says that it may not. Answered when there are any, or when the client's
+patience ends, and when what was acknowledged is permanent. v2: locks can be renewed, in a
+request that then acquires nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_fetch.v2.request import ShareFetchRequest
+
+from entrepot.broker.quotas import Limit
+from entrepot.broker.share_group.sessions import CLOSES, OPENS, Place, ShareSession
+from entrepot.broker.share_group.share_partition import Delivery, SharePartition
+from entrepot.core import limits
+from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.refusal import Refusal, reason_of
+from entrepot.gateway.kafka.share_requests import (
+    Acknowledging,
+    Outcome,
+    end_session,
+    new_session,
+    session_of,
+    share_partition_of,
+)
+from entrepot.gateway.kafka.throttle import Cost
+from entrepot.wire.kafka.api import Api, request_class
+from entrepot.wire.kafka.frames import RequestHeader
+from entrepot.wire.kafka.layout import decode
+from entrepot.wire.kafka.share_fetch import (
+    AcquiredRecords,
+    ShareFetchedPartition,
+    ShareFetchedTopic,
+    encode_response,
+)
+
+if TYPE_CHECKING:
+    from entrepot.gateway.kafka.adapter import Answer
+
+WAIT_MS_MAX = 300_000  # Whatever the client's patience: it is told of nothing, and asks again.
+
+_MILLISECOND = timedelta(milliseconds=1)
+_RECORD_LIMIT = 1  # The mode in which the number of records is strict.
+
+
+def serve(
+    context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
+) -> Awaitable[None]:
+    layout = request_class(Api.SHARE_FETCH, header.version)
+    request = decode(ShareFetchRequest, layout, frame, position)
+    cost = Cost(context, header.client_id)
+    return cost.watch(_ShareFetch(context, request, answer, cost).serve())
+
+
+class _ShareFetch:
+    """One request being served."""
+
+    def __init__(
+        self, context: Context, request: ShareFetchRequest, answer: Answer, cost: Cost
+    ) -> None:
+        self._context = context
+        self._groups = context.broker.share_groups
+        self._request = request
+        self._answer = answer
+        self._cost = cost
+        self._session: ShareSession | None = None
+        self._found: dict[Place, Delivery | Outcome] = {}
+        self._listening: list[SharePartition] = []
+        self._woken: asyncio.Future[None] | None = None
+        self._is_over = False  # The client's patience.
+
+    async def serve(self) -> None:
+        request = self._request
+        try:
+            session = self._resolve_session()
+            self._session = session
+            told = Acknowledging(self._context, session, may_renew=request.is_renew_ack)
+            for topic in request.topics:
+                for each in topic.partitions:
+                    told.tell(topic.topic_id, each.partition_index, each.acknowledgement_batches)
+            if request.share_session_epoch == CLOSES:
+                end_session(self._context, session)
+            elif request.max_records > 0 and not request.is_renew_ack:
+                await self._acquire(session)
+            outcomes = await told.outcomes()
+        except KNOWN as error:
+            code, text = reason_of(error)
+            self._answer.send(*encode_response([], error_code=code, error_message=text))
+            return
+        self._send(session, dict(outcomes))
+
+    def _resolve_session(self) -> ShareSession:
+        """What is wanted is in the session then. Raises Refusal."""
+        request = self._request
+        epoch, group_id, member_id = (
+            request.share_session_epoch,
+            request.group_id,
+            request.member_id,
+        )
+        added = [
+            (topic.topic_id, each.partition_index)
+            for topic in request.topics
+            for each in topic.partitions
+            if topic.topic_id is not None
+        ]
+        forgotten = [
+            (topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+            if topic.topic_id is not None
+        ]
+        if epoch != OPENS:
+            session = session_of(self._context, group_id, member_id, epoch)
+        elif any(e.acknowledgement_batches for t in request.topics for e in t.partitions):
+            raise Refusal(ErrorCode.invalid_request, "nothing was fetched in a new session")
+        else:
+            session = new_session(self._context, group_id, member_id)
+        if epoch != CLOSES and not self._groups.sessions.update(session, added, forgotten):
+            end_session(self._context, session)
+            raise Refusal(ErrorCode.share_session_limit_reached, "share sessions want too much")
+        return session
+
+    # --- acquiring
+
+    async def _acquire(self, session: ShareSession) -> None:
+        """Until there is something, or the client's patience ends."""
+        wait_ms = min(self._request.max_wait // _MILLISECOND, WAIT_MS_MAX)
+        timer = asyncio.get_running_loop().call_later(max(0, wait_ms) / 1_000, self._end)
+        self._is_over = wait_ms <= 0
+        try:
+            while not self._acquire_now(session) and not self._is_over:
+                self._listen(session)
+                await self._something_new(session)
+        finally:
+            timer.cancel()
+            for share in self._listening:
+                share.unlisten(self)
+
+    def _listen(self, session: ShareSession) -> None:
+        if not self._listening:
+            for place in session.places:
+                share = share_partition_of(self._context, session, place)
+                share.listen(self, self._wake)
+                self._listening.append(share)
+
+    async def _something_new(self, session: ShareSession) -> None:
+        self._woken = asyncio.get_running_loop().create_future()
+        await self._woken
+        if self._groups.sessions.find(session.group, session.member_id) is not session:
+            raise Refusal(ErrorCode.share_session_not_found, "the share session has ended")
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._wake()
+
+    def _acquire_now(self, session: ShareSession) -> bool:
+        """Whether there is something to answer."""
+        if not self._is_over and not self._is_enough(session):
+            return False
+        left: int = self._request.max_records
+        room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
+        for place in list(session.places):
+            if left <= 0 or room <= 0:
+                break
+            found = self._acquire_from(session, place, left, room)
+            if found is None:
+                continue
+            self._found[place] = found
+            if isinstance(found, Delivery):
+                left -= sum(len(each.offsets) for each in found.acquired)
+                room -= sum(each.size for each in found.batches)
+                session.places.move_to_end(place)
+        return bool(self._found)
+
+    def _acquire_from(
+        self, session: ShareSession, place: Place, records_max: int, bytes_max: int
+    ) -> Delivery | Outcome | None:
+        try:
+            share = share_partition_of(self._context, session, place)
+            found = share.acquire(
+                session,
+                records_max,
+                bytes_max,
+                self._groups.now(),
+                is_strict=self._request.share_acquire_mode == _RECORD_LIMIT,
+            )
+        except KNOWN as error:
+            return Outcome(*reason_of(error))
+        if found is not None:
+            session.locked[place] = None
+            self._groups.watch(share)
+        return found
+
+    def _is_enough(self, session: ShareSession) -> bool:
+        """Whether the bytes asked for are there, or an error is to be told."""
+        size = 0
+        for place in session.places:
+            try:
+                size += share_partition_of(self._context, session, place).available()
+            except KNOWN:
+                return True
+            if size >= max(1, self._request.min_bytes):
+                return True
+        return False
+
+    # --- answering
+
+    def _send(self, session: ShareSession, acknowledged: dict[Place, Outcome]) -> None:
+        """Of partitions that have something to tell; in the first answer, of all."""
+        places = dict.fromkeys((*acknowledged, *self._found))
+        if self._request.share_session_epoch == OPENS:
+            places.update(dict.fromkeys(session.places))
+        topics = [
+            ShareFetchedTopic(
+                topic, [self._fetched(place, acknowledged.get(place, Outcome())) for place in rows]
+            )
+            for topic, rows in groupby(sorted(places), key=lambda place: place[0])
+        ]
+        size = sum(
+            each.size
+            for found in self._found.values()
+            if isinstance(found, Delivery)
+            for each in found.batches
+        )
+        body, size = encode_response(
+            topics,
+            throttle_ms=self._cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, size),
+            lock_ms=self._groups.settings.of(session.group).lock_ms,
+        )
+        self._answer.send(body, size)
+
+    def _fetched(self, place: Place, acknowledged: Outcome) -> ShareFetchedPartition:
+        found = self._found.get(place)
+        fault = found if isinstance(found, Outcome) else Outcome()
+        delivery = found if isinstance(found, Delivery) else Delivery([], [])
+        return ShareFetchedPartition(
+            place[1],
+            fault.error_code,
+            fault.error_message,
+            acknowledged.error_code,
+            acknowledged.error_message,
+            self._context.node_id,
+            0,
+            delivery.batches,
+            [
+                AcquiredRecords(each.offsets.start, each.offsets.stop - 1, each.delivery_count)
+                for each in delivery.acquired
+            ],
+        )

@@ -1,0 +1,141 @@
+"""What ShareFetch and ShareAcknowledge have in common: the session, and acknowledgements.
+
+A session ends with its connection, so that what a consumer had is ready for others as
+soon as it is gone, and not only when its locks end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8, i64
+
+from entrepot.broker.access import Operation
+from entrepot.broker.share_group.sessions import CLOSES, Place, ShareSession
+from entrepot.broker.share_group.share_partition import Ack, Acknowledgement, SharePartition
+from entrepot.core.errors import InvalidAcknowledgement
+from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.groups import check_group
+from entrepot.gateway.kafka.refusal import Refusal, reason_of
+from entrepot.gateway.kafka.topics import topic_of
+
+
+class AckBatch(Protocol):
+    @property
+    def first_offset(self) -> i64: ...
+    @property
+    def last_offset(self) -> i64: ...
+    @property
+    def acknowledge_types(self) -> Sequence[i8]: ...
+
+
+class Outcome(NamedTuple):
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+def session_of(
+    context: Context, group_id: str | None, member_id: str | None, epoch: int
+) -> ShareSession:
+    """The session of a request that is not its first. Raises Refusal."""
+    group_id, member_id = checked(context, group_id, member_id)
+    session = context.broker.share_groups.sessions.find(group_id, member_id)
+    if session is None:
+        raise Refusal(ErrorCode.share_session_not_found, "there is no such share session")
+    if epoch not in (CLOSES, session.epoch):
+        raise Refusal(
+            ErrorCode.invalid_share_session_epoch, f"the epoch is {session.epoch}, not {epoch}"
+        )
+    session.advance()
+    keep_with(context, session)
+    return session
+
+
+def new_session(context: Context, group_id: str | None, member_id: str | None) -> ShareSession:
+    """Raises Refusal."""
+    group_id, member_id = checked(context, group_id, member_id)
+    session = context.broker.share_groups.sessions.open(group_id, member_id, context)
+    if session is None:
+        raise Refusal(ErrorCode.share_session_limit_reached, "there are too many share sessions")
+    keep_with(context, session)
+    return session
+
+
+def checked(context: Context, group_id: str | None, member_id: str | None) -> tuple[str, str]:
+    if not group_id or not member_id:
+        raise Refusal(ErrorCode.invalid_request, "a group and a member must be named")
+    check_group(context, Operation.READ, group_id)
+    return group_id, member_id
+
+
+def keep_with(context: Context, session: ShareSession) -> None:
+    """The session ends with this connection, if it is not used on another one by then."""
+    session.connection = context
+    share_groups = context.broker.share_groups
+
+    def end() -> None:
+        if session.connection is context:
+            share_groups.end_session(session)
+
+    context.at_close[session.group, session.member_id] = end
+
+
+def end_session(context: Context, session: ShareSession) -> None:
+    context.at_close.pop((session.group, session.member_id), None)
+    context.broker.share_groups.end_session(session)
+
+
+def share_partition_of(context: Context, session: ShareSession, place: Place) -> SharePartition:
+    """Raises TopicDenied, UnknownTopic, UnknownTopicId."""
+    topic = topic_of(context, Operation.READ, place[0])
+    return context.broker.share_groups.partition(session.group, topic, place[1])
+
+
+class Acknowledging:
+    """Of one request: the partitions are told at once, the outcome is known later."""
+
+    def __init__(self, context: Context, session: ShareSession, *, may_renew: bool) -> None:
+        self._context = context
+        self._session = session
+        self._may_renew = may_renew
+        self._waiting: dict[Place, SharePartition] = {}
+        self._outcomes: dict[Place, Outcome] = {}
+
+    def tell(self, topic: UUID | None, index: int, batches: Sequence[AckBatch]) -> None:
+        place = topic or UUID(int=0), index
+        if not batches:
+            return
+        try:
+            share = share_partition_of(self._context, self._session, place)
+            now_ms = self._context.broker.share_groups.now()
+            share.acknowledge(self._session, [self._read(each) for each in batches], now_ms)
+        except KNOWN as error:
+            self._outcomes[place] = Outcome(*reason_of(error))
+        else:
+            self._waiting[place] = share
+            self._context.broker.share_groups.watch(share)
+
+    def _read(self, batch: AckBatch) -> Acknowledgement:
+        if not self._may_renew and Ack.RENEW in map(int, batch.acknowledge_types):
+            raise InvalidAcknowledgement("a lock is renewed in a request that says so")
+        if batch.first_offset < 0 or batch.last_offset < batch.first_offset:
+            raise InvalidAcknowledgement(
+                f"records from {batch.first_offset} to {batch.last_offset}"
+            )
+        offsets = range(batch.first_offset, batch.last_offset + 1)
+        return Acknowledgement(offsets, batch.acknowledge_types)
+
+    async def outcomes(self) -> Mapping[Place, Outcome]:
+        """By partition, when what was said is permanent."""
+        for place, share in self._waiting.items():
+            try:
+                await share.kept()
+                self._outcomes[place] = Outcome()
+            except KNOWN as error:
+                self._outcomes[place] = Outcome(*reason_of(error))
+        self._waiting.clear()
+        return self._outcomes
