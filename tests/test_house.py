@@ -38,6 +38,7 @@ DOORS_OPEN = {
     "config.py": ("disk", "the configuration file, read once before the doors are built"),
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
+    "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
     "testing.py": ("time disk threads", "starts brokers from the outside"),
 }

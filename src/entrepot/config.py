@@ -23,7 +23,8 @@ from entrepot.log.policy import Durability
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
-PROTOCOLS = ("kafka", "kafka_tls")  # Each has a port in `Ports` and a flag `--<protocol>-port`.
+# Each has a port in `Ports` and a flag `--<protocol>-port`.
+PROTOCOLS = ("kafka", "kafka_tls", "amqp", "amqp_tls", "http")
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -41,6 +42,9 @@ class Ports:
 
     kafka: _Port | None = 9092
     kafka_tls: _Port | None = None
+    amqp: _Port | None = 5672
+    amqp_tls: _Port | None = None
+    http: _Port | None = 15672  # Management.
 
 
 @dataclass(frozen=True, slots=True)

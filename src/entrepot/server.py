@@ -15,8 +15,9 @@ import resource
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from ipaddress import ip_address
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from entrepot.broker.access import ANONYMOUS, Access
 from entrepot.broker.broker import Broker, Defaults
@@ -27,12 +28,17 @@ from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
 from entrepot.core.ports import Link, Listener, Net, Receiver, World
+from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.context import Context as AmqpContext
 
 log = logging.getLogger("entrepot.server")
 
@@ -56,14 +62,22 @@ def world(config: Config) -> World:
         disk = FileDisk(config.data_dir)
     except OSError as error:
         raise StartError(f"{config.data_dir}: {error.strerror}") from None
-    nets = 1 if config.ports.kafka_tls is None else 2
+    nets = 2 if _tls_ports(config) else 1
     connections_max = min(limits.CONNECTIONS_MAX, (descriptors - 2 * disk.files_max) // nets)
     net, tls_net = SocketNet(connections_max=connections_max), _tls_net(config, connections_max)
     return World(SystemClock(), SystemEntropy(), disk, net, tls_net)
 
 
+def _tls_ports(config: Config) -> list[str]:
+    ports = dataclasses.asdict(config.ports)
+    return [name for name, port in ports.items() if name.endswith("_tls") and port is not None]
+
+
 def _check_exposure(config: Config) -> None:
-    """Whoever opens a broker to the network without asking for names has to say so."""
+    """Whoever opens a broker to the network without asking for names has to say so.
+
+    AMQP always asks: where there are no users, there is one, and it must be on this machine.
+    """
     ports, security = config.ports, config.security
     asks_nobody = security.authentication == "none" and (
         ports.kafka is not None or (ports.kafka_tls is not None and config.tls.client_ca is None)
@@ -84,13 +98,14 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tls_net(config: Config, connections_max: int) -> Net | None:
-    if config.ports.kafka_tls is None:
+    ports = _tls_ports(config)
+    if not ports:
         return None
     from entrepot.net.tls import TlsNet, server_context
 
     certificate, key = config.tls.certificate, config.tls.key
     if certificate is None or key is None:
-        raise StartError("ports.kafka_tls needs tls.certificate and tls.key")
+        raise StartError(f"ports.{ports[0]} needs tls.certificate and tls.key")
     try:
         context = server_context(certificate, key, config.tls.client_ca)
         return TlsNet(server=context, connections_max=connections_max)
@@ -115,6 +130,7 @@ class Server:
         self._doors = doors
         self._listeners: list[Listener] = []
         self.endpoints: dict[str, Endpoint] = {}
+        self._reader = AmqpPropertyReader()
         try:
             self.broker = Broker(
                 doors.disk,
@@ -128,6 +144,7 @@ class Server:
                     super_users=map(_principal, config.security.super_users),
                 ),
                 worker=worker,
+                property_reader=self._reader,
             )
         except InvalidConfig as error:
             raise StartError(str(error)) from None
@@ -151,6 +168,7 @@ class Server:
         """No new connections, no more requests, everything permanent."""
         for listener in self._listeners:
             listener.close()
+        self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
                 net.close()
@@ -175,6 +193,16 @@ class Server:
             assert doors.tls_net is not None
             adapter = self._kafka(sessions, "kafka_tls", advertised.kafka_tls_port)
             await self._listen(doors.tls_net, "kafka_tls", config.ports.kafka_tls, adapter)
+        replies = Replies(doors.entropy)
+        if config.ports.amqp is not None:
+            amqp = self._amqp(replies, "amqp")
+            await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
+        if config.ports.amqp_tls is not None:
+            assert doors.tls_net is not None
+            amqp = self._amqp(replies, "amqp_tls")
+            await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
+        if config.ports.http is not None:
+            await self._listen(doors.net, "http", config.ports.http, self._http())
 
     def _kafka(
         self, sessions: FetchSessions, endpoint: str, advertised_port: int | None
@@ -198,6 +226,65 @@ class Server:
 
         return accept
 
+    # The last two are loaded for their first client: a start does not wait for them.
+
+    def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], Receiver]:
+        security = self._config.security
+
+        @cache
+        def context() -> AmqpContext:
+            from entrepot.gateway.amqp.context import Context as AmqpContext
+
+            return AmqpContext(
+                self.broker,
+                self._doors.clock,
+                self._doors.entropy,
+                self._reader,
+                replies,
+                _version(),
+                *self.endpoints[endpoint],
+                asks_users=security.authentication == "sasl",
+                is_tls=endpoint.endswith("_tls"),
+                is_open=security.insecure,
+            )
+
+        def accept(link: Link) -> Receiver:
+            from entrepot.gateway.amqp.adapter import AmqpAdapter
+
+            return AmqpAdapter(link, context())
+
+        return accept
+
+    def _http(self) -> Callable[[Link], Receiver]:
+        started_ms = self._doors.clock.now_ms()
+
+        @cache
+        def accept_as() -> Callable[[Link], Receiver]:
+            return self._management(started_ms)
+
+        return lambda link: accept_as()(link)
+
+    def _management(self, started_ms: int) -> Callable[[Link], Receiver]:
+        from entrepot.gateway.http.adapter import Bodies, HttpAdapter
+        from entrepot.gateway.http.login import Login as HttpLogin
+        from entrepot.gateway.http.management.application import Management
+        from entrepot.gateway.http.management.call import Context as HttpContext
+
+        clock, asks = self._doors.clock, self._config.security.authentication == "sasl"
+        context = HttpContext(
+            self.broker,
+            clock,
+            _version(),
+            f"entrepot@{self._config.advertised.host or self._config.host}",
+            started_ms,
+            lambda: self.endpoints,
+            asks,
+        )
+        is_open = self._config.security.insecure
+        login = HttpLogin(self.broker.users, asks_users=asks, is_open=is_open)
+        handle, bodies = Management(context, login), Bodies()
+        return lambda link: HttpAdapter(link, handle, clock, bodies)
+
     async def _listen(
         self, net: Net, protocol: str, port: int, adapter: Callable[[Link], Receiver]
     ) -> None:
@@ -210,6 +297,15 @@ class Server:
             raise StartError(f"cannot listen on {host}:{port} for {protocol}: {why}") from None
         self._listeners.append(listener)
         self.endpoints[protocol] = Endpoint(host, listener.port)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("entrepot")
+    except PackageNotFoundError:  # From a tree that is not installed.
+        return "0"
 
 
 def _principal(name: str) -> str:

@@ -53,6 +53,18 @@ class Broker:
         return f"{host}:{port}"
 
     @property
+    def amqp_url(self) -> str:
+        """For RabbitMQ's clients: the virtual host `/`, and the user that there always is."""
+        host, port = self.endpoints["amqp"]
+        return f"amqp://guest:guest@{host}:{port}/%2F"
+
+    @property
+    def http_address(self) -> str:
+        """For tools that manage it: `host:port`. Needs the setting `ports.http`, as 0."""
+        host, port = self.endpoints["http"]
+        return f"{host}:{port}"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
@@ -117,7 +129,7 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
-        settings = {"ports.kafka": 0, **self._settings}
+        settings = {"ports.kafka": 0, "ports.amqp": 0, "ports.http": "off", **self._settings}
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():

@@ -63,10 +63,11 @@ def test_without_a_tls_port_there_is_no_tls(tmp_path: Path) -> None:
     assert doors(tmp_path).tls_net is None
 
 
+@pytest.mark.parametrize("port", ["kafka_tls", "amqp_tls"])
 @pytest.mark.parametrize("tls", [{}, {"certificate": "x.pem"}, {"key": "x.key"}])
-def test_a_tls_port_needs_its_files(tmp_path: Path, tls: dict[str, str]) -> None:
-    with pytest.raises(StartError, match=r"needs tls\.certificate and tls\.key"):
-        doors(tmp_path, ports={"kafka_tls": 0}, tls=tls)
+def test_a_tls_port_needs_its_files(tmp_path: Path, tls: dict[str, str], port: str) -> None:
+    with pytest.raises(StartError, match=rf"ports\.{port} needs tls\.certificate and tls\.key"):
+        doors(tmp_path, ports={port: 0}, tls=tls)
 
 
 def test_files_that_are_no_certificates(tmp_path: Path) -> None:

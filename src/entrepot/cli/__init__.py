@@ -12,13 +12,19 @@ from importlib import import_module
 
 import click
 
-# Name, module and one line of help. The lectures' names come last, as in Kafka's bin/.
+# Name, module and one line of help. The lectures' names come last, as in the bin/
+# of Kafka and RabbitMQ.
 COMMANDS = {
     "serve": ("serve", "Start a broker."),
     "topics": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Send lines of text as records."),
     "consume": ("consume", "Print records."),
     "groups": ("groups", "List, describe, reset and delete consumer groups."),
+    "queues": ("queues", "Declare, list, peek into, purge, rewind, move queues."),
+    "exchanges": ("routing", "List, declare and delete exchanges."),
+    "bind": ("routing", "Send what an exchange gets on to a queue or topic."),
+    "unbind": ("routing", "Undo that."),
+    "bindings": ("routing", "List what is bound."),
     "users": ("users", "Add, list and delete users, set passwords."),
     "connect": ("connect", "Move data between topics and files, databases, HTTP."),
     "pipeline": ("pipeline", "Run pipelines on Spark."),
@@ -30,6 +36,8 @@ COMMANDS = {
     "kafka-console-consumer": ("kafka_console_consumer", "consume, with those flags."),
     "kafka-consumer-groups": ("kafka_consumer_groups", "groups, with those flags."),
     "kafka-configs": ("kafka_configs", "Settings of topics and brokers, quotas, passwords."),
+    "rabbitmq-server": ("rabbitmq_server", "serve, under RabbitMQ's name."),
+    "rabbitmqctl": ("rabbitmqctl", "Queues, virtual hosts, users, as RabbitMQ's tool."),
 }
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from entrepot.config import Config, ConfigError, build, put, read_text
+from entrepot.config import PROTOCOLS, Config, ConfigError, build, put, read_text
 
 _HOUR_MS = 3600 * 1000
 _LISTENER = re.compile(r"(?P<name>\w+)://(?P<host>\[[^]]*\]|[^:]*):(?P<port>\d+)")
@@ -90,6 +90,10 @@ def convert(given: Mapping[str, str], source: str) -> tuple[Config, list[str]]:
 
 
 def _listen(given: Mapping[str, str], document: dict[str, Any], source: str) -> None:
+    """Kafka's clients only: of several such servers on a machine, each has its own port."""
+    for protocol in PROTOCOLS:
+        if protocol != "kafka":
+            put(document, f"ports.{protocol}", "off")
     listeners = _endpoints(given, "listeners", source)
     if len(listeners) > 1:
         raise ConfigError(f"{source}: listeners: one listener for clients only")

@@ -35,8 +35,8 @@ def command_config_option(command: _Command) -> _Command:
     )(command)
 
 
-def security_options(command: _Command) -> _Command:
-    """Options that no command need know of: `chosen_security` finds them."""
+def user_options(command: _Command) -> _Command:
+    """Options that no command need know of: `chosen_user` finds them."""
     for option in (
         click.option(
             "--password-stdin",
@@ -52,10 +52,19 @@ def security_options(command: _Command) -> _Command:
             callback=_remember,
             help="Log in with this name and a password.",
         ),
-        command_config_option,
     ):
         command = option(command)
     return command
+
+
+def security_options(command: _Command) -> _Command:
+    """The same and a file of properties: `chosen_security` finds them."""
+    return user_options(command_config_option(command))
+
+
+def chosen_user() -> str | None:
+    name: str | None = _option("user")
+    return name
 
 
 def read_password(prompt: str, *, is_new: bool = False) -> str:

@@ -22,6 +22,8 @@ from entrepot.log.policy import Durability
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+_TITLES = {"amqp": "AMQP", "http": "management (HTTP)"}
+
 
 def _parse_port(
     context: click.Context, parameter: click.Parameter, value: str | None
@@ -35,7 +37,8 @@ def _parse_port(
 
 def _title(protocol: str) -> str:
     name, _, tls = protocol.partition("_")
-    return f"{name.capitalize()} TLS" if tls else name.capitalize()
+    title = _TITLES.get(name, name.capitalize())
+    return f"{title} TLS" if tls else title
 
 
 def port_options(command: _Command) -> _Command:
@@ -85,15 +88,19 @@ def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> N
     Without a flag it listens on 127.0.0.1, keeps its data in ./data and acknowledges
     nothing that is not on disk. Flags go over the settings of --config.
     """
+    run(chosen_config(config_file, settings, **given))
+
+
+def chosen_config(config_file: str | None, settings: tuple[str, ...], **given: Any) -> Config:
+    """What the options of `serve` say."""
     flags = {_key(name): value for name, value in given.items() if value is not None}
     try:
         for setting in settings:
             key, value = _parse_setting(setting)
             flags[key] = value
-        config = load(config_file, flags)
+        return load(config_file, flags)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    run(config)
 
 
 def _key(flag: str) -> str:

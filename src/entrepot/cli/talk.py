@@ -91,7 +91,9 @@ def show_table(rows: Iterable[Mapping[str, object]]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1_000)
-    console.print(_table(rows))
+    table = _table(rows)
+    if table.row_count:
+        console.print(table)
 
 
 def _table(rows: Iterable[Mapping[str, object]]) -> "Table":

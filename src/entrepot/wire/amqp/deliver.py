@@ -9,7 +9,7 @@ in several.
 Properties are sent as they are: they were a peer's bytes and are checked when they come.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
 from entrepot.core.ports import Buffer
@@ -17,7 +17,7 @@ from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.frames import END, FRAME_ENVELOPE_BYTES, frame
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, encode
-from entrepot.wire.amqp.scan import BODY, FRAME_HEAD, HEADER, METHOD
+from entrepot.wire.amqp.scan import BODY, FRAME_HEAD, HEADER, METHOD, Message
 from entrepot.wire.amqp.table import short_string
 
 COPIED_BYTES_MAX = 8_192  # A longer body is not copied.
@@ -26,6 +26,7 @@ _CONTENT_HEADER = Struct(">BHIHHQ")  # A header frame up to the properties.
 _CONTENT_HEADER_BYTES = 12  # Of its payload, before the properties.
 _METHOD_LEAD = Struct(">BHIHH")
 _TAG = Struct(">Q?")
+_FRESH_TAG = Struct(">Q")  # Before a bit that is not set.
 _BASIC = basic.Deliver.ID[0]
 
 # Delivery tag, whether it was delivered before, exchange, routing key, properties, body.
@@ -35,12 +36,14 @@ Delivery = tuple[int, bool, str, str, bytes, Buffer]
 class DeliverEncoder:
     """What one consumer is sent."""
 
-    __slots__ = ("_channel", "_consumer_tag", "_piece_bytes_max")
+    __slots__ = ("_channel", "_consumer_tag", "_piece_bytes_max", "_place", "_place_ends")
 
     def __init__(self, channel: int, consumer_tag: str, frame_bytes_max: int) -> None:
         self._channel = channel
         self._consumer_tag = short_string(consumer_tag)
         self._piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
+        self._place: tuple[str, str] | None = None  # Where the last one was published to,
+        self._place_ends = b"", b""  # and what is the same for all that were.
 
     def encode(self, run: Iterable[Delivery]) -> list[Buffer]:
         """`basic.deliver` for each, as chunks to be sent one after the other."""
@@ -69,8 +72,38 @@ class DeliverEncoder:
             chunks.append(b"".join(pieces))
         return chunks
 
+    def encode_run(
+        self, tag: int, exchange: str, key: str, messages: Sequence[Message]
+    ) -> list[Buffer]:
+        """The same for messages that were published to one place, never delivered before,
+        and get tags in a row. Most runs have one size and the same properties: then nothing
+        is looked at one by one."""
+        bodies = [body for _, body in messages]
+        sizes = list(map(len, bodies))
+        kinds = [properties for properties, _ in messages]
+        count, size = len(messages), sizes[0]
+        copied_max = min(COPIED_BYTES_MAX, self._piece_bytes_max)
+        if not (
+            0 < size <= copied_max and sizes.count(size) == count and kinds.count(kinds[0]) == count
+        ):
+            run = zip(range(tag, tag + count), messages, strict=True)
+            return self.encode([(each, False, exchange, key, *message) for each, message in run])
+        head, tail = self._ends(exchange, key)
+        lead = _content_lead(self._channel, kinds[0], size, copied_max)
+        pieces: list[Buffer] = [b"\0" + tail + lead] * (4 * count)
+        pieces[0::4] = map(_FRESH_TAG.pack, range(tag, tag + count))
+        pieces[2::4] = bodies
+        pieces[3::4] = [END + head] * count
+        pieces[-1] = END
+        return [head + b"".join(pieces)]
+
     def _ends(self, exchange: str, key: str) -> tuple[bytes, bytes]:
         """The method's frame before and after the delivery tag and the bit."""
+        if (exchange, key) != self._place:
+            self._place, self._place_ends = (exchange, key), self._make_ends(exchange, key)
+        return self._place_ends
+
+    def _make_ends(self, exchange: str, key: str) -> tuple[bytes, bytes]:
         names = short_string(exchange) + short_string(key)
         size = 4 + len(self._consumer_tag) + _TAG.size + len(names)
         lead = _METHOD_LEAD.pack(METHOD, self._channel, size, *basic.Deliver.ID)

@@ -10,6 +10,7 @@ from enum import IntEnum
 from entrepot.core.errors import PeerError
 
 TEXT_BYTES_MAX = 255  # A reply text is a short string.
+_CUT = "..."
 
 
 class ReplyCode(IntEnum):
@@ -72,4 +73,7 @@ class AmqpError(PeerError):
     def text(self) -> str:
         """`NAME - explanation`, as RabbitMQ writes it, cut to what a short string holds."""
         data = str(self).encode("utf-8", "replace")
-        return data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+        if len(data) <= TEXT_BYTES_MAX:
+            return data.decode()
+        kept = data[: TEXT_BYTES_MAX - len(_CUT)]
+        return kept.decode("utf-8", "ignore") + _CUT

@@ -44,6 +44,21 @@ def test_a_run_of_deliveries(make: Callable[..., Any]) -> None:
     assert read_slowly(chunks[0]) == one_by_one(7, "ctag", run)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("other", [(), [(b"\x10\0\x02", b"other")], [(b"\0\0", b"x" * 100)]])
+def test_a_run_of_one_kind(
+    make: Callable[..., Any], size: int, other: list[tuple[bytes, bytes]]
+) -> None:
+    messages = [(b"\x10\0\x02", bytes(size))] * 20 + list(other)
+    for count in (1, 3, len(messages)):
+        chunks = make(7, "ctag", FRAME_BYTES_MAX).encode_run(5, "ex", "key", messages[-count:])
+        run = [
+            (tag, False, "ex", "key", properties, body)
+            for tag, (properties, body) in enumerate(messages[-count:], 5)
+        ]
+        assert read_slowly(b"".join(chunks)) == one_by_one(7, "ctag", run)
+
+
 def test_any_run_of_deliveries(make: Callable[..., Any], seed: int) -> None:
     random = Random(seed)
     run = [

@@ -31,3 +31,4 @@ def test_the_text_names_the_code() -> None:
 def test_the_text_fits_a_short_string(explanation: str) -> None:
     text = AmqpError(ReplyCode.FRAME_ERROR, explanation).text
     assert TEXT_BYTES_MAX - 3 <= len(text.encode()) <= TEXT_BYTES_MAX
+    assert text.endswith("...")

@@ -1,0 +1,139 @@
+"""What the commands for queues share: they talk to a broker's management port, over HTTP.
+
+One request after the other over one connection, with the standard library. What goes wrong
+is one line for people, and `Refused` for those who know better what to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import click
+
+from entrepot.cli.security import chosen_user, read_password, user_options
+
+TIMEOUT_S = 60.0
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_address_option = click.option(
+    "--http",
+    "address",
+    metavar="HOST:PORT",
+    default="127.0.0.1:15672",
+    envvar="ENTREPOT_HTTP",
+    show_default=True,
+    show_envvar=True,
+    expose_value=False,
+    callback=lambda context, parameter, value: context.meta.__setitem__(__name__, value),
+    help="A broker's management port.",
+)
+vhost_option = click.option(
+    "-p", "--vhost", metavar="NAME", default="/", show_default=True, help="The virtual host."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+def management_options(command: _Command) -> _Command:
+    """Where the broker is, and who we are: `connect` finds them."""
+    return _address_option(user_options(command))
+
+
+class Refused(click.ClickException):
+    """What the broker answered."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Unreachable(click.ClickException):
+    """Nobody is there."""
+
+
+class Api:
+    def __init__(self, address: str, user: str, password: str) -> None:
+        from http.client import HTTPConnection
+
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise click.ClickException(f"{address!r} is not an address: HOST:PORT")
+        self._address = address
+        self._connection = HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {token}"}
+
+    def get(self, *path: str, **query: str) -> Any:
+        return self.ask("GET", path, query=query)
+
+    def put(self, *path: str, body: object = None) -> Any:
+        return self.ask("PUT", path, body)
+
+    def post(self, *path: str, body: object = None) -> Any:
+        return self.ask("POST", path, body)
+
+    def delete(self, *path: str, **query: str) -> Any:
+        return self.ask("DELETE", path, query=query)
+
+    def ask(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Any:
+        """What the answer says. Raises Refused, Unreachable."""
+        from http.client import HTTPException
+
+        target = "/api/" + "/".join(quote(segment, safe="") for segment in path)
+        if query:
+            target += "?" + urlencode(query)
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            self._connection.request(method, target, data, self._headers)
+            response = self._connection.getresponse()
+            said = response.read()
+        except OSError as error:
+            raise Unreachable(
+                f"no broker answers at {self._address}: {error.strerror or error} "
+                "(is it running, and is its HTTP port on?)"
+            ) from None
+        except HTTPException:
+            raise Unreachable(f"what answers at {self._address} does not speak HTTP") from None
+        return self._read(response.status, said)
+
+    def _read(self, status: int, said: bytes) -> Any:
+        try:
+            found = json.loads(said) if said else None
+        except ValueError:
+            raise Unreachable(f"what answers at {self._address} is no broker") from None
+        if status >= 400:
+            reason = found.get("reason") if isinstance(found, dict) else None
+            raise Refused(status, str(reason or f"the broker answers with status {status}"))
+        return found
+
+
+def connect() -> Api:
+    """As the options say: guest, unless there is another name."""
+    address = click.get_current_context().meta[__name__]
+    user = chosen_user()
+    if user is None:
+        return Api(address, "guest", "guest")
+    return Api(address, user, read_password(f"Password of {user}"))
+
+
+def arguments_of(settings: tuple[str, ...]) -> dict[str, Any]:
+    """`x-max-length=10` of a repeated --set: JSON where it is, and text where it is not."""
+    from entrepot.cli.talk import key_values
+
+    found: dict[str, Any] = {}
+    for name, text in key_values(settings, "--set").items():
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found

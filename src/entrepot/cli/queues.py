@@ -1,0 +1,229 @@
+"""`entrepot queues`: declare, list, show, purge, delete, rewind, peek, move."""
+
+import json
+from typing import Any
+
+import click
+
+from entrepot.cli.management import (
+    Refused,
+    arguments_of,
+    connect,
+    json_option,
+    management_options,
+    vhost_option,
+)
+from entrepot.cli.talk import show_table
+
+NOT_FOUND = 404
+
+
+@click.group()
+def queues() -> None:
+    """Declare, list, purge and delete queues, look into them, rewind and move."""
+
+
+@queues.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--transient", is_flag=True, help="Kept in memory only, as its messages.")
+@click.option("--auto-delete", is_flag=True, help="Deleted with its last consumer.")
+@click.option("--type", "kind", type=click.Choice(["classic", "quorum", "stream"]))
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="As in x-max-length=1000."
+)
+@vhost_option
+@management_options
+def declare(
+    names: tuple[str, ...],
+    transient: bool,
+    auto_delete: bool,
+    kind: str | None,
+    settings: tuple[str, ...],
+    vhost: str,
+) -> None:
+    """Declare queues. Fine when they are there already and the same."""
+    arguments = arguments_of(settings) | ({"x-queue-type": kind} if kind else {})
+    body = {"durable": not transient, "auto_delete": auto_delete, "arguments": arguments}
+    api = connect()
+    for name in names:
+        api.put("queues", vhost, name, body=body)
+        click.echo(f"declared {name}")
+
+
+@queues.command("list")
+@click.option("-p", "--vhost", metavar="NAME", help="Of this virtual host only.")
+@json_option
+@management_options
+def list_(vhost: str | None, as_json: bool) -> None:
+    """List queues and what is in them. Topics are queues of the type stream."""
+    rows = connect().get("queues", *([vhost] if vhost else []), sort="name")
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    show_table(
+        {
+            "vhost": row["vhost"],
+            "name": row["name"],
+            "type": row["type"],
+            "ready": row["messages_ready"],
+            "unacked": row["messages_unacknowledged"],
+            "deferred": row.get("messages_deferred", 0),
+            "consumers": row["consumers"],
+        }
+        for row in rows
+    )
+
+
+@queues.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@json_option
+@vhost_option
+@management_options
+def show(names: tuple[str, ...], as_json: bool, vhost: str) -> None:
+    """Show queues, who consumes from them, and what is bound to them."""
+    api = connect()
+    for name in names:
+        row = api.get("queues", vhost, name)
+        row["bindings"] = api.get("queues", vhost, name, "bindings")
+        if as_json:
+            click.echo(json.dumps(row))
+        else:
+            _show(row)
+
+
+def _show(row: dict[str, Any]) -> None:
+    click.echo(f"queue {row['name']} in {row['vhost']}")
+    kinds = ("durable", "auto_delete", "exclusive")
+    said = ", ".join(kind.replace("_", "-") for kind in kinds if row[kind])
+    click.echo(f"  {row['type']}{', ' + said if said else ''}")
+    for name, value in row["arguments"].items():
+        click.echo(f"  {name} = {json.dumps(value)}")
+    click.echo(
+        f"  {row['messages_ready']} ready, {row['messages_unacknowledged']} unacked, "
+        f"{row.get('messages_deferred', 0)} deferred"
+    )
+    for consumer in row["consumer_details"]:
+        channel = consumer["channel_details"]
+        click.echo(f"  consumer {consumer['consumer_tag']} of {channel['name']}")
+    for binding in row["bindings"]:
+        if binding["source"]:
+            click.echo(f"  bound to {binding['source']} with key {binding['routing_key']!r}")
+
+
+@queues.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@vhost_option
+@management_options
+def purge(names: tuple[str, ...], vhost: str) -> None:
+    """Throw away what is ready."""
+    api = connect()
+    for name in names:
+        api.delete("queues", vhost, name, "contents")
+        click.echo(f"purged {name}")
+
+
+@queues.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--if-unused", is_flag=True, help="Only if nobody consumes from it.")
+@click.option("--if-empty", is_flag=True, help="Only if nothing is ready.")
+@click.option("--if-exists", is_flag=True, help="Fine when it is gone already.")
+@vhost_option
+@management_options
+def delete(
+    names: tuple[str, ...], if_unused: bool, if_empty: bool, if_exists: bool, vhost: str
+) -> None:
+    """Delete queues and everything in them, for good."""
+    given = {"if-unused": if_unused, "if-empty": if_empty}
+    conditions = {name: "true" for name, is_given in given.items() if is_given}
+    api = connect()
+    for name in names:
+        try:
+            api.delete("queues", vhost, name, **conditions)
+        except Refused as refused:
+            if not (if_exists and refused.status == NOT_FOUND):
+                raise
+        else:
+            click.echo(f"deleted {name}")
+
+
+@queues.command()
+@click.argument("name")
+@click.option(
+    "--to",
+    "where",
+    metavar="WHERE",
+    required=True,
+    help="earliest, an offset, or a time as 2030-01-02T03:04:05 (UTC).",
+)
+@vhost_option
+@management_options
+def rewind(name: str, where: str, vhost: str) -> None:
+    """Make what was consumed since then ready again.
+
+    What is gone is what retention has taken: x-retention-ms of the queue, a day by default.
+    """
+    body: dict[str, object] = {"time": 0 if where == "earliest" else where}
+    if where.isdecimal():
+        body = {"offset": int(where)}
+    api = connect()
+    api.post("queues", vhost, name, "rewind", body=body)
+    ready = api.get("queues", vhost, name)["messages_ready"]
+    click.echo(f"rewound {name}: {ready} ready")
+
+
+@queues.command()
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per message and line.")
+@vhost_option
+@management_options
+def peek(name: str, count: int, as_json: bool, vhost: str) -> None:
+    """Print the next messages. They stay where they are, and nobody notices."""
+    asked = {"count": count, "ackmode": "peek", "encoding": "auto"}
+    for row in connect().post("queues", vhost, name, "get", body=asked):
+        if as_json:
+            click.echo(json.dumps(row))
+        else:
+            click.echo(row["payload"])
+
+
+@queues.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("-n", "--count", type=click.IntRange(1), help="So many; else all that is ready.")
+@vhost_option
+@management_options
+def move(source: str, target: str, count: int | None, vhost: str) -> None:
+    """Move messages to another queue, in their order."""
+    body: dict[str, object] = {"to": target} | ({"count": count} if count else {})
+    moved = connect().post("queues", vhost, source, "move", body=body)["moved"]
+    click.echo(f"moved {moved} from {source} to {target}")
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--cancel", metavar="OFFSET", multiple=True, help="Do not deliver it.")
+@click.option("--change", metavar="OFFSET=TIME", multiple=True, help="Deliver it at another time.")
+@json_option
+@vhost_option
+@management_options
+def deferred(
+    name: str, cancel: tuple[str, ...], change: tuple[str, ...], as_json: bool, vhost: str
+) -> None:
+    """List messages that wait for their time, cancel some, change the time of others.
+
+    Where the queue has priorities, an offset is PRIORITY:OFFSET.
+    """
+    from entrepot.cli.talk import key_values
+
+    changes = key_values(change, "--change")
+    api = connect()
+    for offset in cancel:
+        api.delete("queues", vhost, name, "deferred", offset)
+    for offset, due in changes.items():
+        api.put("queues", vhost, name, "deferred", offset, body={"due": due})
+    rows = api.get("queues", vhost, name, "deferred")
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        show_table(rows)

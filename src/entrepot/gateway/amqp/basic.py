@@ -1,0 +1,208 @@
+"""The basic class, but for publishing (`publishing`): consuming, getting, acknowledging."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.permissions import Right
+from entrepot.broker.router.event import Kind
+from entrepot.broker.router.value import describe, freeze
+from entrepot.core import limits
+from entrepot.gateway.amqp.consumer import QueueConsumer, ReplyConsumer, with_counts
+from entrepot.gateway.amqp.property_reader import REPLY_TO
+from entrepot.gateway.amqp.stream_consumer import StreamConsumer
+from entrepot.wire.amqp.deliver import content
+from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.methods.basic import (
+    Ack,
+    Cancel,
+    CancelOk,
+    Consume,
+    ConsumeOk,
+    Get,
+    GetEmpty,
+    GetOk,
+    Nack,
+    Qos,
+    QosOk,
+    Recover,
+    RecoverAsync,
+    RecoverOk,
+    Reject,
+)
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.channel import Channel, Consumer
+
+
+def qos(channel: Channel, method: Qos) -> None:
+    """A prefetch per consumer is that of consumers to come; one for all counts at once."""
+    if method.prefetch_size:
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.is_global:
+        channel.prefetch_global = method.prefetch_count
+    else:
+        channel.prefetch, channel.prefetch_global = method.prefetch_count, 0
+    channel.answer(QosOk())
+    channel.wake_consumers()
+
+
+# Consuming.
+
+
+def consume(channel: Channel, method: Consume) -> None:
+    name = channel.queue_name(method.queue)
+    if method.consumer_tag in channel.consumers:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{method.consumer_tag}'"
+        )
+    if len(channel.consumers) >= limits.AMQP_CONSUMERS_MAX:
+        raise AmqpError(
+            ReplyCode.NOT_ALLOWED,
+            f"reached maximum ({limits.AMQP_CONSUMERS_MAX}) of consumers per channel",
+        )
+    tag = method.consumer_tag or channel.connection.context.name("amq.ctag")
+    if name == REPLY_TO:
+        consumer: Consumer = _reply_consumer(channel, tag, method)
+    else:
+        consumer = _consumer(channel, name, tag, method)
+    channel.consumers[tag] = consumer
+    if not method.nowait:
+        channel.answer(ConsumeOk(tag))
+    consumer.start()
+
+
+def _reply_consumer(channel: Channel, tag: str, method: Consume) -> ReplyConsumer:
+    if not method.no_ack:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    if channel.reply_consumer is not None:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer already set")
+    channel.reply_consumer = ReplyConsumer(channel, tag)
+    return channel.reply_consumer
+
+
+def _consumer(
+    channel: Channel, name: str, tag: str, method: Consume
+) -> QueueConsumer | StreamConsumer:
+    connection = channel.connection
+    connection.check(Right.READ, Kind.QUEUE, name)
+    stream = connection.vhost.stream(name)
+    if stream is not None:
+        return _stream_consumer(channel, stream, tag, method)
+    queue = connection.vhost.queue(name, connection)
+    _check_priority(channel, name, method)
+    consumer = QueueConsumer(
+        channel,
+        queue,
+        tag,
+        auto_ack=method.no_ack,
+        is_exclusive=method.exclusive,
+        arguments=method.arguments,
+    )
+    queue.add_consumer(consumer)
+    return consumer
+
+
+def _check_priority(channel: Channel, name: str, method: Consume) -> None:
+    priority = method.arguments.get("x-priority")
+    if isinstance(priority, int) and not isinstance(priority, bool):
+        return
+    if "x-priority" in method.arguments:
+        kind, _ = describe(freeze(priority))
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"invalid arg 'x-priority' for queue '{name}' in vhost "
+            f"'{channel.connection.vhost.name}': \"expected integer, got {kind}\"",
+        )
+
+
+def _stream_consumer(channel: Channel, topic: Topic, tag: str, method: Consume) -> StreamConsumer:
+    where = f"queue '{topic.name}' in vhost '{channel.connection.vhost.name}'"
+    if not channel.prefetch:
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"consumer prefetch count is not set for stream {where}",
+        )
+    if method.no_ack:
+        raise AmqpError(
+            ReplyCode.NOT_IMPLEMENTED,
+            f"automatic acknowledgement not supported by stream {where}",
+        )
+    if channel.prefetch_global:
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
+    return StreamConsumer(channel, topic, tag, method.arguments)
+
+
+def cancel(channel: Channel, method: Cancel) -> None:
+    """What is not acknowledged stays with the channel. A tag that nobody has is fine."""
+    consumer = channel.consumers.pop(method.consumer_tag, None)
+    if consumer is not None:
+        consumer.stop()
+        if consumer is channel.reply_consumer:
+            channel.reply_consumer = None
+    if not method.nowait:
+        channel.answer(CancelOk(method.consumer_tag))
+
+
+def cancel_ok(channel: Channel, method: CancelOk) -> None:
+    """The client agrees to what we said of a queue that is gone."""
+
+
+def get(channel: Channel, method: Get) -> None:
+    name = channel.queue_name(method.queue)
+    connection = channel.connection
+    connection.check(Right.READ, Kind.QUEUE, name)
+    if connection.vhost.stream(name) is not None:
+        raise AmqpError(
+            ReplyCode.NOT_IMPLEMENTED,
+            "basic.get not supported by stream queues "
+            f"queue '{name}' in vhost '{connection.vhost.name}'",
+        )
+    queue = connection.vhost.queue(name, connection)
+    if not method.no_ack and channel.unacked.count >= limits.AMQP_UNACKED_MAX:
+        raise AmqpError(ReplyCode.RESOURCE_ERROR, "too many messages are not acknowledged")
+    found = queue.get(channel, auto_ack=method.no_ack)
+    if found is None:
+        channel.answer(GetEmpty())
+        return
+    lane, taken = found
+    offsets, run, attempts = with_counts(queue, taken)
+    tag = channel.tag_next
+    channel.tag_next += 1
+    if not method.no_ack:
+        channel.unacked.add(tag, channel.gets_of(queue), lane, offsets)
+    redelivered = attempts is not None and attempts[0] > 0
+    answer = GetOk(tag, redelivered, run.exchange, run.routing_key, queue.ready_count)
+    chunks = content(channel.number, answer, *run.messages[0], connection.frame_bytes_max)
+    connection.outbox.send(chunks)
+
+
+# Acknowledging.
+
+
+def ack(channel: Channel, method: Ack) -> None:
+    channel.acknowledge([method.delivery_tag], is_multiple=method.multiple)
+
+
+def nack(channel: Channel, method: Nack) -> None:
+    channel.reject(method.delivery_tag, is_multiple=method.multiple, requeue=method.requeue)
+
+
+def reject(channel: Channel, method: Reject) -> None:
+    channel.reject(method.delivery_tag, is_multiple=False, requeue=method.requeue)
+
+
+def recover(channel: Channel, method: Recover) -> None:
+    _recover(channel, method.requeue)
+    channel.answer(RecoverOk())
+
+
+def recover_async(channel: Channel, method: RecoverAsync) -> None:
+    _recover(channel, method.requeue)
+
+
+def _recover(channel: Channel, requeue: bool) -> None:
+    if not requeue:
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "requeue=false")
+    channel.recover()

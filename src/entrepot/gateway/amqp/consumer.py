@@ -1,0 +1,231 @@
+"""Who gets a queue's messages on a channel: consumers, single gets, and waiters for answers.
+
+A consumer has room for as many messages as its prefetch and the channel's leave, and as long
+as the connection takes what it is sent: a client that does not read is sent no more. Nothing
+is delivered to it before the client has heard that it is a consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from entrepot.broker.queue.arguments import QUORUM
+from entrepot.broker.queue.lane import Waiter
+from entrepot.broker.queue.message import Taken
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.sessions import ConsumerFacts
+from entrepot.core.ports import Buffer
+from entrepot.wire.amqp.deliver import DeliverEncoder
+from entrepot.wire.amqp.methods.basic import Cancel
+from entrepot.wire.amqp.properties import PropertyView
+from entrepot.wire.amqp.table import Int64
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.channel import Channel
+
+_COUNT = "x-delivery-count"
+
+
+class Delivering:
+    """A consumer's end of a channel: tags are given, and messages become frames."""
+
+    def __init__(self, channel: Channel, tag: str) -> None:
+        self.tag = tag
+        self.unacked = 0
+        self._channel = channel
+        self._encoder = DeliverEncoder(channel.number, tag, channel.connection.frame_bytes_max)
+
+    def send(self, taken: Taken) -> int:
+        """Returns the first message's delivery tag."""
+        offsets, run, attempts = taken
+        channel = self._channel
+        first = channel.tag_next
+        channel.tag_next = first + len(offsets)
+        if attempts is None:
+            chunks = self._encoder.encode_run(first, run.exchange, run.routing_key, run.messages)
+        else:
+            chunks = self._encode_again(first, taken)
+        channel.connection.delivered(chunks, len(offsets))
+        return first
+
+    def _encode_again(self, first: int, taken: Taken) -> list[Buffer]:
+        """Some of them were delivered before."""
+        _, run, attempts = taken
+        assert attempts is not None
+        messages = enumerate(zip(run.messages, attempts, strict=True), first)
+        return self._encoder.encode(
+            [
+                (tag, tried > 0, run.exchange, run.routing_key, *message)
+                for tag, (message, tried) in messages
+            ]
+        )
+
+    def cancelled(self) -> None:
+        """What it consumed from is gone."""
+        self._channel.consumer_cancelled(self.tag)
+        if self._channel.connection.can("consumer_cancel_notify"):
+            notice = Cancel(self.tag, nowait=True)
+            self._channel.connection.outbox.method(self._channel.number, notice)
+
+
+class QueueConsumer(Delivering):
+    """The queue's `Consumer`, and the holder of what is delivered to it."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        *,
+        auto_ack: bool,
+        is_exclusive: bool,
+        arguments: Mapping[str, object],
+    ) -> None:
+        super().__init__(channel, tag)
+        self.queue = queue
+        self.auto_ack = auto_ack
+        self.is_exclusive = is_exclusive
+        self.arguments = arguments
+        priority = arguments.get("x-priority")
+        self.priority = priority if isinstance(priority, int) else 0
+        self.prefetch = 0 if auto_ack else channel.prefetch  # 0: no bound.
+        self.is_started = False
+        self.is_active = not queue.arguments.single_active
+
+    # --- the queue's side
+
+    def room(self) -> int:
+        if not self.is_started:
+            return 0
+        channel = self._channel
+        room = channel.connection.room()
+        if not self.auto_ack:
+            if self.prefetch:
+                room = min(room, self.prefetch - self.unacked)
+            if room > 0:
+                room = channel.room(self, room)
+        return max(room, 0)
+
+    def deliver(self, lane: int, taken: Taken) -> None:
+        first = self.send(taken if taken.attempts is None else with_counts(self.queue, taken))
+        if not self.auto_ack:
+            count = len(taken.offsets)
+            self.unacked += count
+            self._channel.delivered(self, count)
+            self._channel.unacked.add(first, self, lane, taken.offsets)
+
+    def activated(self, is_active: bool) -> None:
+        self.is_active = is_active
+
+    # --- the channel's side
+
+    def start(self) -> None:
+        """The client knows of it: let the messages come."""
+        self.is_started = True
+        self.queue.dispatch()
+
+    def stop(self) -> None:
+        self.is_started = False
+        self.queue.remove_consumer(self)
+
+    def release(self) -> None:
+        """The channel is gone, and all that was not acknowledged goes back."""
+        self.queue.release(self)
+
+    def wake(self) -> None:
+        self.queue.dispatch()
+
+    def settle(self, lane: int, offsets: range) -> None:
+        self._freed(len(offsets))
+        self.queue.settle(self, lane, offsets)
+
+    def reject(self, lane: int, offsets: range) -> None:
+        self._freed(len(offsets))
+        self.queue.reject(self, lane, offsets)
+
+    def requeue(self, lane: int, offsets: range) -> None:
+        self._freed(len(offsets))
+        self.queue.requeue(self, lane, offsets)
+
+    def _freed(self, count: int) -> None:
+        self.unacked -= count
+        self._channel.unacked_consumed -= count
+        self._channel.connection.has_room(self.queue)
+
+    def when_settled(self, waiter: Waiter) -> None:
+        self.queue.when_settlements_committed(waiter)
+
+    def facts(self) -> ConsumerFacts:
+        return ConsumerFacts(
+            self.tag,
+            self.queue.name,
+            self.auto_ack,
+            self.is_exclusive,
+            self.is_active,
+            self.prefetch,
+            self.priority,
+            self.arguments,
+        )
+
+
+def with_counts(queue: Queue, taken: Taken) -> Taken:
+    """A quorum queue says of each message how often it was delivered before."""
+    offsets, run, attempts = taken
+    if queue.arguments.type != QUORUM or attempts is None:
+        return taken
+    messages = [
+        (PropertyView(properties).patch_headers({_COUNT: Int64(tried)}), body)
+        if tried
+        else (properties, body)
+        for (properties, body), tried in zip(run.messages, attempts, strict=True)
+    ]
+    return Taken(offsets, run._replace(messages=messages), attempts)
+
+
+class Gets:
+    """What a channel has got from one queue, message by message."""
+
+    def __init__(self, channel: Channel, queue: Queue) -> None:
+        self._channel = channel
+        self.queue = queue
+
+    def settle(self, lane: int, offsets: range) -> None:
+        self.queue.settle(self._channel, lane, offsets)
+
+    def reject(self, lane: int, offsets: range) -> None:
+        self.queue.reject(self._channel, lane, offsets)
+
+    def requeue(self, lane: int, offsets: range) -> None:
+        self.queue.requeue(self._channel, lane, offsets)
+
+    def when_settled(self, waiter: Waiter) -> None:
+        self.queue.when_settlements_committed(waiter)
+
+    def release(self) -> None:
+        self.queue.release(self._channel)
+
+
+class ReplyConsumer(Delivering):
+    """Waits for answers: see `reply_to`."""
+
+    def __init__(self, channel: Channel, tag: str) -> None:
+        super().__init__(channel, tag)
+        self._replies = channel.connection.context.replies
+        self._vhost = channel.connection.vhost.name
+        self.name = self._replies.add(self._vhost, self)
+
+    def deliver(self, lane: int, taken: Taken) -> None:
+        self.send(taken)
+
+    def start(self) -> None:
+        """Nobody knows its name before the client does."""
+
+    def stop(self) -> None:
+        self._replies.remove(self._vhost, self.name)
+
+    def wake(self) -> None:
+        """Nothing waits for it."""
+
+    def facts(self) -> ConsumerFacts:
+        return ConsumerFacts(self.tag, self.name, auto_ack=True)

@@ -1,0 +1,49 @@
+"""Signs of life, both ways: whoever has said nothing for too long is taken for gone.
+
+We speak twice in the agreed interval, unless something else was said. A peer is given two
+intervals, as RabbitMQ gives it; any bytes are a sign. While we are not reading from it, it
+cannot be blamed for its silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from entrepot.wire.amqp.frames import HEARTBEAT_FRAME
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.adapter import AmqpAdapter
+
+_TICKS_PER_INTERVAL = 2
+_INTERVALS_SILENT_MAX = 2
+
+
+class Heartbeat:
+    def __init__(self, adapter: AmqpAdapter, interval_s: int) -> None:
+        self._adapter = adapter
+        self._interval_s = interval_s
+        self._writes = self._reads = 0  # At the last tick.
+        self._ticks_silent = 0
+        self._timer = self._arm()
+
+    def _arm(self) -> asyncio.TimerHandle:
+        delay_s = self._interval_s / _TICKS_PER_INTERVAL
+        return asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        adapter = self._adapter
+        if adapter.outbox.writes == self._writes:
+            adapter.outbox.send((HEARTBEAT_FRAME,))
+            adapter.outbox.flush()
+        self._writes = adapter.outbox.writes
+        is_silent = adapter.reads == self._reads and not adapter.is_paused
+        self._ticks_silent = self._ticks_silent + 1 if is_silent else 0
+        self._reads = adapter.reads
+        if self._ticks_silent >= _INTERVALS_SILENT_MAX * _TICKS_PER_INTERVAL:
+            adapter.give_up(f"missed heartbeats from client, timeout: {self._interval_s}s")
+        else:
+            self._timer = self._arm()

@@ -1,0 +1,168 @@
+"""Publishing: a run of messages to one place, looked at, sent on, and accounted for.
+
+Nothing here looks at messages one by one when they have the same properties, as those of a
+run nearly always do. What is wrong with one message closes the channel; those before it in
+the run are published all the same, and those after it are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from entrepot.broker.permissions import Right
+from entrepot.broker.queue.message import Failure, Message, Publication
+from entrepot.broker.router.event import DEFAULT_EXCHANGE, Kind
+from entrepot.core.errors import PeerError, UnknownExchange
+from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
+from entrepot.wire.amqp.deliver import returned
+from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.properties import PropertyView
+from entrepot.wire.amqp.scan import Target
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.channel import Channel
+    from entrepot.gateway.amqp.connection import Connection
+
+Told = Callable[[Failure | None], None]
+
+
+def publish(channel: Channel, target: Target, messages: list[Message]) -> None:
+    """Raises a PeerError."""
+    if target.immediate:
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
+    channel.connection.check(Right.WRITE, Kind.EXCHANGE, target.exchange)
+    accepted, error = _checked(channel, messages)
+    if accepted:
+        _take(channel, target, accepted)
+    if error is not None:
+        raise error
+
+
+def _take(channel: Channel, target: Target, messages: Sequence[Message]) -> None:
+    if channel.transaction is None:
+        told = None if channel.confirms is None else channel.confirms.depart(len(messages))
+        send(channel, target, messages, told)
+        return
+    vhost = channel.connection.vhost
+    if vhost.router.exchange(target.exchange) is None:
+        raise UnknownExchange(f"no exchange '{target.exchange}' in vhost '{vhost.name}'")
+    channel.transaction.hold(target, messages)
+
+
+class Flight:
+    """A run on its way to the queues. Keeps its weight until it is there.
+
+    One that is confirmed when it is consumed has none: that may take long, and the connection
+    may be needed for the consuming. The queues have a bound of their own for those.
+    """
+
+    __slots__ = ("_connection", "_size", "_told", "publication")
+
+    def __init__(self, connection: Connection, size: int | None, told: Told | None) -> None:
+        self._connection = connection
+        self._size = size
+        self._told = told
+        self.publication = Publication(self._landed)
+        if size is not None:
+            connection.departed(size)
+
+    def _landed(self, failure: Failure | None) -> None:
+        if self._told is not None:
+            self._told(failure)
+        self.end()
+
+    def end(self) -> None:
+        """It has arrived, or was never sent because something is wrong with it."""
+        self._connection.landed(self._size)
+
+
+def send(
+    channel: Channel,
+    target: Target,
+    messages: Sequence[Message],
+    told: Told | None,
+) -> None:
+    """To the queues, and back what went nowhere, where that was asked for.
+
+    `told` hears when all of it has arrived, after what is returned was sent.
+    """
+    connection = channel.connection
+    inspect = connection.context.reader.inspect
+    kinds = dict.fromkeys([properties for properties, _ in messages])
+    size = None
+    if not any(inspect(properties).is_patient for properties in kinds):
+        size = sum([len(body) for _, body in messages])
+    flight = Flight(connection, size, told)
+    exchange, key, mandatory, _ = target
+    try:
+        nowhere: Sequence[Message]
+        if exchange == DEFAULT_EXCHANGE and key.startswith(REPLY_PREFIX):
+            vhost = connection.vhost.name
+            nowhere = connection.context.replies.deliver(vhost, key, messages)
+        else:
+            nowhere = connection.vhost.publish(exchange, key, messages, flight.publication)
+    except PeerError:
+        flight.end()
+        raise
+    if nowhere and mandatory:
+        _give_back(channel, target, nowhere)
+    flight.publication.arrived()
+
+
+def _give_back(channel: Channel, target: Target, messages: Sequence[Message]) -> None:
+    connection = channel.connection
+    for properties, body in messages:
+        chunks = returned(
+            channel.number,
+            ReplyCode.NO_ROUTE,
+            target.exchange,
+            target.routing_key,
+            properties,
+            body,
+            connection.frame_bytes_max,
+        )
+        connection.outbox.send(chunks)
+
+
+# What is wrong with a message.
+
+
+def _checked(
+    channel: Channel, messages: list[Message]
+) -> tuple[Sequence[Message], AmqpError | None]:
+    """Those up to the first that is wrong, and what is wrong with it."""
+    kinds = [properties for properties, _ in messages]
+    first = kinds[0]
+    accepted: list[Message] = []
+    try:
+        if kinds.count(first) == len(kinds):
+            properties = _check(channel, first)
+            if properties is first:
+                return messages, None
+            return [(properties, body) for _, body in messages], None
+        for message in messages:
+            properties = _check(channel, message[0])
+            accepted.append(message if properties is message[0] else (properties, message[1]))
+    except AmqpError as error:
+        return accepted, error
+    return accepted, None
+
+
+def _check(channel: Channel, properties: bytes) -> bytes:
+    """Raises AmqpError."""
+    found = channel.connection.context.reader.inspect(properties)
+    if found.asks_reply:
+        consumer = channel.reply_consumer
+        if consumer is None:
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, "fast reply consumer does not exist")
+        properties = PropertyView(properties).patch({"reply_to": consumer.name})
+    if found.refusal:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, found.refusal)
+    user = channel.connection.terms.user
+    if found.user_id is not None and found.user_id != user:
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"user_id property set to '{found.user_id}' but authenticated user was '{user}'",
+        )
+    return properties

@@ -1,0 +1,165 @@
+"""The queue class: queues and streams, and what is bound to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.permissions import Right
+from entrepot.broker.queue.arguments import QueueSpec
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.router.event import Binding, Destination, Kind
+from entrepot.broker.router.value import FrozenTable, describe, freeze_table, lookup
+from entrepot.core.errors import UnknownQueue
+from entrepot.gateway.amqp.exchange import check_binding, clean
+from entrepot.gateway.amqp.property_reader import REPLY_TO
+from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
+from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.methods.queue import (
+    Bind,
+    BindOk,
+    Declare,
+    DeclareOk,
+    Delete,
+    DeleteOk,
+    Purge,
+    PurgeOk,
+    Unbind,
+    UnbindOk,
+)
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.channel import Channel
+
+_RESERVED = "amq."
+_DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+
+
+async def declare(channel: Channel, method: Declare) -> None:
+    name = clean(method.queue)
+    if name.startswith(REPLY_TO):
+        message_count, consumer_count = 0, _reply_consumers(channel, name)
+    else:
+        if method.passive:
+            found = _find(channel, name)
+        else:
+            found = await _declare(channel, name, method)
+        name = found.name
+        message_count, consumer_count = _counts(channel, found)
+    channel.queue_last = name
+    if not method.nowait:
+        channel.answer(DeclareOk(name, message_count, consumer_count))
+
+
+def _reply_consumers(channel: Channel, name: str) -> int:
+    """Such a name is there while somebody waits for answers; the general one always is."""
+    connection = channel.connection
+    vhost = connection.vhost.name
+    if name != REPLY_TO and not connection.context.replies.has(vhost, name):
+        raise UnknownQueue(f"no queue '{name}' in vhost '{vhost}'")
+    return 1
+
+
+def _find(channel: Channel, name: str) -> Queue | Topic:
+    connection = channel.connection
+    connection.check_any(Kind.QUEUE, name)
+    stream = connection.vhost.stream(name)
+    return stream if stream is not None else connection.vhost.queue(name, connection)
+
+
+async def _declare(channel: Channel, name: str, method: Declare) -> Queue | Topic:
+    connection = channel.connection
+    if name.startswith(_RESERVED):
+        raise AmqpError(
+            ReplyCode.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'"
+        )
+    arguments = freeze_table(method.arguments)
+    # A name that is made up is not known yet; one like it is asked about.
+    connection.check(Right.CONFIGURE, Kind.QUEUE, name or connection.context.name("amq.gen"))
+    if name not in connection.vhost.queues:
+        _check_letters(channel, name, arguments)
+    spec = QueueSpec(
+        name,
+        durable=method.durable and not method.exclusive,
+        exclusive=method.exclusive,
+        auto_delete=method.auto_delete,
+        arguments=arguments,
+    )
+    return await connection.vhost.declare_queue(spec, connection)
+
+
+def _check_letters(channel: Channel, name: str, arguments: FrozenTable) -> None:
+    """Who has its dead letters published must be allowed to publish there itself."""
+    connection = channel.connection
+    letters = lookup(arguments, _DEAD_LETTER_EXCHANGE)
+    if letters is None:
+        return
+    if not isinstance(letters, str):
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"invalid type '{describe(letters)[0]}' for arg '{_DEAD_LETTER_EXCHANGE}' "
+            f"in queue '{name}' in vhost '{connection.vhost.name}'",
+        )
+    connection.check(Right.READ, Kind.QUEUE, name)
+    connection.check(Right.WRITE, Kind.EXCHANGE, letters)
+
+
+def _counts(channel: Channel, found: Queue | Topic) -> tuple[int, int]:
+    """Messages and consumers."""
+    if isinstance(found, Queue):
+        return found.ready_count, found.consumer_count
+    broker = channel.connection.context.broker
+    partitions = [broker.stream(found, index).partition for index in range(found.partition_count)]
+    return sum(each.high_watermark - each.offset_start for each in partitions), 0
+
+
+async def delete(channel: Channel, method: Delete) -> None:
+    name = clean(channel.queue_name(method.queue))
+    connection = channel.connection
+    connection.check(Right.CONFIGURE, Kind.QUEUE, name)
+    count = await connection.vhost.delete_queue(
+        name, connection, if_unused=method.if_unused, if_empty=method.if_empty
+    )
+    if not method.nowait:
+        channel.answer(DeleteOk(count))
+
+
+def purge(channel: Channel, method: Purge) -> None:
+    name = channel.queue_name(method.queue)
+    connection = channel.connection
+    connection.check(Right.READ, Kind.QUEUE, name)
+    if connection.vhost.stream(name) is not None:
+        raise AmqpError(
+            ReplyCode.NOT_IMPLEMENTED,
+            f"queue.purge not supported by stream queues "
+            f"queue '{name}' in vhost '{connection.vhost.name}'",
+        )
+    count = connection.vhost.queue(name, connection).purge()
+    if not method.nowait:
+        channel.answer(PurgeOk(count))
+
+
+async def bind(channel: Channel, method: Bind) -> None:
+    binding = _binding(channel, method)
+    await channel.connection.vhost.bind(binding, channel.connection)
+    if not method.nowait:
+        channel.answer(BindOk())
+
+
+async def unbind(channel: Channel, method: Unbind) -> None:
+    binding = _binding(channel, method)
+    await channel.connection.vhost.unbind(binding, channel.connection)
+    channel.answer(UnbindOk())
+
+
+def _binding(channel: Channel, method: Bind | Unbind) -> Binding:
+    """Without a queue's name the last one is meant, and by an empty key its name, too."""
+    name = channel.queue_name(method.queue)
+    key = method.routing_key or ("" if method.queue else name)
+    source, name = clean(method.exchange), clean(name)
+    if name.startswith(REPLY_PREFIX):
+        raise AmqpError(
+            ReplyCode.ACCESS_REFUSED, "cannot bind or unbind to a volatile (direct reply-to) queue"
+        )
+    check_binding(channel, source, Kind.QUEUE, name)
+    return Binding(source, Destination(Kind.QUEUE, name), key, freeze_table(method.arguments))

@@ -1,0 +1,144 @@
+"""What a channel has delivered and its client has not acknowledged.
+
+Deliveries come in runs and have tags in a row, and so do acknowledgements, mostly. So this
+keeps runs: tags from one number to another, who holds the messages, and their offsets, which
+are a range too. A run that continues the one before becomes part of it, and a run of which
+something is acknowledged is cut. A client that acknowledges in order costs the same however
+much it has; one that picks costs a run for every gap it leaves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from entrepot.broker.queue.lane import Waiter
+from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+
+
+class Holder(Protocol):
+    """Whoever the messages were delivered to: a consumer, or a `basic.get`."""
+
+    def settle(self, lane: int, offsets: range) -> None: ...
+
+    def reject(self, lane: int, offsets: range) -> None: ...
+
+    def requeue(self, lane: int, offsets: range) -> None: ...
+
+    def when_settled(self, waiter: Waiter) -> None:
+        """Call back once all that was settled so far is permanent, or will not be."""
+
+    def release(self) -> None:
+        """Everything it holds goes back."""
+
+
+class Held(NamedTuple):
+    """Messages of one holder, of one lane of its queue."""
+
+    tag_first: int
+    tag_end: int
+    holder: Holder
+    lane: int
+    offsets: range  # As many as there are tags; of any step.
+
+    def cut(self, tag_first: int, tag_end: int) -> Held:
+        first = self.tag_first
+        offsets = self.offsets[tag_first - first : tag_end - first]
+        return Held(tag_first, tag_end, self.holder, self.lane, offsets)
+
+
+class Unacked:
+    __slots__ = ("_firsts", "_runs", "count")
+
+    def __init__(self) -> None:
+        self._runs: list[Held] = []  # By their tags. They do not overlap.
+        self._firsts: list[int] = []  # The first tag of each.
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._runs)
+
+    def add(self, tag_first: int, holder: Holder, lane: int, offsets: range) -> None:
+        """A tag that is greater than all before it, and those after that."""
+        self.count += len(offsets)
+        added = Held(tag_first, tag_first + len(offsets), holder, lane, offsets)
+        if self._runs:
+            joined = _joined(self._runs[-1], added)
+            if joined is not None:
+                self._runs[-1] = joined
+                return
+        self._runs.append(added)
+        self._firsts.append(tag_first)
+
+    def take(self, tag_first: int, tag_end: int) -> tuple[list[Held], int]:
+        """Those tags, up to the first that is not there; and where that was."""
+        start = index = self._index(tag_first)
+        tag = tag_first
+        while tag < tag_end and index < len(self._runs) and self._runs[index].tag_first <= tag:
+            tag = min(self._runs[index].tag_end, tag_end)
+            index += 1
+        return (self._cut(start, index, tag_first, tag) if index > start else []), tag
+
+    def take_through(self, tag: int) -> list[Held]:
+        """That tag and all before it; 0 is all there are. Raises AmqpError."""
+        if tag == 0:
+            return self.take_all()
+        index = self._index(tag)
+        if index == len(self._runs) or self._runs[index].tag_first > tag:
+            raise unknown_tag(tag)
+        return self._cut(0, index + 1, self._firsts[0], tag + 1)
+
+    def take_all(self) -> list[Held]:
+        taken, self._runs, self._firsts, self.count = self._runs, [], [], 0
+        return taken
+
+    def restore(self, runs: list[Held]) -> None:
+        """These were taken, and are here again."""
+        merged = sorted([*self._runs, *runs], key=lambda run: run.tag_first)
+        self._runs = merged
+        self._firsts = [run.tag_first for run in merged]
+        self.count += sum(len(run.offsets) for run in runs)
+
+    def _index(self, tag: int) -> int:
+        """The run with that tag; if there is none, the one after it."""
+        index = bisect_right(self._firsts, tag) - 1
+        return index if index >= 0 and self._runs[index].tag_end > tag else index + 1
+
+    def _cut(self, start: int, end: int, tag_first: int, tag_end: int) -> list[Held]:
+        """Take the tags out of the runs from `start` to `end`, which have all of them."""
+        taken = self._runs[start:end]
+        first, last = taken[0], taken[-1]
+        rest = []
+        if first.tag_first < tag_first:
+            rest.append(first.cut(first.tag_first, tag_first))
+        if last.tag_end > tag_end:
+            rest.append(last.cut(tag_end, last.tag_end))
+        if rest:
+            taken[-1] = last.cut(last.tag_first, tag_end)
+            first = taken[0]
+            taken[0] = first.cut(max(first.tag_first, tag_first), first.tag_end)
+        self._runs[start:end] = rest
+        self._firsts[start:end] = [run.tag_first for run in rest]
+        self.count -= tag_end - tag_first if len(taken) == 1 else sum(map(_size, taken))
+        return taken
+
+
+def _size(run: Held) -> int:
+    return len(run.offsets)
+
+
+def _joined(run: Held, added: Held) -> Held | None:
+    """The two as one run, when they can be."""
+    if run.holder is not added.holder or run.lane != added.lane or run.tag_end != added.tag_first:
+        return None
+    before, after = run.offsets, added.offsets
+    step = after[0] - before[-1]
+    if step <= 0 or any(len(each) > 1 and each.step != step for each in (before, after)):
+        return None
+    offsets = range(before[0], after[-1] + 1, step)
+    return Held(run.tag_first, added.tag_end, run.holder, run.lane, offsets)
+
+
+def unknown_tag(tag: int) -> AmqpError:
+    return AmqpError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")

@@ -1,0 +1,119 @@
+"""From requests to functions, and from what they return or raise to answers.
+
+A function takes a call. It returns data, which is sent as JSON; None, which is sent as
+nothing; or an answer of its own. Lists can be sorted, cut into pages, and reduced to some
+columns, whatever is in them.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import msgspec
+
+from entrepot.core import errors
+from entrepot.core.errors import PeerError, StorageError
+from entrepot.gateway.http.login import Login
+from entrepot.gateway.http.management.call import Call, Context
+from entrepot.gateway.http.management.listing import arranged
+from entrepot.gateway.http.management.routes import ROUTES, Function
+from entrepot.wire.http import target
+from entrepot.wire.http.request import HttpError, Request
+from entrepot.wire.http.response import NO_CONTENT, Response
+
+PREFIX = "api"
+
+_JSON = ("Content-Type", "application/json")
+_UNCACHED = ("Cache-Control", "no-cache")
+_ASK = ("WWW-Authenticate", 'Basic realm="entrepot"')
+_NAMES = {
+    400: "bad_request",
+    401: "not_authorized",
+    403: "not_authorised",
+    404: "not_found",
+    405: "method_not_allowed",
+}
+_NOT_FOUND = (
+    errors.UnknownExchange,
+    errors.UnknownQueue,
+    errors.UnknownTopic,
+    errors.UnknownVhost,
+)
+_REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused)
+
+
+class Management:
+    def __init__(self, context: Context, login: Login) -> None:
+        self._context = context
+        self._login = login
+
+    async def __call__(self, request: Request, peer_host: str) -> Response:
+        """Never raises what is the peer's mistake."""
+        try:
+            return await self._serve(request, peer_host)
+        except HttpError as error:
+            return failure(error.status, str(error))
+        except _NOT_FOUND as error:
+            return failure(404, str(error))
+        except _REFUSED as error:
+            return failure(403, str(error))
+        except PeerError as error:
+            return failure(400, str(error))
+        except StorageError as error:
+            return failure(503, str(error))
+
+    async def _serve(self, request: Request, peer_host: str) -> Response:
+        asked = target.split(request.target)
+        functions, named = find(asked.path)
+        user = await self._login.user(request, peer_host)
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in functions:
+            allowed = (("Allow", ", ".join([*functions, "OPTIONS"])),)
+            return Response(200 if method == "OPTIONS" else 405, headers=allowed)
+        call = Call(
+            self._context, user, peer_host, named, asked.query, request.headers, request.body
+        )
+        result = functions[method](call)
+        if inspect.isawaitable(result):
+            result = await result
+        if isinstance(result, list):
+            result = arranged(result, asked.query)
+        return answer(result)
+
+
+def find(path: tuple[str, ...]) -> tuple[dict[str, Function], dict[str, str]]:
+    """The functions for a path by method, and its parts that have a name. Raises HttpError."""
+    if path and not path[-1]:  # A slash at the end.
+        path = path[:-1]
+    if path[:1] == (PREFIX,):
+        for pattern, functions in ROUTES:
+            named = match(pattern, path[1:])
+            if named is not None:
+                return functions, named
+    raise HttpError(404, "Not Found")
+
+
+def match(pattern: tuple[str, ...], path: tuple[str, ...]) -> dict[str, str] | None:
+    if len(pattern) != len(path):
+        return None
+    named = {}
+    for wanted, found in zip(pattern, path, strict=True):
+        if wanted.startswith("{"):
+            named[wanted[1:-1]] = found
+        elif wanted != found:
+            return None
+    return named
+
+
+def answer(result: object) -> Response:
+    if isinstance(result, Response):
+        return result
+    if result is None:
+        return Response(NO_CONTENT)
+    return Response(200, msgspec.json.encode(result), (_JSON, _UNCACHED))
+
+
+def failure(status: int, reason: str) -> Response:
+    name = _NAMES.get(status, "internal_error")
+    body = msgspec.json.encode({"error": name, "reason": reason})
+    return Response(status, body, (_JSON, _ASK) if status == 401 else (_JSON,))

@@ -1,0 +1,228 @@
+"""What is in a queue: taken, looked at, thrown away, and three things RabbitMQ has not.
+
+`rewind` makes what was settled since an offset or a time ready again. `move` takes messages
+to another queue: each is settled here when it is permanent there, so none is lost, and only a
+crash between the two leaves one in both. `deferred` are messages that wait for their time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from entrepot.broker.permissions import Right
+from entrepot.broker.queue.message import Publication, Refused, Run, Taken
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as DELAYED
+from entrepot.core import limits
+from entrepot.core.errors import StorageError
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.fields import Fields, bad
+from entrepot.gateway.http.management.messages import describe
+from entrepot.gateway.http.management.queues import find_queue
+from entrepot.wire.http.request import HttpError
+
+Row = dict[str, Any]
+Pieces = list[tuple[int, Taken]]  # Each with its lane.
+
+PEEK = "peek"  # Ours: nobody notices.
+ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
+MOVED_AT_ONCE = 500
+
+
+def take(call: Call) -> list[Row]:
+    queue, fields = _readable(call), call.fields
+    fields.require("count", "ackmode", "encoding")
+    mode, encoding = fields.text("ackmode"), fields.text("encoding")
+    if mode not in (PEEK, *ACK_MODES):
+        raise bad(f"ackmode: one of {', '.join((*ACK_MODES, PEEK))}")
+    if encoding not in ("auto", "base64"):
+        raise bad("encoding: auto or base64")
+    count = min(_count(fields), limits.HTTP_MESSAGES_MAX)
+    bytes_max = fields.number("truncate") if "truncate" in fields else None
+    if mode == PEEK:
+        pieces = _light(queue.peek(count))
+        return _rows(pieces, queue.ready_count, encoding, bytes_max)
+    owner = object()
+    pieces = _taken(queue, owner, count)
+    left = queue.ready_count + sum(len(taken.offsets) for _, taken in pieces)
+    rows = _rows(pieces, left, encoding, bytes_max)
+    for lane, taken in pieces:
+        if mode.endswith("requeue_true"):
+            queue.requeue(owner, lane, taken.offsets)
+        elif mode.startswith("ack"):
+            queue.settle(owner, lane, taken.offsets)
+        else:
+            queue.reject(owner, lane, taken.offsets)
+    return rows
+
+
+def _count(fields: Fields) -> int:
+    count = fields.number("count")
+    if count < 1:
+        raise bad("count: at least 1")
+    return count
+
+
+def _readable(call: Call) -> Queue:
+    call.require(Right.READ, "queue", call.path["name"])
+    return find_queue(call)
+
+
+def _taken(queue: Queue, owner: object, count: int) -> Pieces:
+    """One after the other, as a client would get them, as long as they are not too heavy."""
+    pieces: Pieces = []
+    weight = 0
+    while len(pieces) < count and weight < limits.HTTP_MESSAGES_BYTES_MAX:
+        got = queue.get(owner, auto_ack=False)
+        if got is None:
+            break
+        pieces.append(got)
+        weight += sum(len(body) for _, body in got[1].run.messages)
+    return pieces
+
+
+def _light(pieces: Pieces) -> Pieces:
+    """Those that come first, as long as they are not too heavy."""
+    kept: Pieces = []
+    weight = 0
+    for lane, taken in pieces:
+        if weight >= limits.HTTP_MESSAGES_BYTES_MAX:
+            break
+        kept.append((lane, taken))
+        weight += sum(len(body) for _, body in taken.run.messages)
+    return kept
+
+
+def _rows(pieces: Pieces, left: int, encoding: str, bytes_max: int | None) -> list[Row]:
+    rows = []
+    for lane, taken in pieces:
+        for place in range(len(taken.offsets)):
+            left -= 1
+            row = describe(taken, place, encoding=encoding, bytes_max=bytes_max)
+            rows.append(row | {"message_count": max(0, left), "lane": lane})
+    return rows
+
+
+def purge(call: Call) -> None:
+    _readable(call).purge()
+
+
+# Ours.
+
+
+def rewind(call: Call) -> None:
+    queue, fields = _readable(call), call.fields
+    if ("offset" in fields) == ("time" in fields):
+        raise bad("either an offset or a time")
+    if "offset" in fields:
+        queue.rewind(offset=fields.number("offset"))
+    else:
+        queue.rewind(time_ms=time_ms(fields, "time"))
+
+
+def time_ms(fields: Fields, name: str) -> int:
+    """Milliseconds since 1970, or a time as ISO 8601 writes it; UTC unless it says otherwise."""
+    try:
+        return fields.number(name)
+    except HttpError:
+        pass
+    try:
+        moment = datetime.fromisoformat(fields.text(name))
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        raise bad(f"{name}: milliseconds since 1970, or like 2030-01-02T03:04:05") from None
+
+
+async def move(call: Call) -> Row:
+    source, fields = _readable(call), call.fields
+    fields.require("to")
+    name = fields.text("to")
+    call.require(Right.WRITE, "queue", name)
+    target = call.vhost.queue(name, call)
+    if target is source:
+        raise bad("a queue cannot be moved to itself")
+    count = _count(fields) if "count" in fields else source.ready_count
+    owner = object()
+    moved = 0
+    try:
+        while moved < count:
+            pieces = _taken(source, owner, min(count - moved, MOVED_AT_ONCE))
+            if not pieces:
+                break
+            await _publish(target, pieces)
+            for lane, taken in pieces:
+                source.settle(owner, lane, taken.offsets)
+            moved += len(pieces)
+    finally:
+        source.release(owner)
+    return {"moved": moved}
+
+
+async def _publish(target: Queue, pieces: Pieces) -> None:
+    """Raises HttpError, when the target does not take them; StorageError."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def arrived(failure: StorageError | Refused | None) -> None:
+        if done.done():
+            return
+        if isinstance(failure, Refused):
+            done.set_exception(HttpError(400, f"queue '{target.name}' takes no more"))
+        elif failure is not None:
+            done.set_exception(failure)
+        else:
+            done.set_result(None)
+
+    publication = Publication(arrived)
+    for run in _runs(pieces):
+        target.publish(run, publication)
+    publication.arrived()
+    await done
+
+
+def _runs(pieces: Pieces) -> Iterator[Run]:
+    """Neighbours that were published to one place, at one time, as one."""
+    runs = [taken.run for _, taken in pieces]
+    for (exchange, key, time), group in groupby(runs, lambda run: run[:3]):
+        yield Run(exchange, key, time, [message for run in group for message in run.messages])
+
+
+def deferred(call: Call) -> list[Row]:
+    return [
+        {"lane": lane, "offset": offset, "due": due_ms}
+        for lane, offset, due_ms in _with_times(call).deferred(limits.HTTP_MESSAGES_MAX)
+    ]
+
+
+def change_deferred(call: Call) -> None:
+    call.fields.require("due")
+    lane, offset = _place(call)
+    if not _with_times(call).change_deferred(lane, offset, time_ms(call.fields, "due")):
+        raise HttpError(404, "no such message is deferred")
+
+
+def cancel_deferred(call: Call) -> None:
+    lane, offset = _place(call)
+    if not _with_times(call).cancel_deferred(lane, offset):
+        raise HttpError(404, "no such message is deferred")
+
+
+def _with_times(call: Call) -> Queue:
+    """A queue; or what waits at the delayed exchanges, which has a name for this alone."""
+    delayed = call.vhost.delayed if call.path["name"] == DELAYED else None
+    if delayed is None:
+        return _readable(call)
+    call.require(Right.READ, "queue", DELAYED)
+    return delayed
+
+
+def _place(call: Call) -> tuple[int, int]:
+    """In the path, `offset`; of a queue with priorities, `lane:offset`."""
+    lane, colon, offset = call.path["offset"].rpartition(":")
+    place = Fields({"lane": lane if colon else "0", "offset": offset})
+    return place.number("lane"), place.number("offset")

@@ -1,0 +1,135 @@
+"""Everything that is declared as one document, to be kept, or to be declared elsewhere.
+
+The form is RabbitMQ's, so what a RabbitMQ exported can be taken. What counts is virtual hosts,
+permissions, durable queues and exchanges, bindings. Passwords are not in ours and cannot be
+taken from theirs: of users, the names say who is to be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from entrepot.broker.permissions import Permission, permission_record
+from entrepot.broker.queue.arguments import STREAM, QueueSpec
+from entrepot.broker.router import decision
+from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
+from entrepot.broker.router.value import freeze_table
+from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.gateway.http.management import bindings, exchanges, queues, users, vhosts
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.fields import Fields, bad
+from entrepot.gateway.http.management.overview import RABBITMQ_VERSION
+from entrepot.wire.http.response import Response
+
+Row = dict[str, Any]
+
+_QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
+_EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
+_BINDING = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments")
+
+
+async def export(call: Call) -> Row:
+    call.require_administrator()
+    document: Row = {
+        "rabbit_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "product_name": "entrepot",
+        "product_version": call.context.version,
+    }
+    if "vhost" not in call.path:
+        document["users"] = users.list_all(call)
+        document["vhosts"] = [{"name": vhost.name} for vhost in call.vhosts]
+        document["permissions"] = vhosts.list_permissions(call)
+    kept = [row for row in await queues.list_all(call) if row["durable"] and not row["exclusive"]]
+    names = {(row["vhost"], row["name"]): None for row in kept}
+    document["queues"] = [_some(row, _QUEUE) for row in kept]
+    made = [
+        row
+        for row in await exchanges.list_all(call)
+        if row["durable"] and row["name"] and not row["name"].startswith("amq.")
+    ]
+    document["exchanges"] = [_some(row, _EXCHANGE) for row in made]
+    document["bindings"] = [
+        _some(row, _BINDING)
+        for row in await bindings.list_all(call)
+        if row["source"] and _is_kept(row, names)
+    ]
+    return document
+
+
+def _some(row: Row, names: tuple[str, ...]) -> Row:
+    return {name: row[name] for name in names}
+
+
+def _is_kept(row: Row, names: Mapping[tuple[str, str], None]) -> bool:
+    return row["destination_type"] != "queue" or (row["vhost"], row["destination"]) in names
+
+
+async def take(call: Call) -> Response:
+    """What is there already must be the same. What came before a mistake stays."""
+    call.require_administrator()
+    document = call.fields
+    for row in _rows(document, "vhosts"):
+        await call.broker.vhosts.create(_named(row))
+    for row in _rows(document, "permissions"):
+        permission = Permission(row.text("configure"), row.text("write"), row.text("read"))
+        vhost = call.broker.vhosts.get(row.text("vhost")).name
+        await call.broker.change_security(permission_record(row.text("user"), vhost, permission))
+    for row in _rows(document, "queues"):
+        await _declare_queue(call, row)
+    for row in _rows(document, "exchanges"):
+        await _vhost(call, row).declare_exchange(_exchange(row))
+    for row in _rows(document, "bindings"):
+        await _vhost(call, row).bind(_binding(row))
+    return Response(204)
+
+
+def _rows(document: Fields, name: str) -> list[Fields]:
+    rows = document.rows(name)
+    return [Fields(row) for row in rows]
+
+
+def _named(row: Fields) -> str:
+    if not row.text("name"):
+        raise bad("name: missing")
+    return row.text("name")
+
+
+def _vhost(call: Call, row: Fields) -> VirtualHost:
+    return call.broker.vhosts.get(call.path.get("vhost") or row.text("vhost", "/"))
+
+
+async def _declare_queue(call: Call, row: Fields) -> None:
+    vhost, name = _vhost(call, row), _named(row)
+    arguments = row.table("arguments")
+    if arguments.get("x-queue-type") == STREAM and vhost.stream(name) is not None:
+        return  # A topic, with settings of its own.
+    spec = QueueSpec(
+        name,
+        durable=row.truth("durable", default=True),
+        auto_delete=row.truth("auto_delete"),
+        arguments=freeze_table(arguments),
+    )
+    await vhost.declare_queue(spec, call)
+
+
+def _exchange(row: Fields) -> Exchange:
+    return Exchange(
+        _named(row),
+        decision.exchange_type(row.text("type", "direct")),
+        durable=row.truth("durable", default=True),
+        auto_delete=row.truth("auto_delete"),
+        internal=row.truth("internal"),
+        arguments=freeze_table(row.table("arguments")),
+    )
+
+
+def _binding(row: Fields) -> Binding:
+    kind = Kind.EXCHANGE if row.text("destination_type") == "exchange" else Kind.QUEUE
+    return Binding(
+        row.text("source"),
+        Destination(kind, row.text("destination")),
+        row.text("routing_key"),
+        freeze_table(row.table("arguments")),
+    )

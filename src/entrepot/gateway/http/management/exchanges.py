@@ -1,0 +1,114 @@
+"""Exchanges: lists, one of them, declaring, deleting, publishing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
+from entrepot.broker.queue.message import Publication, Refused
+from entrepot.broker.router import decision
+from entrepot.broker.router.event import DEFAULT_EXCHANGE, Exchange
+from entrepot.broker.router.value import freeze_table, thaw_table
+from entrepot.core.errors import StorageError, UnknownExchange
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.fields import bad
+from entrepot.gateway.http.management.listing import gathered
+from entrepot.gateway.http.management.messages import read, to_json
+from entrepot.wire.amqp.properties import PropertyView
+from entrepot.wire.http.response import NO_CONTENT, Response
+
+Row = dict[str, Any]
+
+
+async def list_all(call: Call) -> list[Row]:
+    return await gathered(
+        describe(vhost.name, exchange)
+        for vhost in call.vhosts
+        for exchange in sorted(vhost.router.exchanges(), key=lambda each: each.name)
+    )
+
+
+def show(call: Call) -> Row:
+    return describe(call.vhost.name, find(call))
+
+
+def describe(vhost: str, exchange: Exchange) -> Row:
+    return {
+        "name": exchange.name,
+        "vhost": vhost,
+        "type": exchange.type.value,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": to_json(thaw_table(exchange.arguments)),
+    }
+
+
+def find(call: Call) -> Exchange:
+    """Raises UnknownExchange."""
+    name = exchange_name(call.path["name"])
+    found = call.vhost.router.exchange(name)
+    if found is None:
+        raise UnknownExchange(f"no exchange '{name}' in vhost '{call.vhost.name}'")
+    return found
+
+
+def exchange_name(segment: str) -> str:
+    """In a path the default exchange has a name."""
+    return DEFAULT_EXCHANGE if segment == DEFAULT_EXCHANGE_NAME else segment
+
+
+async def declare(call: Call) -> Response:
+    name, fields = exchange_name(call.path["name"]), call.fields
+    call.require(Right.CONFIGURE, "exchange", name)
+    arguments = fields.table("arguments")
+    alternate = arguments.get("alternate-exchange")
+    if isinstance(alternate, str):  # As over AMQP: it reads the one and writes the other.
+        call.require(Right.READ, "exchange", name)
+        call.require(Right.WRITE, "exchange", alternate)
+    is_there = call.vhost.router.exchange(name) is not None
+    await call.vhost.declare_exchange(
+        Exchange(
+            name,
+            decision.exchange_type(fields.text("type", "direct")),
+            durable=fields.truth("durable", default=True),
+            auto_delete=fields.truth("auto_delete"),
+            internal=fields.truth("internal"),
+            arguments=freeze_table(arguments),
+        )
+    )
+    return Response(NO_CONTENT if is_there else 201)
+
+
+async def delete(call: Call) -> None:
+    name = find(call).name
+    call.require(Right.CONFIGURE, "exchange", name)
+    await call.vhost.delete_exchange(name, if_unused=call.query.get("if-unused") == "true")
+
+
+async def publish(call: Call) -> Row:
+    """Answers when all queues have it: a transient message at once, others when permanent."""
+    exchange = find(call)
+    call.require(Right.WRITE, "exchange", exchange.name)
+    call.fields.require("routing_key")
+    message = read(call.fields)
+    user_id = PropertyView(message[0]).get("user_id")
+    if user_id not in (None, call.user):
+        raise bad(f"user_id property set to '{user_id}' but authenticated user was '{call.user}'")
+    done: asyncio.Future[StorageError | Refused | None] = asyncio.Future()
+
+    def arrived(failure: StorageError | Refused | None) -> None:
+        if not done.done():
+            done.set_result(failure)
+
+    publication = Publication(arrived)
+    key = call.fields.text("routing_key")
+    lost = call.vhost.publish(exchange.name, key, [message], publication)
+    publication.arrived()
+    failure = await done
+    if isinstance(failure, Refused):
+        raise bad("a queue takes no more")
+    if failure is not None:
+        raise failure
+    return {"routed": not lost}

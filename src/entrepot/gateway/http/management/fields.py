@@ -1,0 +1,98 @@
+"""What a request says in JSON, asked for by name and kind.
+
+RabbitMQ's own tools send numbers and truths as texts; so those are taken, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from entrepot.wire.http.request import HttpError
+
+_TRUTHS = {True: True, False: False, "true": True, "false": False}
+_INT64 = range(-(2**63), 2**63)
+
+
+def bad(reason: str) -> HttpError:
+    return HttpError(400, reason)
+
+
+class Fields:
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    @classmethod
+    def read(cls, body: bytes) -> Fields:
+        """Raises HttpError. No body is an empty object."""
+        try:
+            values = msgspec.json.decode(body) if body.strip() else {}
+        except (msgspec.DecodeError, RecursionError):
+            raise bad("not_json") from None
+        if not isinstance(values, dict):
+            raise bad("not_json")
+        return cls(values)
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def require(self, *names: str) -> None:
+        missing = [f"{{key_missing,{name}}}" for name in names if name not in self]
+        if missing:
+            raise bad(f"[{','.join(missing)}]")
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self._values.get(name, default)
+        if not isinstance(value, str):
+            raise bad(f"{name}: not a text")
+        return value
+
+    def truth(self, name: str, default: bool = False) -> bool:
+        value = self._values.get(name, default)
+        if not isinstance(value, bool | str) or value not in _TRUTHS:
+            raise bad(f"{name}: not_boolean")
+        return _TRUTHS[value]
+
+    def number(self, name: str, default: int = 0) -> int:
+        value = self._values.get(name, default)
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
+            value = int(value[:20])
+        if isinstance(value, bool) or not isinstance(value, int) or value not in _INT64:
+            raise bad(f"{name}: not_int")
+        return value
+
+    def table(self, name: str) -> dict[str, Any]:
+        """An object whose values a table of AMQP can have. [] stands for an empty one."""
+        value = self._values.get(name) or {}
+        if not isinstance(value, dict):
+            raise bad(f"{name}: not an object")
+        check_value(value)
+        return value
+
+    def sequence(self, name: str) -> list[Any]:
+        """A list of anything; an empty one if there is none."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list):
+            raise bad(f"{name}: not a list")
+        return value
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A list of objects; an empty one if there is none."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+            raise bad(f"{name}: not a list of objects")
+        return value
+
+
+def check_value(value: object) -> None:
+    """Raises HttpError for a number that no table has room for. JSON has no other surprises."""
+    if isinstance(value, dict):
+        for each in value.values():
+            check_value(each)
+    elif isinstance(value, list):
+        for each in value:
+            check_value(each)
+    elif isinstance(value, int) and value not in _INT64:
+        raise bad(f"{value}: not a 64-bit number")

@@ -1,0 +1,200 @@
+"""Messages of a queue leased until a time, for clients that keep no connection. Ours.
+
+A lease has messages of the queue's lanes, told as ranges: lane, first offset, end. While its
+time lasts nobody else gets them; what is settled is gone, and what is released, or left when
+the time is over, is ready again in its old place. Who knows which messages it wants, since it
+had them before a restart forgot all leases, asks for these and is told which it got and which
+somebody else has; the others are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from entrepot.broker.permissions import Right
+from entrepot.broker.queue.lease_desk import LeaseDesk, TimedLease
+from entrepot.broker.queue.message import Taken
+from entrepot.broker.queue.queue import Queue
+from entrepot.core import limits
+from entrepot.core.errors import StorageError, UnknownLease
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.fields import Fields, bad
+from entrepot.gateway.http.management.messages import describe
+from entrepot.gateway.http.management.queues import find_queue
+from entrepot.wire.http.request import HttpError
+
+Row = dict[str, Any]
+Span = tuple[int, range]  # A lane, and offsets of it.
+Pieces = list[tuple[int, Taken]]
+
+SECONDS = 30
+
+
+async def lease(call: Call) -> Row:
+    """The next messages, or given ones as far as they are free."""
+    queue, fields = _readable(call), call.fields
+    wanted = _spans(fields, "ranges")
+    count = fields.number("count", 1)
+    if not wanted and not 1 <= count <= limits.LEASE_MESSAGES_MAX:
+        raise bad(f"count: from 1 to {limits.LEASE_MESSAGES_MAX}")
+    with_messages, encoding = fields.truth("messages"), fields.text("encoding", "auto")
+    if encoding not in ("auto", "base64"):
+        raise bad("encoding: auto or base64")
+    if with_messages and wanted:
+        raise bad("messages: not with ranges, which may be any number of messages")
+    if with_messages:
+        count = min(count, limits.HTTP_MESSAGES_MAX)
+    made = queue.desk.open(_lasts_ms(fields, "seconds"), is_attempt=fields.truth("expiry_fails"))
+    try:
+        pieces = await _taken(queue.desk, made, wanted, count, with_bodies=with_messages)
+    except BaseException:  # Also when the client has hung up.
+        queue.desk.release_all(made, is_attempt=False)
+        raise
+    queue.desk.close_if_empty(made)
+    row: Row = {"lease": made.id if pieces else None, "until_ms": made.until_ms}
+    row["ranges"] = [each for lane, taken in pieces for each in _ranges(lane, taken)]
+    if wanted:
+        row["leased_by_others"] = [
+            [lane, other.start, other.stop]
+            for lane, offsets in wanted
+            for other in queue.desk.leased_by_others(made, lane, offsets)
+        ]
+    if with_messages:
+        row["messages"] = _messages(pieces, encoding)
+    return row
+
+
+async def change(call: Call) -> Row:
+    """Settle, reject, release and renew, in this order. What is settled is so for good."""
+    queue, fields = _readable(call), call.fields
+    try:
+        held = queue.desk.find(call.path["lease"])
+    except UnknownLease as error:
+        raise HttpError(404, str(error)) from None
+    desk, failed = queue.desk, fields.truth("failed")
+    settled, rejected, released = (_spans(fields, name) for name in ("settle", "reject", "release"))
+    if "renew_seconds" in fields:
+        desk.renew(held, _lasts_ms(fields, "renew_seconds"))
+
+    def release(held: TimedLease, lane: int, offsets: range) -> int:
+        return desk.release(held, lane, offsets, is_attempt=failed)
+
+    row: Row = {
+        "settled": _each(desk.settle, held, settled),
+        "rejected": _each(desk.reject, held, rejected),
+        "released": _each(release, held, released),
+        "left": held.count,
+        "until_ms": held.until_ms,
+    }
+    desk.close_if_empty(held)
+    if settled:
+        await _permanent(queue)
+    return row
+
+
+def _readable(call: Call) -> Queue:
+    call.require(Right.READ, "queue", call.path["name"])
+    return find_queue(call)
+
+
+# --- taking
+
+
+async def _taken(
+    desk: LeaseDesk, made: TimedLease, wanted: list[Span], count: int, *, with_bodies: bool
+) -> Pieces:
+    """A turn's at once, so that others have theirs."""
+    pieces: Pieces = []
+    for lane, offsets in wanted:
+        while offsets:
+            turn, offsets = offsets[: desk.turn_count], offsets[desk.turn_count :]
+            pieces += _without_bodies(desk.take_at(made, lane, turn))
+            await asyncio.sleep(0)
+    if wanted:
+        return pieces
+    weight = 0
+    while count > 0 and not (with_bodies and weight >= limits.HTTP_MESSAGES_BYTES_MAX):
+        found = desk.take(made, count)
+        if not found:
+            break
+        count -= sum(len(taken.offsets) for _, taken in found)
+        weight += sum(len(body) for _, taken in found for _, body in taken.run.messages)
+        pieces += found if with_bodies else _without_bodies(found)
+        await asyncio.sleep(0)
+    return pieces
+
+
+def _without_bodies(pieces: Pieces) -> Pieces:
+    """Unless they are to be sent, messages need not be kept until all are found."""
+    return [(lane, taken._replace(run=taken.run._replace(messages=()))) for lane, taken in pieces]
+
+
+def _ranges(lane: int, taken: Taken) -> Iterator[list[int]]:
+    """With how often they were handed out before: those that stand together and have it alike."""
+    offsets, attempts = taken.offsets, taken.attempts
+    start = 0
+    for place in range(1, len(offsets) + 1):
+        if place == len(offsets) or (attempts is not None and attempts[place] != attempts[start]):
+            before = 0 if attempts is None else attempts[start]
+            yield [lane, offsets[start], offsets[place - 1] + 1, before]
+            start = place
+
+
+def _messages(pieces: Pieces, encoding: str) -> list[Row]:
+    return [
+        describe(taken, place, encoding=encoding, bytes_max=None) | {"lane": lane}
+        for lane, taken in pieces
+        for place in range(len(taken.offsets))
+    ]
+
+
+# --- what becomes of them
+
+
+def _each(way: Callable[[TimedLease, int, range], int], held: TimedLease, spans: list[Span]) -> int:
+    return sum(way(held, lane, offsets) for lane, offsets in spans)
+
+
+async def _permanent(queue: Queue) -> None:
+    """Raises StorageError."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def committed(failure: StorageError | None) -> None:
+        if not done.done():
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+
+    queue.when_settlements_committed(committed)
+    await done
+
+
+# --- what was said
+
+
+def _lasts_ms(fields: Fields, name: str) -> int:
+    lasts_ms = fields.number(name, SECONDS) * 1_000
+    if not 0 < lasts_ms <= limits.LEASE_MS_MAX:
+        raise bad(f"{name}: from 1 to {limits.LEASE_MS_MAX // 1_000}")
+    return lasts_ms
+
+
+def _spans(fields: Fields, name: str) -> list[Span]:
+    found = [_span(name, each) for each in fields.sequence(name)]
+    if len(found) > limits.LEASE_RANGES_MAX:
+        raise bad(f"{name}: more than {limits.LEASE_RANGES_MAX} ranges")
+    if sum(len(offsets) for _, offsets in found) > limits.QUEUE_TIMED_LEASED_MAX:
+        raise bad(f"{name}: more than {limits.QUEUE_TIMED_LEASED_MAX} messages")
+    return found
+
+
+def _span(name: str, value: object) -> Span:
+    """A range as this API gives it: what follows the end is passed over."""
+    if isinstance(value, list) and len(value) >= 3:
+        lane, first, end = value[:3]
+        if all(type(each) is int and 0 <= each < 2**63 for each in (lane, first, end)):
+            return lane, range(first, end)
+    raise bad(f"{name}: not a list of ranges, [lane, first, end]")

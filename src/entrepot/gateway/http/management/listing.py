@@ -1,0 +1,113 @@
+"""Lists as they are wanted: sorted, some columns, a page, names that match.
+
+The parameters are RabbitMQ's: `sort`, `sort_reverse`, `columns`, `page`, `page_size`, `name`
+and `use_regex`. A regular expression is one of those that take no more time than their
+length says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from entrepot.broker.permissions import search
+from entrepot.core import limits
+from entrepot.core.errors import InvalidPermission
+from entrepot.gateway.http.management.fields import bad
+
+Row = dict[str, Any]
+
+ROWS_AT_ONCE = 500
+
+
+async def gathered(rows: Iterable[Row]) -> list[Row]:
+    """A list of any length, made in turns: a broker with many queues has more to do.
+
+    The rows must not come out of something that changes meanwhile.
+    """
+    found = []
+    for row in rows:
+        found.append(row)
+        if len(found) % ROWS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+def arranged(rows: list[Any], query: Mapping[str, str]) -> object:
+    """Raises HttpError."""
+    if not query or not all(isinstance(row, dict) for row in rows):
+        return rows
+    total = len(rows)
+    rows = [row for row in rows if _filter(query)(str(row.get("name", "")))]
+    if "sort" in query:
+        rows.sort(key=lambda row: _rank(_cell(row, query["sort"])))
+        if query.get("sort_reverse") == "true":
+            rows.reverse()
+    columns = [name for name in query.get("columns", "").split(",") if name]
+    if "page" not in query:
+        return [_reduced(row, columns) for row in rows]
+    page, size = _number(query, "page", 1), _number(query, "page_size", 100)
+    page_count = max(1, -(-len(rows) // size))
+    if page > page_count:
+        raise bad(f"page_out_of_range, page: {page}, page_size: {size}")
+    items = [_reduced(row, columns) for row in rows[(page - 1) * size : page * size]]
+    return {
+        "total_count": total,
+        "filtered_count": len(rows),
+        "item_count": len(items),
+        "page": page,
+        "page_size": size,
+        "page_count": page_count,
+        "items": items,
+    }
+
+
+def _filter(query: Mapping[str, str]) -> Callable[[str], bool]:
+    wanted = query.get("name", "")
+    if not wanted:
+        return lambda name: True
+    if query.get("use_regex") != "true":
+        return lambda name: wanted.lower() in name.lower()
+    try:
+        return search(wanted).matches
+    except InvalidPermission as error:
+        raise bad(str(error)) from None
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0):
+        raise bad(f"{name}: not a number above 0")
+    return min(int(text), limits.HTTP_PAGE_ROWS_MAX) if name == "page_size" else int(text)
+
+
+def _cell(row: Row, column: str) -> Any:
+    """`queue.name` is the name in the object under `queue`."""
+    value: Any = row
+    for name in column.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Numbers before texts before all else: any two values can be compared."""
+    if isinstance(value, int | float):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (2, str(value))
+
+
+def _reduced(row: Row, columns: list[str]) -> Row:
+    if not columns:
+        return row
+    reduced: Row = {}
+    for column in columns:
+        value = _cell(row, column)
+        if value is None and column not in row:
+            continue
+        place = reduced
+        *tables, name = column.split(".")
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[name] = value
+    return reduced

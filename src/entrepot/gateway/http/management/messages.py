@@ -1,0 +1,139 @@
+"""Messages as JSON: properties by name, and a body as text where it is one."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from entrepot.broker.queue.message import Message, Taken
+from entrepot.core import limits
+from entrepot.core.ports import Buffer
+from entrepot.gateway.http.management.fields import Fields, bad
+from entrepot.wire.amqp.errors import AmqpError
+from entrepot.wire.amqp.properties import NAMES, Properties, PropertyView, encode
+from entrepot.wire.amqp.table import Int64
+
+_NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Below these.
+_INT32 = range(-(2**31), 2**31)
+_SHORT_BYTES_MAX = 255
+
+
+def describe(taken: Taken, place: int, *, encoding: str, bytes_max: int | None) -> dict[str, Any]:
+    """One message of those taken. Its place in its queue is our own; the rest is RabbitMQ's."""
+    raw, body = taken.run.messages[place]
+    payload, payload_encoding = _payload(bytes(body[:bytes_max]), encoding)
+    return {
+        "payload_bytes": len(body),
+        "redelivered": taken.attempts is not None and taken.attempts[place] > 0,
+        "exchange": taken.run.exchange,
+        "routing_key": taken.run.routing_key,
+        "properties": properties_to_json(raw),
+        "payload": payload,
+        "payload_encoding": payload_encoding,
+        "offset": taken.offsets[place],
+        "time": taken.run.time_ms,
+    }
+
+
+def _payload(body: bytes, encoding: str) -> tuple[str, str]:
+    if encoding == "auto":
+        try:
+            return body.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return b64encode(body).decode(), "base64"
+
+
+def read(fields: Fields) -> Message:
+    """What is to be published. Raises HttpError."""
+    fields.require("properties", "payload", "payload_encoding")
+    return properties_from_json(fields.table("properties")), _body(fields)
+
+
+def _body(fields: Fields) -> Buffer:
+    encoding, payload = fields.text("payload_encoding"), fields.text("payload")
+    if encoding == "string":
+        body = payload.encode()
+    elif encoding == "base64":
+        try:
+            body = b64decode(payload, validate=True)
+        except ValueError:
+            raise bad("payload: not base64") from None
+    else:
+        raise bad(f"payload_encoding: string or base64, not {encoding}")
+    if len(body) > limits.AMQP_MESSAGE_BYTES_MAX:
+        raise bad(f"payload: more than {limits.AMQP_MESSAGE_BYTES_MAX} bytes")
+    return body
+
+
+# Properties.
+
+
+def properties_to_json(raw: bytes) -> dict[str, Any]:
+    view = PropertyView(raw)
+    return {name: to_json(view.get(name)) for name in NAMES if name in view}
+
+
+def to_json(value: object) -> Any:
+    """A table's value. What is not Unicode loses that part of it."""
+    if isinstance(value, Mapping):
+        return {to_json(name): to_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    assert isinstance(value, int | float), f"no value of a table: {value!r}"
+    return int(value) if isinstance(value, int) else float(value)
+
+
+def properties_from_json(given: Mapping[str, Any]) -> bytes:
+    """Raises HttpError."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in NAMES:
+            raise bad(f"there is no property {name}")
+        if name == "headers":
+            found[name] = _headers(value)
+        elif name in _NUMBERS:
+            found[name] = _number(name, value)
+        elif isinstance(value, str) and len(value.encode()) <= _SHORT_BYTES_MAX:
+            found[name] = value
+        else:
+            raise bad(f"{name}: not a text of up to {_SHORT_BYTES_MAX} bytes")
+    try:
+        return encode(Properties(**found))
+    except AmqpError as error:
+        raise bad(str(error)) from None
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _NUMBERS[name]:
+        raise bad(f"{name}: not_int")
+    return value
+
+
+def _headers(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise bad("headers: not an object")
+    if any(len(name.encode()) > _SHORT_BYTES_MAX for name in value):
+        raise bad(f"headers: a name of more than {_SHORT_BYTES_MAX} bytes")
+    return {name: from_json(each) for name, each in value.items()}
+
+
+def from_json(value: Any) -> Any:
+    """A number that needs 64 bits says so."""
+    if isinstance(value, dict):
+        return _headers(value)
+    if isinstance(value, list):
+        return [from_json(each) for each in value]
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _INT32:
+        return Int64(value)
+    return value

@@ -1,0 +1,140 @@
+"""The broker as a whole: what it is, whether it is well, and whether it takes clients.
+
+`application` is ours: RabbitMQ's control command stops and starts the application inside of a
+node, and takes away all that is in it; here that means clients of queues, and queues.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrepot.broker.router.event import ExchangeType
+from entrepot.broker.router.router import PREDECLARED
+from entrepot.broker.virtual_host.records import DEFAULT_VHOST
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.queues import streams_of
+from entrepot.wire.http.request import HttpError
+
+Row = dict[str, Any]
+
+RABBITMQ_VERSION = "4.0.0"  # Whose rules these are: clients decide by it what they can ask for.
+STOPPED = "broker forced connection closure with reason 'shutdown'"  # RabbitMQ's words.
+
+
+def overview(call: Call) -> Row:
+    context = call.context
+    queues = [queue for vhost in call.vhosts for queue in vhost.queues.values()]
+    ready = sum(queue.ready_count for queue in queues)
+    unacked = sum(queue.unacked_count for queue in queues)
+    facts = [session.facts() for session in call.broker.sessions]
+    channels = [channel for each in facts for channel in each.channels]
+    return {
+        "product_name": "entrepot",
+        "product_version": context.version,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "management_version": RABBITMQ_VERSION,
+        "cluster_name": context.node,
+        "node": context.node,
+        "rates_mode": "none",
+        "exchange_types": _exchange_types(),
+        "message_stats": {},
+        "queue_totals": {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+        },
+        "object_totals": {
+            "connections": len(facts),
+            "channels": len(channels),
+            "consumers": sum(len(channel.consumers) for channel in channels),
+            "exchanges": sum(vhost.router.exchange_count for vhost in call.vhosts),
+            "queues": len(queues) + sum(len(streams_of(call, vhost)) for vhost in call.vhosts),
+        },
+        "listeners": [
+            {"node": context.node, "protocol": name, "ip_address": host, "port": port}
+            for name, (host, port) in context.listeners().items()
+        ],
+        "contexts": [],
+    }
+
+
+def _exchange_types() -> list[Row]:
+    return [{"name": kind.value, "description": "", "enabled": True} for kind in ExchangeType]
+
+
+def nodes(call: Call) -> list[Row]:
+    return [_node(call)]
+
+
+def node(call: Call) -> Row:
+    if call.path["name"] != call.context.node:
+        raise HttpError(404, "Not Found")
+    return _node(call)
+
+
+def _node(call: Call) -> Row:
+    context = call.context
+    return {
+        "name": context.node,
+        "type": "disc",
+        "running": call.broker.sessions.is_accepting,
+        "uptime": context.clock.now_ms() - context.started_ms,
+        "mem_alarm": False,
+        "disk_free_alarm": False,
+        "partitions": [],
+        "exchange_types": _exchange_types(),
+    }
+
+
+def cluster_name(call: Call) -> Row:
+    return {"name": call.context.node}
+
+
+def is_alive(call: Call) -> Row:
+    """Raises UnknownVhost, and HttpError while it takes no clients."""
+    if "vhost" in call.path:
+        call.broker.vhosts.get(call.path["vhost"])
+    if not call.broker.sessions.is_accepting:
+        raise HttpError(503, "the application is stopped")
+    return {"status": "ok"}
+
+
+def nothing(call: Call) -> list[Row]:
+    """What RabbitMQ has, and tools ask for, and there is none of here."""
+    return []
+
+
+# The application.
+
+
+def application(call: Call) -> Row:
+    return {"running": call.broker.sessions.is_accepting}
+
+
+def run(call: Call) -> None:
+    """`{"running": false}`: send everybody away, and whoever comes."""
+    call.require_administrator()
+    call.fields.require("running")
+    if call.fields.truth("running"):
+        call.broker.sessions.accept()
+    else:
+        call.broker.sessions.send_away(STOPPED)
+
+
+async def reset(call: Call) -> None:
+    """No more queues, exchanges, bindings, virtual hosts. Topics and users stay."""
+    call.require_administrator()
+    if call.broker.sessions.is_accepting:
+        raise HttpError(400, "the application is running: stop it before it is reset")
+    vhosts = call.broker.vhosts
+    for name in list(vhosts.names):
+        if name != DEFAULT_VHOST:
+            await vhosts.delete(name)
+    vhost = vhosts.get(DEFAULT_VHOST)
+    for name in list(vhost.queues):
+        await vhost.delete_queue(name, None)
+    for binding in list(vhost.router.bindings()):
+        await vhost.unbind(binding)
+    for exchange in list(vhost.router.exchanges()):
+        if exchange not in PREDECLARED:
+            await vhost.delete_exchange(exchange.name)

@@ -1,0 +1,164 @@
+"""Queues: lists, one of them, declaring, deleting.
+
+A topic is listed as what AMQP clients see of it, a queue of the type stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from entrepot.broker.catalog import Topic
+from entrepot.broker.permissions import Right
+from entrepot.broker.queue.arguments import STREAM, QueueSpec
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.router.value import freeze_table, thaw_table
+from entrepot.broker.virtual_host.records import DEFAULT_VHOST
+from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core.errors import UnknownQueue, UnknownTopic
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.connections import (
+    consumer_counts,
+    consumers_of,
+    owner_details,
+)
+from entrepot.gateway.http.management.listing import gathered
+from entrepot.gateway.http.management.messages import to_json
+from entrepot.wire.http.response import NO_CONTENT, Response
+
+Row = dict[str, Any]
+
+
+async def list_all(call: Call) -> list[Row]:
+    return await gathered(_rows(call))
+
+
+def _rows(call: Call) -> Iterator[Row]:
+    readers = consumer_counts(call)
+    for vhost in call.vhosts:
+        for queue in list(vhost.queues.values()):
+            yield describe(call, queue)
+        for name, topic in streams_of(call, vhost).items():
+            with suppress(UnknownTopic):  # It may be gone by its turn.
+                count = readers.get((vhost.name, name), 0)
+                yield describe_stream(call, vhost, name, topic, count)
+
+
+def streams_of(call: Call, vhost: VirtualHost) -> dict[str, Topic]:
+    broker = call.broker
+    found: dict[str, Topic] = {}
+    if vhost.name == DEFAULT_VHOST:
+        found.update((name, topic) for name, topic in broker.topics.items())
+    for (home, name), stored in broker.catalog.queues.items():
+        if home == vhost.name:
+            found[name] = stored.topic
+    return {
+        name: topic
+        for name, topic in found.items()
+        if not topic.is_queue and not broker.is_internal(name)
+    }
+
+
+def show(call: Call) -> Row:
+    name, vhost = call.path["name"], call.vhost
+    topic = vhost.stream(name)
+    if topic is not None:
+        count = consumer_counts(call).get((vhost.name, name), 0)
+        row = describe_stream(call, vhost, name, topic, count)
+    else:
+        row = describe(call, vhost.queue(name))
+    return row | {"consumer_details": consumers_of(call, vhost.name, name)}
+
+
+def describe(call: Call, queue: Queue) -> Row:
+    spec = queue.spec
+    ready, unacked = queue.ready_count, queue.unacked_count
+    active = queue.active_consumer
+    exclusive = [consumer.tag for consumer in queue.consumers if consumer.is_exclusive]
+    row: Row = {
+        "name": queue.name,
+        "vhost": queue.vhost,
+        "type": queue.arguments.type,
+        "durable": spec.durable,
+        "auto_delete": spec.auto_delete,
+        "exclusive": spec.exclusive,
+        "arguments": to_json(thaw_table(spec.arguments)),
+        "node": call.context.node,
+        "state": "running",
+        "policy": None,
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+        "messages_deferred": queue.deferred_count,
+        "consumers": queue.consumer_count,
+        "exclusive_consumer_tag": exclusive[0] if exclusive else None,
+        "single_active_consumer_tag": None if active is None else active.tag,
+    }
+    if queue.owner is not None:
+        row["owner_pid_details"] = owner_details(call, queue.owner)
+    return row
+
+
+def describe_stream(
+    call: Call, vhost: VirtualHost, name: str, topic: Topic, reader_count: int
+) -> Row:
+    streams = [call.broker.stream(topic, index) for index in range(topic.partition_count)]
+    partitions = [stream.partition for stream in streams]
+    messages = sum(each.high_watermark - each.offset_start for each in partitions)
+    return {
+        "name": name,
+        "vhost": vhost.name,
+        "type": STREAM,
+        "durable": True,
+        "auto_delete": False,
+        "exclusive": False,
+        "arguments": {"x-queue-type": STREAM},
+        "node": call.context.node,
+        "state": "running",
+        "policy": None,
+        "messages": messages,
+        "messages_ready": messages,
+        "messages_unacknowledged": 0,
+        "consumers": reader_count,
+    }
+
+
+async def declare(call: Call) -> Response:
+    name, vhost, fields = call.path["name"], call.vhost, call.fields
+    call.require(Right.CONFIGURE, "queue", name)
+    arguments = fields.table("arguments")
+    letters = arguments.get("x-dead-letter-exchange")
+    if isinstance(letters, str):  # As over AMQP: it reads the queue and writes there.
+        call.require(Right.READ, "queue", name)
+        call.require(Right.WRITE, "exchange", letters)
+    is_there = name in vhost.queues or vhost.stream(name) is not None
+    spec = QueueSpec(
+        name,
+        durable=fields.truth("durable", default=True),
+        auto_delete=fields.truth("auto_delete"),
+        arguments=freeze_table(arguments),
+    )
+    await vhost.declare_queue(spec, call)
+    return Response(NO_CONTENT if is_there else 201)
+
+
+async def delete(call: Call) -> None:
+    name, query = call.path["name"], call.query
+    call.require(Right.CONFIGURE, "queue", name)
+    if call.vhost.stream(name) is None:
+        find_queue(call)
+    await call.vhost.delete_queue(
+        name,
+        call,
+        if_unused=query.get("if-unused") == "true",
+        if_empty=query.get("if-empty") == "true",
+    )
+
+
+def find_queue(call: Call) -> Queue:
+    """One that is no stream, and not a connection's own. Raises UnknownQueue, QueueLocked."""
+    name = call.path["name"]
+    if call.vhost.stream(name) is not None:
+        raise UnknownQueue(f"queue '{name}' in vhost '{call.vhost.name}' is a stream")
+    return call.vhost.queue(name, call)

@@ -1,0 +1,82 @@
+"""Users, of the store that all protocols share. What is kept of a password is not shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrepot.broker.access import CLUSTER_NAME, Operation, ResourceKind
+from entrepot.broker.permissions import permission_deleted_record
+from entrepot.broker.users import user_deleted_record, user_record
+from entrepot.core import limits
+from entrepot.core.errors import InvalidName
+from entrepot.gateway.http.login import GUEST
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.fields import bad
+from entrepot.wire.http.request import HttpError
+from entrepot.wire.http.response import NO_CONTENT, Response
+
+Row = dict[str, Any]
+
+
+def who_am_i(call: Call) -> Row:
+    return {"name": call.user, "tags": _tags(call, call.user)}
+
+
+def list_all(call: Call) -> list[Row]:
+    call.require_administrator()
+    return [describe(call, name) for name in _names(call)]
+
+
+def show(call: Call) -> Row:
+    call.require_administrator()
+    return describe(call, _find(call))
+
+
+def describe(call: Call, name: str) -> Row:
+    return {"name": name, "tags": _tags(call, name), "limits": {}}
+
+
+def _names(call: Call) -> list[str]:
+    names = call.broker.users.names()
+    return names if call.context.asks_users or GUEST in names else [GUEST, *names]
+
+
+def _tags(call: Call, user: str) -> list[str]:
+    """RabbitMQ's tags are of a user; here rights are, and they say the same."""
+    may_do_everything = call.broker.access.allows(
+        f"User:{user}", call.peer_host, Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME
+    )
+    return ["administrator"] if may_do_everything else ["management"]
+
+
+def _find(call: Call) -> str:
+    name = call.path["user"]
+    if name not in _names(call):
+        raise HttpError(404, "Not Found")
+    return name
+
+
+async def put(call: Call) -> Response:
+    """Add a user, or give a new password. Tags are taken and count for nothing."""
+    call.require_administrator()
+    name, users = call.path["user"], call.broker.users
+    password = call.fields.text("password")
+    if not password:
+        raise bad("a user needs a password; a hash of one cannot be taken over")
+    is_there = users.get(name) is not None
+    if not is_there and len(users) >= limits.USERS_MAX:
+        raise InvalidName(f"more than {limits.USERS_MAX} users")
+    await call.broker.change_security(user_record(await users.with_password(name, password)))
+    return Response(NO_CONTENT if is_there else 201)
+
+
+async def delete(call: Call) -> None:
+    """With what the user was permitted."""
+    call.require_administrator()
+    name = call.path["user"]
+    if call.broker.users.get(name) is None:
+        raise HttpError(404, "Not Found")
+    entries = [each for each in call.broker.permissions.entries if each[0] == name]
+    await call.broker.change_security(
+        user_deleted_record(name), *(permission_deleted_record(*entry) for entry in entries)
+    )

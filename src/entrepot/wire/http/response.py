@@ -1,0 +1,42 @@
+"""HTTP/1.1 responses: a status, headers and a body of known size, as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from entrepot.wire.http.request import Request
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+NO_CONTENT = 204
+_MAY_HAVE_NO_BODY = (NO_CONTENT, 304)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()  # Beside those of the connection and the body.
+
+
+def encode(response: Response, request: Request | None, *, date: str, keeps_alive: bool) -> bytes:
+    """`request` is None when what came was none."""
+    assert not (response.body and response.status in _MAY_HAVE_NO_BODY)
+    lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"Date: {date}"]
+    lines += _lines(response.headers)
+    if response.status not in _MAY_HAVE_NO_BODY:
+        lines.append(f"Content-Length: {len(response.body)}")
+    if not keeps_alive:
+        lines.append("Connection: close")
+    elif request is not None and request.is_old:
+        lines.append("Connection: keep-alive")
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    is_wanted = request is None or request.method != "HEAD"
+    return head + response.body if is_wanted else head
+
+
+def _lines(headers: Iterable[tuple[str, str]]) -> Iterable[str]:
+    for name, value in headers:
+        assert value.isprintable(), f"{name} would become two headers"
+        yield f"{name}: {value}"

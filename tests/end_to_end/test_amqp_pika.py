@@ -1,0 +1,306 @@
+"""A real server and pika: what a program that was written for RabbitMQ relies on."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import (
+    AMQPConnectionError,
+    ChannelClosedByBroker,
+    NackError,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+    UnroutableError,
+)
+
+from entrepot.testing import Broker, broker
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+@contextmanager
+def connected(server: Broker, **options: object) -> Iterator[pika.BlockingConnection]:
+    parameters = pika.URLParameters(server.amqp_url)
+    for name, value in options.items():
+        setattr(parameters, name, value)
+    connection = pika.BlockingConnection(parameters)
+    try:
+        yield connection
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+@pytest.fixture
+def channel(server: Broker) -> Iterator[BlockingChannel]:
+    with connected(server) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"pika-{request.node.name}"
+
+
+def drain(channel: BlockingChannel, queue: str, wait_s: float = 0.5) -> list[bytes]:
+    bodies = []
+    for method, _, body in channel.consume(queue, inactivity_timeout=wait_s):
+        if method is None:
+            break
+        channel.basic_ack(method.delivery_tag)
+        bodies.append(body)
+    channel.cancel()
+    return bodies
+
+
+def test_what_is_confirmed_survives_kill_9(name: str) -> None:
+    with broker() as server:
+        with connected(server) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare(name, durable=True)
+            channel.exchange_declare("logs", "topic", durable=True)
+            channel.queue_bind(name, "logs", "a.#")
+            for number in range(100):
+                body = b"%d" % number
+                channel.basic_publish("logs", f"a.{number}", body, PERSISTENT, mandatory=True)
+            for _ in range(10):
+                method, _, _ = channel.basic_get(name)
+                channel.basic_ack(method.delivery_tag)
+        server.kill()
+        server.start()
+        with connected(server) as connection:
+            channel = connection.channel()
+            found = [int(body) for body in drain(channel, name)]
+            assert found[-90:] == list(range(10, 100))
+            channel.basic_publish("logs", "a.b", b"still bound", PERSISTENT)
+            assert drain(channel, name) == [b"still bound"]
+
+
+def test_prefetch_and_death(server: Broker, name: str) -> None:
+    """What a consumer had when it died goes to the next one, and is marked."""
+    with connected(server) as first:
+        channel = first.channel()
+        channel.queue_declare(name)
+        for number in range(10):
+            channel.basic_publish("", name, b"%d" % number)
+        channel.basic_qos(prefetch_count=3)
+        got: list[bytes] = []
+        channel.basic_consume(name, lambda _c, _m, _p, body: got.append(body))
+        deadline = time.monotonic() + 10
+        while len(got) < 3 and time.monotonic() < deadline:
+            first.process_data_events(0.1)
+        first.process_data_events(0.2)
+        assert got == [b"0", b"1", b"2"]
+        first._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(AMQPConnectionError):
+            first.process_data_events(1)
+        with connected(server) as second:
+            other = second.channel()
+            time.sleep(0.2)
+            method, _, body = other.basic_get(name)
+            assert (body, method.redelivered, method.message_count) == (b"0", True, 9)
+
+
+def test_properties_are_kept(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name, durable=True)
+    sent = pika.BasicProperties(
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers={"text": "é", "number": 7, "nested": {"list": [1, "two", None, True]}},
+        delivery_mode=2,
+        priority=3,
+        correlation_id="correlation",
+        reply_to="somewhere",
+        expiration="60000",
+        message_id="id",
+        timestamp=1_700_000_000,
+        type="kind",
+        user_id="guest",
+        app_id="app",
+        cluster_id="cluster",
+    )
+    channel.basic_publish("", name, bytes(300_000), sent)
+    _, properties, body = channel.basic_get(name, auto_ack=True)
+    assert (properties, len(body)) == (sent, 300_000)
+
+
+def test_sizes(channel: BlockingChannel, name: str) -> None:
+    """Empty, around a frame's bound, and many frames."""
+    channel.queue_declare(name, durable=True)
+    channel.confirm_delivery()
+    bodies = [bytes([size % 256]) * size for size in (0, 1, 131_063, 131_064, 131_065, 5_000_000)]
+    for body in bodies:
+        channel.basic_publish("", name, body, PERSISTENT)
+    assert drain(channel, name) == bodies
+
+
+def test_returned(channel: BlockingChannel) -> None:
+    channel.confirm_delivery()
+    with pytest.raises(UnroutableError) as caught:
+        channel.basic_publish("", "nobody-has-this-name", b"x", mandatory=True)
+    assert caught.value.messages[0].body == b"x"
+
+
+def test_refused(channel: BlockingChannel, name: str) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.queue_declare(name, arguments=arguments)
+    channel.confirm_delivery()
+    channel.basic_publish("", name, b"1")
+    with pytest.raises(NackError):
+        channel.basic_publish("", name, b"2")
+
+
+def test_dead_letters(channel: BlockingChannel, name: str) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
+    channel.queue_declare(f"{name}-dead")
+    channel.queue_declare(name, arguments=arguments | {"x-message-ttl": 200})
+    channel.basic_publish("", name, b"rejected")
+    method, _, _ = channel.basic_get(name)
+    channel.basic_nack(method.delivery_tag, requeue=False)
+    channel.basic_publish("", name, b"expired")
+    found = []
+    for method, properties, body in channel.consume(f"{name}-dead", inactivity_timeout=2):
+        if method is None:
+            break
+        death = properties.headers["x-death"][0]
+        found.append((body, death["reason"], death["queue"], death["count"]))
+        if len(found) == 2:
+            break
+    assert found == [(b"rejected", "rejected", name, 1), (b"expired", "expired", name, 1)]
+
+
+def test_priorities(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name, durable=True, arguments={"x-max-priority": 5})
+    channel.confirm_delivery()
+    for priority in (0, 5, 3, 5, 1):
+        properties = pika.BasicProperties(priority=priority, delivery_mode=2)
+        channel.basic_publish("", name, b"%d" % priority, properties)
+    assert drain(channel, name) == [b"5", b"5", b"3", b"1", b"0"]
+
+
+def test_a_transaction(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name, durable=True)
+    channel.tx_select()
+    channel.basic_publish("", name, b"no", PERSISTENT)
+    channel.tx_rollback()
+    channel.basic_publish("", name, b"yes", PERSISTENT)
+    assert channel.queue_declare(name, passive=True).method.message_count == 0
+    channel.tx_commit()
+    assert channel.queue_declare(name, passive=True).method.message_count == 1
+
+
+def test_a_question_and_its_answer(server: Broker, name: str) -> None:
+    def answer() -> None:
+        with connected(server) as connection:
+            channel = connection.channel()
+            for method, properties, body in channel.consume(name, auto_ack=True):
+                channel.basic_publish("", properties.reply_to, body[::-1], properties)
+                assert method.delivery_tag == 1
+                break
+
+    with connected(server) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        answers: list[tuple[str, bytes]] = []
+        channel.basic_consume(
+            "amq.rabbitmq.reply-to",
+            lambda _c, _m, properties, body: answers.append((properties.correlation_id, body)),
+            auto_ack=True,
+        )
+        asking = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="17")
+        channel.basic_publish("", name, b"drawer", asking)
+        deadline = time.monotonic() + 10
+        while not answers and time.monotonic() < deadline:
+            connection.process_data_events(0.1)
+        thread.join()
+    assert answers == [("17", b"reward")]
+
+
+def test_the_queue_is_gone(channel: BlockingChannel, server: Broker, name: str) -> None:
+    channel.queue_declare(name)
+    cancelled: list[object] = []
+    channel.add_on_cancel_callback(cancelled.append)
+    channel.basic_consume(name, lambda *_: None)
+    with connected(server) as other:
+        other.channel().queue_delete(name)
+    deadline = time.monotonic() + 10
+    while not cancelled and time.monotonic() < deadline:
+        channel.connection.process_data_events(0.1)
+    assert len(cancelled) == 1
+
+
+def test_a_closed_channel_leaves_the_others(server: Broker, name: str) -> None:
+    with connected(server) as connection:
+        first, second = connection.channel(), connection.channel()
+        with pytest.raises(ChannelClosedByBroker) as caught:
+            first.queue_declare(name, passive=True)
+        assert caught.value.reply_code == 404
+        second.queue_declare(name, exclusive=True)
+        third = connection.channel()
+        assert third.channel_number == 1, "its number can be had again"
+        third.queue_delete(name)
+
+
+def test_heartbeats(server: Broker) -> None:
+    with connected(server, heartbeat=1) as connection:
+        channel = connection.channel()
+        for _ in range(8):
+            connection.process_data_events(0.5)
+        channel.queue_declare("", exclusive=True)
+        time.sleep(4)  # pika cannot beat meanwhile.
+        with pytest.raises(AMQPConnectionError):
+            channel.queue_declare("", exclusive=True)
+
+
+def test_wrong_passwords(server: Broker) -> None:
+    credentials = pika.PlainCredentials("guest", "wrong")
+    with (
+        pytest.raises(ProbableAuthenticationError, match="ACCESS_REFUSED"),
+        connected(server, credentials=credentials),
+    ):
+        pass
+
+
+def test_a_virtual_host_that_is_not_there(server: Broker) -> None:
+    with (
+        pytest.raises((ProbableAccessDeniedError, AMQPConnectionError), match="nosuch"),
+        connected(server, virtual_host="nosuch"),
+    ):
+        pass
+
+
+def test_a_stream_is_a_topic(server: Broker, name: str) -> None:
+    with connected(server) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+        channel.confirm_delivery()
+        for number in range(20):
+            channel.basic_publish("", name, b"%d" % number)
+        channel.basic_qos(prefetch_count=5)
+        for _ in range(2):
+            found = []
+            arguments = {"x-stream-offset": 10}
+            for method, properties, body in channel.consume(name, arguments=arguments):
+                found.append((properties.headers["x-stream-offset"], body))
+                channel.basic_ack(method.delivery_tag)
+                if len(found) == 10:
+                    break
+            channel.cancel()
+            assert found == [(at, b"%d" % at) for at in range(10, 20)]
+
+
+def test_many_channels(server: Broker, name: str) -> None:
+    with connected(server) as connection:
+        channels = [connection.channel() for _ in range(200)]
+        channels[0].queue_declare(name)
+        for number, channel in enumerate(channels):
+            channel.basic_publish("", name, b"%d" % number)
+        assert len(drain(channels[-1], name)) == 200
