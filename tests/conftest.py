@@ -20,6 +20,7 @@ ON_SPARK = (
     "tests/spark/pipelines/test_tables.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_exactly_once.py",
+    "tests/spark/test_queues_in_spark.py",
     "tests/spark/test_sink.py",
     "tests/spark/test_source.py",
 )

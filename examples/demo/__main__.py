@@ -1,7 +1,7 @@
 """`make demo`: the whole story on a laptop, in a minute or two.
 
 A broker starts, boxes and customers send what they have to say, Spark joins it and adds it up
-while it comes, and a plain consumer hears which orders are getting warm. In the end every
+while it comes, and pika hears from a queue which orders are getting warm. In the end every
 number stands beside the one that plain Python computed from the same story. If one differs,
 the exit code is 1.
 """
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import entrepot.spark
-from entrepot.testing import broker
+from entrepot.testing import Broker, broker
 from examples.demo.simulation import BOXES, MINUTES, POISON, Expected, Simulation
 
 SEED = 7
@@ -108,16 +108,18 @@ class Computed:
     poison: int
 
 
-def play(spark: Any, bootstrap: str, directory: Path, simulation: Simulation) -> Computed:
+def play(spark: Any, server: Broker, directory: Path, simulation: Simulation) -> Computed:
     from entrepot.spark.pipelines import Runner
     from examples.demo import pipelines
-    from examples.demo.traffic import Listener, Sender, create_topics, everything
+    from examples.demo.traffic import Listener, Sender, create_topics, declare_queue, everything
 
+    bootstrap, (host, port) = server.bootstrap, server.endpoints["amqp"]
     records = simulation.records()
     create_topics(bootstrap, [pipelines.READINGS.name, pipelines.ORDERS.name, pipelines.ALERTS])
     runner = Runner(spark, pipelines, directory, bootstrap, trigger_s=0.2)
     sender = Sender(bootstrap, records, MINUTES * 60 / SECONDS)
-    listener = Listener(bootstrap, pipelines.ALERTS, tell_alerts)
+    declare_queue(server.amqp_url, pipelines.ALARMS)
+    listener = Listener(server.amqp_url, pipelines.ALARMS, tell_alerts)
     listener.start()
     with ExitStack() as stack:
         running = []
@@ -128,6 +130,10 @@ def play(spark: Any, bootstrap: str, directory: Path, simulation: Simulation) ->
             if len(running) == 1:  # What the others miss meanwhile waits in the log.
                 sender.start()
                 say(f"boxes and customers begin: {MINUTES} minutes of theirs in {SECONDS} seconds")
+        place = directory / pipelines.ALARMS
+        alarms = pipelines.start_alarms(spark, bootstrap, f"{host}:{port}", place)
+        stack.callback(alarms.stop)
+        say(f"alerts go to the queue [bold]{pipelines.ALARMS}[/], where pika listens")
         while sender.is_alive():
             sender.join(STATUS_S)
             for each in running:
@@ -136,6 +142,7 @@ def play(spark: Any, bootstrap: str, directory: Path, simulation: Simulation) ->
         say("all is sent, and what is on its way arrives")
         for each in running:
             each.drain()
+        alarms.processAllAvailable()
         alerts = everything(bootstrap, pipelines.ALERTS)
         listener.finish(len(alerts))
     return computed(
@@ -172,7 +179,7 @@ def comparison(expected: Expected, found: Computed) -> list[tuple[str, Any, Any]
         ("orders joined with their box", expected.orders, found.orders),
         ("revenue, €", expected.cents / 100, found.cents / 100),
         ("alerts in the topic", len(expected.warm), len(found.warm)),
-        ("alerts heard by the consumer", len(expected.warm), found.heard),
+        ("alerts heard by pika", len(expected.warm), found.heard),
     ]
     for box in BOXES:
         lines.append((f"{box}: revenue, €", euros(expected.sales, box), euros(found.sales, box)))
@@ -237,10 +244,11 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="entrepot-demo-")))
         server = stack.enter_context(broker())
-        say(f"a broker listens on {server.bootstrap}")
+        amqp = ":".join(map(str, server.endpoints["amqp"]))
+        say(f"a broker listens on {server.bootstrap} for Kafka, and on {amqp} for AMQP")
         spark = stack.enter_context(session(directory))
         say(f"Spark {spark.version} has started, with {CORES} cores")
-        found = play(spark, server.bootstrap, directory, simulation)
+        found = play(spark, server, directory, simulation)
     from examples.demo.picture import draw
 
     draw(said.picture, expected, found.sales, found.minutes)

@@ -1,13 +1,16 @@
 """The demo's pipelines: cool boxes report their temperature, and orders are packed into them.
 
 orders ───┐
-          ├── packed ──> packed ──┬── alerts ──> alerts
+          ├── packed ──> packed ──┬── alerts ──> alerts ──> queue of alarms
 readings ─┤                       └── sales ───> Delta view
           └── minutes ──> Delta view
 """
 
-from pyspark.sql import DataFrame
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
 
 from entrepot.spark.pipelines import Delta, Topic, pipeline
 from examples.demo.simulation import CELSIUS_MAX
@@ -20,6 +23,7 @@ PACKED = Topic(
     dead_letters=None,  # We write it ourselves.
 )
 ALERTS = "alerts"
+ALARMS = "alarms"  # A queue: each alert is for one of those who look after boxes.
 LATE = "1 minute"  # How far behind a record may be.
 
 
@@ -63,3 +67,14 @@ def minutes(readings: DataFrame) -> DataFrame:
     return readings.groupBy("box", minute).agg(
         F.count("*").alias("readings"), F.avg("celsius").alias("celsius")
     )
+
+
+def start_alarms(
+    spark: SparkSession, bootstrap: str, amqp: str, checkpoint: Path
+) -> StreamingQuery:
+    """Alerts from their topic into the queue, each at least once."""
+    said = {"kafka.bootstrap.servers": bootstrap, "subscribe": ALERTS}
+    reader = spark.readStream.format("entrepot").options(**said, startingOffsets="earliest")
+    writer = reader.load().select("value").writeStream.format("entrepot").queryName(ALARMS)
+    writer = writer.options(**{"entrepot.amqp": amqp, "queue": ALARMS})
+    return writer.option("checkpointLocation", str(checkpoint)).start()

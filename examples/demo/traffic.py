@@ -1,4 +1,4 @@
-"""Both ends of the demo: plain Kafka clients that know nothing of Spark."""
+"""Both ends of the demo, which know nothing of Spark: Kafka's clients send, RabbitMQ's listens."""
 
 import json
 import threading
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pika
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -69,25 +70,39 @@ def everything(bootstrap: str, topic: str) -> list[Any]:
     return found
 
 
-class Listener(threading.Thread):
-    """Tells what comes, as it comes."""
+def declare_queue(amqp_url: str, name: str) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    connection.channel().queue_declare(name, durable=True)
+    connection.close()
 
-    def __init__(self, bootstrap: str, topic: str, tell: Callable[[list[Any]], None]) -> None:
+
+class Listener(threading.Thread):
+    """Tells what comes in a queue, as it comes, and acknowledges it."""
+
+    def __init__(self, amqp_url: str, queue: str, tell: Callable[[list[Any]], None]) -> None:
         super().__init__(daemon=True)
-        self._consumer = consumer_of(bootstrap, topic)
+        self._parameters = pika.URLParameters(amqp_url)
+        self._queue = queue
         self._tell = tell
         self._is_over = threading.Event()
         self.heard = 0
 
     def run(self) -> None:
-        while not self._is_over.is_set():
-            messages = self._consumer.consume(TOGETHER_MAX, POLL_S)
-            values: list[Any] = [each.value() for each in messages if each.error() is None]
-            found = [json.loads(value) for value in values]
-            if found:
+        connection = pika.BlockingConnection(self._parameters)
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=TOGETHER_MAX)
+        found: list[Any] = []
+        for method, _, body in channel.consume(self._queue, inactivity_timeout=POLL_S):
+            if method is not None:
+                found.append(json.loads(body))
+                channel.basic_ack(method.delivery_tag)
+            if found and (method is None or len(found) >= TOGETHER_MAX):
                 self._tell(found)
                 self.heard += len(found)
-        self._consumer.close()
+                found = []
+            if self._is_over.is_set():
+                break
+        connection.close()
 
     def finish(self, count: int) -> None:
         """When it has heard so many, or takes too long."""

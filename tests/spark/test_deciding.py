@@ -15,7 +15,7 @@ from entrepot.client.errors import Refused  # noqa: E402
 from entrepot.client.transactions import OpenTransaction, Transactions  # noqa: E402
 from entrepot.core.batch import Codec  # noqa: E402
 from entrepot.core.clock import SystemClock  # noqa: E402
-from entrepot.spark import deciding  # noqa: E402
+from entrepot.spark import deciding, remembering  # noqa: E402
 from entrepot.spark.connecting import Connected  # noqa: E402
 from entrepot.spark.deciding import TransactionGone, prefix_of  # noqa: E402
 from entrepot.spark.decoding import Range  # noqa: E402
@@ -172,8 +172,8 @@ def test_a_transaction_that_was_taken_away(job: Job) -> None:
 def test_decisions_of_many_queries(
     server: Broker, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deciding, "LOOK_BACK_RECORDS", 1)
-    monkeypatch.setattr(deciding, "LOOK_BACK_GROWTH", 2)
+    monkeypatch.setattr(remembering, "LOOK_BACK_RECORDS", 1)
+    monkeypatch.setattr(remembering, "LOOK_BACK_GROWTH", 2)
     topic = create(server, new_topic())
     jobs = [Job(server, topic) for _ in range(5)]
     for number, job in enumerate(jobs):

@@ -3,17 +3,20 @@
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this test")
+pytest.importorskip("pika", reason="pip install pika for this test")
 
 from entrepot.spark.java import NoJava, find_java_home
-from tests.spark.exactly_once import run
+from tests.spark.exactly_once import POISON, run
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_nothing_is_lost_and_nothing_is_there_twice() -> None:
+@pytest.mark.parametrize("from_queue", [False, True])
+def test_nothing_is_lost_and_nothing_is_there_twice(from_queue: bool) -> None:
     try:
         find_java_home()
     except NoJava as error:
         pytest.skip(f"Spark needs Java: {error}")
-    outcome = run(records=2_000, kills=1, broker_kills=1)
+    outcome = run(records=2_000, kills=1, broker_kills=1, from_queue=from_queue)
     assert (outcome.lost, outcome.duplicated) == (0, 0)
+    assert outcome.dead == ((POISON,) if from_queue else ())

@@ -11,6 +11,7 @@ from entrepot.spark.options import (
     OptionError,
     Place,
     SourceOptions,
+    read_queue_source,
     read_sink,
     read_source,
 )
@@ -150,3 +151,48 @@ def test_a_data_directory_stands_for_the_broker_or_beside_it() -> None:
     assert both.address is not None
     with pytest.raises(OptionError, match="dataDirectory: 'data' is not a whole path"):
         read_source(LEAST | {"dataDirectory": "data"}, is_stream=False)
+
+
+# --- queues
+
+QUEUE = {
+    "kafka.bootstrap.servers": "localhost:9092",
+    "entrepot.http": "localhost:15672",
+    "queue": "work",
+}
+
+
+def test_a_queue() -> None:
+    found = read_queue_source(QUEUE)
+    assert (found.queue, found.http, found.login) == ("work", "localhost:15672", ("guest", "guest"))
+    assert (found.trigger_rows_max, found.lease_seconds, found.failures_max) == (10_000, 60, None)
+    assert pickle.loads(pickle.dumps(found)) == found
+    more = {"maxMessagesPerTrigger": "5", "leaseSeconds": "9", "maxFailures": "3"}
+    named = {"entrepot.user": "ana", "entrepot.password": "x"}
+    found = read_queue_source(QUEUE | more | named)
+    assert (found.trigger_rows_max, found.lease_seconds, found.failures_max) == (5, 9, 3)
+    assert found.login == ("ana", "x")
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"entrepot.http": "a:b"}, "entrepot.http: 'a:b' is not an address"),
+        ({"entrepot.http": "a:1,b:2"}, "more than one address"),
+        ({"queue": "a/b"}, "queue: "),
+        ({"leaseSeconds": "100000"}, "leaseSeconds: 100000 is more than 43200"),
+        ({"maxMessagesPerTrigger": "0"}, "not a number above 0"),
+        ({"startingOffsets": "earliest"}, "there is no option startingoffsets"),
+        ({"maxMessagePerTrigger": "1"}, "is it maxMessagesPerTrigger that is meant"),
+        ({"entrepot.password": "x"}, "belong together"),
+    ],
+)
+def test_a_queue_that_cannot_be_meant(said: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        read_queue_source(QUEUE | said)
+
+
+@pytest.mark.parametrize("missing", ["entrepot.http", "kafka.bootstrap.servers"])
+def test_a_queue_needs_two_addresses(missing: str) -> None:
+    with pytest.raises(OptionError, match=f"{missing} is missing"):
+        read_queue_source({name: value for name, value in QUEUE.items() if name != missing})

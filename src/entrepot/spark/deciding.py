@@ -14,27 +14,16 @@ The records are in a compacted topic; its newest one for a query counts:
 A transaction that was decided on must not end by itself, so these have no timeout.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from entrepot.client.admin import Admin, NewTopic
-from entrepot.client.client import EARLIEST, LATEST, Client, TopicPartition
+from entrepot.client.client import Client
 from entrepot.client.errors import BadAnswer
 from entrepot.client.transactions import OpenTransaction, Transactions
-from entrepot.core.batch import build, records, walk
-from entrepot.core.errors import InvalidBatch
-from entrepot.core.limits import MIB
 from entrepot.core.ports import Clock
-from entrepot.core.record import Record
+from entrepot.spark.remembering import recall, remember
 
 TOPIC = "entrepot-spark-commits"
-PART = TopicPartition(TOPIC, 0)
-# Small segments: the newest one is never compacted.
-SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 * MIB)}
-NEW_TOPIC = NewTopic(TOPIC, 1, settings=SETTINGS)
-LOOK_BACK_RECORDS = 64  # At first; then further and further, as other queries are there, too.
-LOOK_BACK_GROWTH = 16
 
 
 class Decision(NamedTuple):
@@ -107,48 +96,16 @@ async def _tidy(
 
 async def _decide(client: Client, clock: Clock, query: str, decision: Decision) -> None:
     value = {"batch": decision.batch, "transactions": decision.transactions}
-    record = Record(query.encode(), json.dumps(value).encode())
-    batch = build([record], now_ms=clock.now_ms())
-    await client.produce(*PART, batch)
+    await remember(client, clock, TOPIC, query, value)
 
 
 async def latest(client: Client, query: str) -> Decision | None:
-    """The newest decision for the query, looked for from the end."""
-    await Admin(client).ensure_topic(NEW_TOPIC)
-    first = (await client.list_offsets({PART: EARLIEST}))[PART].offset
-    end = until = (await client.list_offsets({PART: LATEST}))[PART].offset
-    size = LOOK_BACK_RECORDS
-    while until > first:
-        begin = max(first, end - size)
-        found = await _newest(client, query.encode(), begin, until)
-        if found is not None:
-            return found
-        until, size = begin, size * LOOK_BACK_GROWTH
-    return None
-
-
-async def _newest(client: Client, key: bytes, begin: int, until: int) -> Decision | None:
-    found = None
-    while begin < until:
-        fetched = (await client.fetch({PART: begin}, wait_ms=0))[PART]
-        view, after = memoryview(fetched.batches), begin
-        try:
-            for position, header in walk(view):
-                after = header.offset_end
-                whole = view[position : position + header.size]
-                for record in records(whole) if header.count > 0 else ():
-                    if record.key == key and begin <= record.offset < until:
-                        found = _read(record)
-        except (InvalidBatch, ValueError, KeyError, TypeError) as error:
-            raise BadAnswer(f"topic {TOPIC} has a record that is not ours: {error}") from None
-        if after <= begin:
-            break  # The rest was compacted.
-        begin = after
-    return found
-
-
-def _read(record: Record) -> Decision:
-    document = json.loads(record.value or b"")
-    return Decision(
-        document["batch"], tuple(OpenTransaction(*each) for each in document["transactions"])
-    )
+    """The newest decision for the query."""
+    found = await recall(client, TOPIC, query)
+    if found is None:
+        return None
+    try:
+        transactions = [OpenTransaction(*each) for each in found["transactions"]]
+        return Decision(found["batch"], tuple(transactions))
+    except (KeyError, TypeError) as error:
+        raise BadAnswer(f"topic {TOPIC} has a record that is not ours: {error}") from None

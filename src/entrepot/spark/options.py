@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from entrepot.client.client import EARLIEST, LATEST, TopicPartition
 from entrepot.client.cluster import parse_bootstrap
 from entrepot.client.errors import ClientError
+from entrepot.client.queue_leases import Login
 from entrepot.client.security import SECURITY_PROPERTIES
 from entrepot.core.compression import Codec
 from entrepot.core.errors import InvalidName
@@ -44,6 +45,23 @@ SOURCE_OPTIONS = (
     "maxOffsetsPerTrigger",
     "includeHeaders",
 )
+HTTP, USER, PASSWORD = "entrepot.http", "entrepot.user", "entrepot.password"
+QUEUE_SOURCE_OPTIONS = (
+    *_CONNECTION,
+    HTTP,
+    USER,
+    PASSWORD,
+    "queue",
+    "maxMessagesPerTrigger",
+    "leaseSeconds",
+    "maxFailures",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+)
+AMQP = "entrepot.amqp"
+QUEUE_SINK_OPTIONS = (AMQP, USER, PASSWORD, "queue", "exchange", "includeHeaders")
 COMPRESSION = "kafka.compression.type"
 SINK_OPTIONS = (*_CONNECTION, "topic", "includeHeaders", COMPRESSION)
 _OF_SPARK = ("path", "paths", "checkpointlocation", "queryname", "truncate", "numrows")
@@ -102,10 +120,35 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSourceOptions:
+    address: Address  # Where executors read messages,
+    queue: str
+    http: str  # and where the driver leases them.
+    login: Login
+    trigger_rows_max: int = 10_000
+    lease_seconds: int = 60
+    failures_max: int | None = None  # Of a message that is alone; then it is rejected.
+    fail_on_data_loss: bool = True
+    partitions_min: int | None = None
+    range_rows_max: int | None = None
+    with_headers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SinkOptions:
     address: Address
     topic: str | None = None  # None: every row says its own.
     codec: Codec = Codec.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSinkOptions:
+    """Of queue and exchange, one."""
+
+    amqp: str
+    login: Login
+    queue: str | None = None
+    exchange: str | None = None
 
 
 def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -137,6 +180,33 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
     )
 
 
+def names_queue(options: Mapping[str, str]) -> bool:
+    given = _Given(options, None)
+    return given.has("queue") or given.has("exchange")
+
+
+def read_queue_source(options: Mapping[str, str]) -> QueueSourceOptions:
+    given = _Given(options, QUEUE_SOURCE_OPTIONS)
+    http = given.read(HTTP, _server, None)
+    if http is None:
+        raise OptionError(
+            f"{HTTP} is missing: the broker's management port, such as localhost:15672"
+        )
+    return QueueSourceOptions(
+        address=_address(given),
+        queue=given.read("queue", _topic, None),
+        http=http,
+        login=_login(given),
+        trigger_rows_max=given.read("maxMessagesPerTrigger", _up_to(100_000), 10_000),
+        lease_seconds=given.read("leaseSeconds", _up_to(43_200), 60),
+        failures_max=given.read("maxFailures", _positive, None),
+        fail_on_data_loss=given.read("failOnDataLoss", _boolean, True),
+        partitions_min=given.read("minPartitions", _positive, None),
+        range_rows_max=given.read("maxRecordsPerPartition", _positive, None),
+        with_headers=includes_headers(options),
+    )
+
+
 def read_sink(options: Mapping[str, str]) -> SinkOptions:
     given = _Given(options, SINK_OPTIONS)
     includes_headers(options)
@@ -145,6 +215,22 @@ def read_sink(options: Mapping[str, str]) -> SinkOptions:
         address=_address(given),
         topic=given.read("topic", _topic, None),
         codec=Codec[named.upper()],
+    )
+
+
+def read_queue_sink(options: Mapping[str, str]) -> QueueSinkOptions:
+    given = _Given(options, QUEUE_SINK_OPTIONS)
+    includes_headers(options)
+    if given.has("queue") and given.has("exchange"):
+        raise OptionError("queue and exchange: one of them says where to write")
+    amqp = given.read(AMQP, _server, None)
+    if amqp is None:
+        raise OptionError(f"{AMQP} is missing: the broker's port for AMQP, such as localhost:5672")
+    return QueueSinkOptions(
+        amqp=amqp,
+        login=_login(given),
+        queue=given.read("queue", _short, None),
+        exchange=given.read("exchange", _short, None),
     )
 
 
@@ -196,6 +282,16 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _up_to(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = _positive(text)
+        if number > most:
+            raise ValueError(f"{text} is more than {most}")
+        return number
+
+    return parse
+
+
 def _choice(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in allowed:
@@ -216,6 +312,12 @@ def _servers(text: str) -> str:
     return text
 
 
+def _server(text: str) -> str:
+    if len(parse_bootstrap(text)) > 1:
+        raise ValueError(f"{text!r} is more than one address")
+    return text
+
+
 def _directory(text: str) -> str:
     if not text.startswith("/"):
         raise ValueError(
@@ -226,6 +328,12 @@ def _directory(text: str) -> str:
 
 def _topic(text: str) -> str:
     return check_topic_name(text.strip())
+
+
+def _short(text: str) -> str:
+    if not 0 < len(text.encode()) < 256:
+        raise ValueError(f"{text!r} is not a name of 1 to 255 bytes")
+    return text
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -327,6 +435,12 @@ def _which(given: _Given) -> Which:
         pattern=given.read("subscribePattern", _pattern, None),
         assigned=given.read("assign", _assigned, ()),
     )
+
+
+def _login(given: _Given) -> Login:
+    if given.has(USER) != given.has(PASSWORD):
+        raise OptionError(f"{USER} and {PASSWORD} belong together")
+    return Login(given.read(USER, str, "guest"), given.read(PASSWORD, str, "guest"))
 
 
 def _address(given: _Given) -> Address:

@@ -44,8 +44,20 @@ from entrepot.spark.decoding import Range, lost
 from entrepot.spark.directory import Directory
 from entrepot.spark.fetching import RangeReader
 from entrepot.spark.offsets import Asked, Json, MissingTopic, Offsets
-from entrepot.spark.options import SourceOptions, includes_headers, read_sink, read_source
+from entrepot.spark.options import (
+    OptionError,
+    QueueSourceOptions,
+    SourceOptions,
+    includes_headers,
+    names_queue,
+    read_queue_sink,
+    read_queue_source,
+    read_sink,
+    read_source,
+)
 from entrepot.spark.pushdown import Narrowed, narrow
+from entrepot.spark.queue_sink import QueueStreamWriter, QueueTableWriter
+from entrepot.spark.queue_source import QueueStreamReader
 from entrepot.spark.segments import SegmentReader, open_data_directory
 from entrepot.spark.sink import StreamWriter, TableWriter
 
@@ -78,19 +90,28 @@ class EntrepotSource(DataSource):
         return columns(includes_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if names_queue(self.options):
+            raise OptionError("queue: a queue is read as a stream, with readStream")
         options = read_source(self.options, is_stream=False)
         kind = FilteringReader if _PUSHING in sys.modules else TableReader
         return kind(options, arrow_schema(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if names_queue(self.options):
+            return QueueTableWriter(read_queue_sink(self.options), schema, overwrite)
         return TableWriter(read_sink(self.options), schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
+        if names_queue(self.options):
+            return QueueStreamWriter(read_queue_sink(self.options), schema)
         return StreamWriter(read_sink(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if names_queue(self.options):
+            queue_options = read_queue_source(self.options)
+            return QueueStreamReader(queue_options, arrow_schema(schema, queue_options))
         options = read_source(self.options, is_stream=True)
         return StreamReader(options, arrow_schema(schema, options))
 
@@ -110,7 +131,7 @@ def columns(with_headers: bool) -> StructType:
     return StructType([*COLUMNS, HEADERS] if with_headers else list(COLUMNS))
 
 
-def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
+def arrow_schema(schema: StructType, options: SourceOptions | QueueSourceOptions) -> pa.Schema:
     """The columns to make: all, or those of a schema that the user gave."""
     known = {field.name: field.dataType for field in columns(options.with_headers).fields}
     for field in schema.fields:

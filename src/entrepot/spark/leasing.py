@@ -1,0 +1,152 @@
+"""What the driver of a query holds of a queue: one lease, kept alive while a batch runs.
+
+A thread renews it, for Spark does not call while its tasks run. A restart of the broker
+forgets all leases; then the same messages are leased again, as far as they are free. What
+somebody else has got hold of meanwhile is told to whoever settles, and must be settled later:
+else it might come to us a second time.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from entrepot.client.errors import ClientError, Unreachable
+from entrepot.client.queue_leases import Leased, LeaseGone, QueueLeases
+from entrepot.spark.spans import Spans
+
+ATTEMPTS = 50  # As often as `connecting` tries, and as long: some 25 seconds.
+PAUSE_S = 0.5
+RENEW_S_MAX = 1.0  # Between two looks at the lease: so soon a restart is noticed.
+
+NOTHING = Leased(None, [], [])
+
+_Result = TypeVar("_Result")
+
+
+class Leaseholder:
+    def __init__(self, api: QueueLeases, seconds: int) -> None:
+        self._api = api
+        self._seconds = seconds
+        self._lease: str | None = None
+        self._held = Spans()  # What the lease has,
+        self._wanted = Spans()  # and what it is for.
+        self._lock = threading.Lock()  # Of all of these.
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def lease(self) -> str | None:
+        return self._lease
+
+    def facts(self) -> dict[str, Any]:
+        with self._lock:
+            return self._retried(self._api.facts)
+
+    def take(self, count: int) -> Spans:
+        """The next messages, at most so many, instead of what was held before."""
+        with self._lock:
+            leased = self._retried(lambda: self._api.lease(count, self._seconds))
+            self._hold(leased, Spans(leased.spans))
+            return self._held
+
+    def resume(self, lease: str | None, rows: Spans) -> Spans:
+        """Hold what a predecessor held. Returns what is gone: settled, or dead."""
+        with self._lock:
+            if lease is not None:
+                try:
+                    self._retried(lambda: self._api.renew(lease, self._seconds))
+                except LeaseGone:
+                    pass
+                else:
+                    self._hold(Leased(lease, [*rows], []), rows)
+                    return Spans()
+            leased = self._retried(lambda: self._api.lease_again(rows, self._seconds))
+            self._hold(leased, rows)
+            return rows - Spans(leased.spans) - Spans(leased.others)
+
+    def settle(self, rows: Spans) -> Spans:
+        """For good. Returns those that somebody else has: they are not settled."""
+        with self._lock:
+            had = rows & self._held
+            if had and self._settle(self._lease, had):
+                rows = rows - had
+            self._hold(NOTHING, Spans())
+            for _ in range(ATTEMPTS):
+                if not rows:
+                    return rows
+                leased = self._retried(partial(self._api.lease_again, rows, self._seconds))
+                if self._settle(leased.lease, Spans(leased.spans)):
+                    return Spans(leased.others)
+            raise Unreachable("leases of the queue are forgotten as soon as they are made")
+
+    def settle_part(self, rows: Spans) -> bool:
+        """Of what was just taken; False when the lease is gone, and they may not be settled."""
+        with self._lock:
+            is_settled = self._settle(self._lease, rows)
+            self._held, self._wanted = self._held - rows, self._wanted - rows
+            return is_settled
+
+    def give_back(self, *, failed: bool = False, reject: bool = False) -> None:
+        """All of it, once: what does not get through comes back when the time is over."""
+        with self._lock:
+            lease, held = self._lease, self._held
+            self._hold(NOTHING, Spans())
+            if lease is None:
+                return
+            if reject:
+                self._api.reject(lease, held)
+            else:
+                self._api.release(lease, held, failed=failed)
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._api.close()
+
+    def _settle(self, lease: str | None, rows: Spans) -> bool:
+        """False: the lease is gone, and nobody knows what of it is settled."""
+        if lease is None:
+            return True
+        try:
+            self._retried(lambda: self._api.settle(lease, rows))
+        except LeaseGone:
+            return False
+        return True
+
+    def _hold(self, leased: Leased, wanted: Spans) -> None:
+        self._lease, self._held, self._wanted = leased.lease, Spans(leased.spans), wanted
+        if wanted and self._thread is None:
+            self._thread = threading.Thread(target=self._keep_alive, daemon=True)
+            self._thread.start()
+
+    def _retried(self, ask: Callable[[], _Result]) -> _Result:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return ask()
+            except ClientError as error:
+                if not error.retriable:
+                    raise
+            if self._over.wait(PAUSE_S):
+                break
+        return ask()
+
+    def _keep_alive(self) -> None:
+        while not self._over.wait(min(self._seconds / 3, RENEW_S_MAX)):
+            with self._lock:
+                if self._wanted:
+                    try:
+                        self._renew()
+                    except ClientError:
+                        continue  # The broker may be back by the next time.
+
+    def _renew(self) -> None:
+        if self._lease is not None:
+            try:
+                self._api.renew(self._lease, self._seconds)
+            except LeaseGone:
+                pass
+            else:
+                return
+        self._hold(self._api.lease_again(self._wanted, self._seconds), self._wanted)

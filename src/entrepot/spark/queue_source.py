@@ -1,0 +1,203 @@
+"""A queue as a stream: `spark.readStream.format("entrepot").option("queue", "work")`.
+
+The driver leases messages for a batch, and settles them when Spark asks what comes after it:
+then the batch is committed for good. Tasks read the leased offsets from the queue's log, as
+of a topic. `plans` says how a batch is the same again after a crash, and what is done about
+one that keeps failing; `leasing` how leases live through a restart of the broker.
+
+A failure is only what is reported: Spark ends this process while a batch is running. It counts
+against a message, in its queue, when that was the only one in the batch; nobody can say whose
+fault it was otherwise. A driver that is killed reports nothing, and its lease runs out.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from entrepot.client.errors import ClientError
+from entrepot.client.queue_leases import QueueLeases
+from entrepot.core.clock import SystemClock, SystemEntropy
+from entrepot.spark.connecting import Connected
+from entrepot.spark.leasing import Leaseholder
+from entrepot.spark.options import OptionError, QueueSourceOptions
+from entrepot.spark.plans import Plan, Tried, recall_tried, remember_tried
+from entrepot.spark.queue_rows import Rows, divide, read_rows
+from entrepot.spark.spans import Spans
+
+PLAN_ID_BYTES = 12
+
+Json = dict[str, Any]
+
+
+class QueuePart(InputPartition):
+    """One task's work."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows)
+
+
+class Settled(NamedTuple):
+    plan_id: str
+    tried: Tried
+    left: Spans  # What somebody else has.
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are plans, as JSON that Spark keeps, and hands back."""
+
+    def __init__(self, options: QueueSourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._holder: Leaseholder | None = None  # Only on the driver.
+        self._planned: tuple[str, Plan] | None = None  # After which offset, and what.
+        self._running: tuple[Plan, Tried] | None = None
+        self._settled: Settled | None = None  # Of the last batch.
+        self._left: int | None = None  # Messages, until an available-now query ends.
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        self._driver()
+        return Plan().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.trigger_rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._left = self._driver().facts()["messages_ready"]
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """Spark asks when the batch up to `start` is committed, for good."""
+        after = json.dumps(start)
+        if self._planned is not None and self._planned[0] == after:
+            return self._planned[1].to_json()
+        before = Plan.from_json(start)
+        holder = self._driver()
+        tried, held_by_others = self._finished(before)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_rows_max
+        size = before.next_size(tried, most)
+        count = min(size or most, most if self._left is None else self._left)
+        rows = holder.take(count) if count else Spans()
+        known = rows & held_by_others
+        if known:  # They came back; earlier batches had them.
+            rows -= known
+            if holder.settle_part(known):
+                held_by_others -= known
+                self._settled = Settled(before.id, tried, held_by_others)
+        if not rows:
+            return start
+        if self._left is not None:
+            self._left -= len(rows)
+        name = SystemEntropy().token(PLAN_ID_BYTES).hex()
+        plan = Plan(name, holder.lease, rows, held_by_others, size)
+        self._planned = after, plan
+        return plan.to_json()
+
+    def partitions(self, start: Json, end: Json) -> list[QueuePart]:
+        if start == end:
+            return []
+        plan = Plan.from_json(end)
+        if self._planned is not None and self._planned[1].id == plan.id:
+            rows = plan.rows
+            self._running = plan, Tried(rows)
+        else:
+            self._running = plan, self._tried(plan)
+            rows = self._resume(plan)
+        options = self._options
+        tasks = divide(options.queue, rows, options.partitions_min, options.range_rows_max)
+        return [QueuePart(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_rows(self._options, self._schema, partition.value)
+
+    def commit(self, end: Json) -> None:
+        """Settled when the next batch was asked for, which was before."""
+
+    def stop(self) -> None:
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        _on_termination(signal.SIG_IGN)  # This must be said to the end.
+        with contextlib.suppress(ClientError):  # Then it runs out, and does not count.
+            if self._running is not None:
+                self._report_failure(holder, *self._running)
+            else:
+                holder.give_back()
+        holder.close()
+        _on_termination(signal.SIG_DFL)
+
+    # --- the driver's
+
+    def _driver(self) -> Leaseholder:
+        if self._holder is None:
+            options = self._options
+            api = QueueLeases(options.http, options.login, options.queue)
+            self._holder = Leaseholder(api, options.lease_seconds)
+            check_queue(self._holder.facts())
+            # Spark ends its driver's Python so. The batch that is running has failed then.
+            _on_termination(lambda *_: sys.exit(0))
+        return self._holder
+
+    def _finished(self, plan: Plan) -> tuple[Tried, Spans]:
+        """Settle a batch, for good; what was read of it, and what is left to be settled."""
+        known = self._settled
+        if known is not None and known.plan_id == plan.id:
+            tried, left = known.tried, known.left
+        else:
+            tried = self._tried(plan)
+            left = tried.rows + plan.unsettled
+        if left:
+            left = self._driver().settle(left)
+        self._running, self._settled = None, Settled(plan.id, tried, left)
+        return tried, left
+
+    def _tried(self, plan: Plan) -> Tried:
+        """What was read of it: known, if we ran it ourselves, else looked up."""
+        if not plan.id:
+            return Tried(plan.rows)
+        if self._running is not None and self._running[0].id == plan.id:
+            return self._running[1]
+        with Connected(self._options.address) as connected:
+            return connected.run(lambda client: recall_tried(client, plan))
+
+    def _resume(self, plan: Plan) -> Spans:
+        """Of a batch that another process planned: what is to be read this time."""
+        assert self._running is not None
+        before = self._running[1]
+        tried = before.for_next_try()
+        if tried is not before:
+            self._remember(plan, tried)
+        self._running = plan, tried
+        gone = self._driver().resume(None if tried.is_reduced else plan.lease, tried.rows)
+        # A message that failed alone may be a dead letter by now. Else nothing is left out.
+        return tried.rows - gone if tried.is_reduced else tried.rows
+
+    def _report_failure(self, holder: Leaseholder, plan: Plan, tried: Tried) -> None:
+        failed = tried.failed()
+        self._remember(plan, failed)
+        is_alone = len(tried.rows) == 1
+        most = self._options.failures_max
+        is_enough = is_alone and most is not None and failed.failures >= most
+        holder.give_back(failed=is_alone, reject=is_enough)
+
+    def _remember(self, plan: Plan, tried: Tried) -> None:
+        with Connected(self._options.address) as connected:
+            connected.run(lambda client: remember_tried(client, SystemClock(), plan, tried))
+
+
+def _on_termination(what: Any) -> None:
+    with contextlib.suppress(ValueError):  # Not the main thread: then it is not our process.
+        signal.signal(signal.SIGTERM, what)
+
+
+def check_queue(facts: Json) -> None:
+    """Raises OptionError for one that has no log that tasks could read."""
+    if facts.get("type") == "stream":
+        raise OptionError(f"queue: {facts['name']} is a topic; read it with subscribe")
+    if not facts.get("durable") or facts.get("exclusive"):
+        raise OptionError(f"queue: {facts['name']} is not durable, so it has no log to read")
