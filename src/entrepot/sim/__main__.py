@@ -17,6 +17,7 @@ from entrepot.core.clock import SystemClock
 from entrepot.sim.consumer_group_world import consumer_groups
 from entrepot.sim.crashing_node import crashing_node
 from entrepot.sim.loop import SimLoop, run
+from entrepot.sim.queue_world import queue_world
 from entrepot.sim.transaction_world import transaction_world
 
 # Each takes the seconds, `sync_is_noop`, and the name of a `bug` where it has some.
@@ -24,6 +25,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "crashing-node": crashing_node,
     "consumer-groups": consumer_groups,
     "transactions": transaction_world,
+    "queues": queue_world,
 }
 
 

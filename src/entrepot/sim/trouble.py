@@ -31,7 +31,7 @@ from entrepot.sim.net import SimNetwork
 
 HOST, PORT = "node", 9092
 PATIENCE_S = 1.5
-_SMALL = {
+SMALL = {
     "cleanup.policy": "compact",
     "segment.bytes": "2000",
     "min.cleanable.dirty.ratio": "0.1",
@@ -112,7 +112,7 @@ class Trouble:
         """With small segments, so that they are compacted all the time."""
         assert self._server is not None
         for name, count in ((OFFSETS, OFFSET_PARTITIONS), (TRANSACTIONS, TRANSACTION_PARTITIONS)):
-            await self._server.broker.internal_topic(name, count, _SMALL)
+            await self._server.broker.internal_topic(name, count, SMALL)
 
     async def _heal(self) -> None:
         """One more crash for good measure, and from now on nothing goes wrong."""

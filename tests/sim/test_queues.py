@@ -1,0 +1,126 @@
+"""Queues on a node that crashes again and again, and mistakes that must be found.
+
+A seed that fails elsewhere is added.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from entrepot.broker.ledger import Ledger
+from entrepot.broker.queue.burial import Burials
+from entrepot.broker.queue.dead_letter import Letters
+from entrepot.broker.queue.ledger_store import LedgerStore
+from entrepot.broker.queue.log_lane import LogLane
+from entrepot.broker.queue.message import Publication
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.settlements import Settlements
+from entrepot.core.record import Record
+from entrepot.sim.history import Violation
+from entrepot.sim.loop import run
+from entrepot.sim.queue_world import queue_world
+
+PAGE = 2  # The first byte of such a record's key.
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_what_is_confirmed_comes_out_and_what_is_settled_does_not_come_again(number: int) -> None:
+    result = run(number, queue_world(6.0))
+    assert result.confirmed > 0
+    assert result.deliveries > 0
+    assert result.finished > 0
+    assert result.crashes > 0
+    assert result.faults > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+def test_many_seeds() -> None:
+    for seed in range(1_000, 1_100):
+        run(seed, queue_world(6.0))
+
+
+def test_one_seed_gives_one_trace() -> None:
+    assert run(7, queue_world(2.0)) == run(7, queue_world(2.0))
+    assert run(7, queue_world(2.0)).trace != run(8, queue_world(2.0)).trace
+
+
+# --- planted mistakes
+
+
+def is_found_out(text: str | None = None, seeds: int = 10, *, sync_is_noop: bool = False) -> None:
+    def simulate() -> None:
+        for seed in range(seeds):
+            run(seed, queue_world(4.0, sync_is_noop=sync_is_noop))
+
+    with pytest.raises(Violation, match=text):
+        simulate()
+
+
+def test_a_disk_that_only_pretends_to_sync() -> None:
+    is_found_out(sync_is_noop=True)
+
+
+def test_messages_that_are_confirmed_before_they_are_permanent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LogLane, "when_committed", lambda self, offset_end, waiter: waiter(None))
+    is_found_out("never came out")
+
+
+def test_settlements_that_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LedgerStore, "_append", lambda self: self._unwritten.clear())
+    is_found_out("comes again")
+
+
+def test_settlements_that_count_before_they_are_permanent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LedgerStore, "when_committed", lambda self, waiter: waiter(None))
+    is_found_out("comes again")
+
+
+def test_a_page_of_a_ledger_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_records = Settlements.take_records
+
+    def forgetful(self: Settlements) -> list[Record]:
+        return [each for each in take_records(self) if each.key is None or each.key[0] != PAGE]
+
+    monkeypatch.setattr(Settlements, "take_records", forgetful)
+    is_found_out("comes again")
+
+
+def test_messages_that_are_handed_back_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Queue, "requeue", lambda self, owner, lane, offsets, **_: self.settle(owner, lane, offsets)
+    )
+    is_found_out("never came out")
+
+
+def test_dead_letters_that_are_settled_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(
+        self: Burials, some: Letters, offsets: range, buried: Callable[[range], None]
+    ) -> None:
+        self.count -= len(offsets)
+        buried(offsets)
+        self._publish(some.run, some.avoided, Publication(lambda failure: None))
+
+    monkeypatch.setattr(Burials, "_send", hasty)
+    is_found_out("never came out", 30)
+
+
+def test_messages_that_are_not_said_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "attempts", lambda self, offset: 0)
+    is_found_out("was delivered before|after what was sent later")
+
+
+def test_messages_that_come_back_with_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range with a step, as it is dealt to several, taken for one without."""
+    drop = Ledger._drop
+
+    def careless(self: Ledger, offsets: range, owner: object) -> list[range]:
+        found = drop(self, offsets, owner)
+        return [offsets] if len(offsets) == 1 and found else found
+
+    monkeypatch.setattr(Ledger, "_drop", careless)
+    is_found_out()
