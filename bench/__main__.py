@@ -15,9 +15,12 @@ from pathlib import Path
 import click
 
 from bench import brokers
+from bench.amqp_broker import rabbitmq, rabbitmq_version
+from bench.amqp_scenarios import queue_scenarios
+from bench.amqp_targets import queue_targets
 from bench.brokers import Contestant, StartFailed
 from bench.scenarios import Arena, Scenario, scenarios
-from bench.table import PEER, Readings, tables
+from bench.table import PEER, PEERS, RABBITMQ, Readings, tables
 from bench.targets import OURS, broker_targets, verdicts
 from bench.wire import Refused
 
@@ -41,8 +44,9 @@ def main(
     directory: str | None,
     output: str | None,
 ) -> None:
-    """Measure entrepot beside Apache Kafka and print medians, ranges and ratios."""
-    chosen = [each for each in scenarios(quick) if _wanted(each.name, rows)]
+    """Measure entrepot beside Apache Kafka and RabbitMQ, and print medians, ranges and ratios."""
+    everything = [*scenarios(quick), *queue_scenarios(quick)]
+    chosen = [each for each in everything if _wanted(each.name, rows)]
     if only_list:
         for scenario in chosen:
             print(scenario.name)
@@ -53,7 +57,7 @@ def main(
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Members have a connection each.
     deadline = time.monotonic() + 60 * (minutes or (4 if quick else 25))
-    contestants = _contestants(only)
+    contestants = _contestants(only, {scenario.peer for scenario in chosen})
     readings = Readings()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=directory) as root:
@@ -71,7 +75,7 @@ def main(
     print()
     print(tables(readings, [each.name for each in contestants]))
     print()
-    print(verdicts(broker_targets(readings)))
+    print(verdicts([*broker_targets(readings), *queue_targets(readings)]))
     if output:
         Path(output).write_text(json.dumps(readings.as_json(), indent=1) + "\n")
     if failures:
@@ -89,10 +93,12 @@ def _take_turns(
     """A B C, B C A: what disturbs the machine for a while disturbs everybody, and nobody is
     always the first, or always after the same one. Says what failed."""
     failures = []
-    for run in range(runs):
-        turn = run % len(contestants)
-        for contestant in (*contestants[turn:], *contestants[:turn]):
-            if run and scenario.peer_once and contestant.name == PEER:
+    others = [name for name in PEERS if name != scenario.peer]
+    taking_part = [each for each in contestants if each.name not in others]
+    for run in range(1 if scenario.once else runs):
+        turn = run % max(len(taking_part), 1)
+        for contestant in (*taking_part[turn:], *taking_part[:turn]):
+            if run and scenario.peer_once and contestant.name == scenario.peer:
                 continue
             if scenario.fsync_only and contestant.name == OURS[0]:
                 continue
@@ -110,18 +116,34 @@ def _take_turns(
     return failures
 
 
-def _contestants(only: tuple[str, ...]) -> list[Contestant]:
+def _contestants(only: tuple[str, ...], peers: set[str]) -> list[Contestant]:
     found = [brokers.entrepot("os"), brokers.entrepot("fsync")]
-    peer = brokers.fetch(brokers.KAFKA_HOME, "Apache Kafka")
-    if isinstance(peer, Path):
-        found.append(brokers.kafka(peer))
-        print(f"{PEER}: Apache Kafka {brokers.kafka_version(peer)}, one KRaft node, its defaults")
-    else:
-        print(peer)
+    if PEER in peers:
+        found += _kafka()
+    if RABBITMQ in peers:
+        found += _rabbitmq()
     chosen = [each for each in found if not only or any(part in each.name for part in only)]
     if not chosen:
         raise click.UsageError(f"no such broker; there are {', '.join(e.name for e in found)}")
     return chosen
+
+
+def _kafka() -> list[Contestant]:
+    peer = brokers.fetch(brokers.KAFKA_HOME, "Apache Kafka")
+    if not isinstance(peer, Path):
+        print(peer)
+        return []
+    print(f"{PEER}: Apache Kafka {brokers.kafka_version(peer)}, one KRaft node, its defaults")
+    return [brokers.kafka(peer)]
+
+
+def _rabbitmq() -> list[Contestant]:
+    peer = rabbitmq()
+    if peer is None:
+        print(f"{RABBITMQ} is not installed and is left out")
+        return []
+    print(f"{RABBITMQ}: {rabbitmq_version()} of the distribution, its defaults")
+    return [peer]
 
 
 def _wanted(name: str, patterns: tuple[str, ...]) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import confluent_kafka
 
+from bench.amqp_wire import Connection as AmqpConnection
 from bench.meter import rss_mib
 from bench.wire import Connection, Refused, count_brokers
 
@@ -65,11 +66,18 @@ class StartFailed(Exception):
 class Broker:
     """A running broker."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", port: int, started: float) -> None:
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        port: int,
+        started: float,
+        amqp_port: int | None = None,
+    ) -> None:
         self._process = process
         self._started = started
         self.host = "127.0.0.1"
         self.port = port
+        self._amqp_port = amqp_port
         self.start_s = self.age_s()  # From exec until it serves.
 
     @property
@@ -82,6 +90,10 @@ class Broker:
 
     def connect(self) -> Connection:
         return Connection(self.host, self.port)
+
+    def amqp(self) -> AmqpConnection:
+        assert self._amqp_port is not None, "it speaks no AMQP"
+        return AmqpConnection(self.host, self._amqp_port)
 
     def age_s(self) -> float:
         """Seconds since exec."""
@@ -127,18 +139,20 @@ def start_entrepot(durability: str, directory: Path, session_ms: int | None = No
     program = [sys.executable, "-m", "entrepot.cli"]
     data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
+    arguments += ["--amqp-port", "0", "--http-port", "off"]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
-    process, started = _spawn([*program, *arguments], directory, subprocess.PIPE)
+    process, started = spawn([*program, *arguments], directory, subprocess.PIPE)
     try:
         assert process.stdout is not None
         for line in process.stdout:
             if line.strip() == b"ready":
                 break
         else:
-            raise StartFailed(_last_words(directory))
+            raise StartFailed(last_words(directory))
         endpoints = json.loads((data / "endpoints.json").read_text())
-        return Broker(process, endpoints["kafka"]["port"], started)
+        ports = {name: end["port"] for name, end in endpoints.items()}
+        return Broker(process, ports["kafka"], started, ports.get("amqp"))
     except BaseException:
         stop_process(process)
         raise
@@ -152,7 +166,7 @@ def start_kafka(jars: Path, directory: Path, session_ms: int | None = None) -> B
         lines = dict(line.split("=", 1) for line in properties.read_text().splitlines())
         port = int(lines["listeners"].split(",")[0].rpartition(":")[2])
     else:
-        port, controller = _free_ports(2)
+        port, controller = free_ports(2)
         text = KAFKA_PROPERTIES.format(port=port, controller=controller, logs=logs)
         if session_ms is not None:
             text += f"group.consumer.min.session.timeout.ms={session_ms}\n"
@@ -161,11 +175,11 @@ def start_kafka(jars: Path, directory: Path, session_ms: int | None = None) -> B
         _format_storage(jars, properties)
     command = ["java", *KAFKA_JVM, "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]
     with open(directory / "stdout", "ab") as output:
-        process, started = _spawn(command, directory, output.fileno())
+        process, started = spawn(command, directory, output.fileno())
     try:
         while not _answers(port):
             if process.poll() is not None or time.perf_counter() - started > START_S_MAX:
-                raise StartFailed(_last_words(directory))
+                raise StartFailed(last_words(directory))
             time.sleep(0.01)
         return Broker(process, port, started)
     except BaseException:
@@ -205,8 +219,8 @@ def stop_process(process: "subprocess.Popen[bytes]") -> None:
         process.stdout.close()
 
 
-def _spawn(
-    command: list[str], directory: Path, stdout: int
+def spawn(
+    command: list[str], directory: Path, stdout: int, environment: dict[str, str] | None = None
 ) -> tuple["subprocess.Popen[bytes]", float]:
     """Start a server in a session of its own: Ctrl-C is for us, and we stop it in order."""
     with open(directory / "stderr", "ab") as errors:
@@ -216,6 +230,7 @@ def _spawn(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=errors,
+            env=environment,
             start_new_session=True,
         )
     return process, started
@@ -237,7 +252,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -245,7 +260,7 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _last_words(directory: Path) -> str:
+def last_words(directory: Path) -> str:
     said = ""
     for name in ("stdout", "stderr"):
         with contextlib.suppress(FileNotFoundError):

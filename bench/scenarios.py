@@ -18,10 +18,11 @@ from bench import groups, librdkafka, raw
 from bench.brokers import Broker, Contestant
 from bench.groups import Protocol
 from bench.meter import Sample
-from bench.table import Row
+from bench.table import PEER, Row
 from bench.wire import await_partitions, batch, create_topics, delete_topics
 
 Measured = Iterator[tuple[Row, Sample]]
+WarmUp = Callable[[Broker, float], None]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LATENCY_RATE = 1_000
 TOPICS, PARTITIONS = 1_000, 4
@@ -37,16 +38,20 @@ class Arena:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._shared: dict[str, Broker] = {}
+        self._warm: set[tuple[str, WarmUp]] = set()
         self._stack = ExitStack()
         self._counter = itertools.count()
 
-    def shared(self, contestant: Contestant) -> Broker:
-        """Started and warmed up at first use."""
-        if contestant.name not in self._shared:
-            running = contestant.running(self.directory(f"shared {contestant.name}"))
-            self._shared[contestant.name] = self._stack.enter_context(running)
-            warm_up(self._shared[contestant.name], contestant.warm_up_s)
-        return self._shared[contestant.name]
+    def shared(self, contestant: Contestant, warm_up: WarmUp | None = None) -> Broker:
+        """Started at first use, and warmed up for each kind of load at its first use."""
+        name, warm_up = contestant.name, warm_up or kafka_warm_up
+        if name not in self._shared:
+            running = contestant.running(self.directory(f"shared {name}"))
+            self._shared[name] = self._stack.enter_context(running)
+        if (name, warm_up) not in self._warm:
+            self._warm.add((name, warm_up))
+            warm_up(self._shared[name], contestant.warm_up_s)
+        return self._shared[name]
 
     def directory(self, name: str = "") -> Path:
         """The directory of that name, which keeps what is in it; without one, a new one."""
@@ -65,6 +70,8 @@ class Scenario:
     quick: bool = True  # Whether it is part of a quick run.
     peer_once: bool = False  # It takes the peer minutes, and no comparison depends on it.
     fsync_only: bool = False  # It writes so little that durability os would say the same.
+    peer: str = PEER  # Beside whom it is run.
+    once: bool = False  # It takes minutes, and what it compares is within the run.
 
 
 class Load(NamedTuple):
@@ -273,7 +280,7 @@ def topic_of(broker: Broker, partitions: int) -> Iterator[str]:
         delete_topics(connection, [name])
 
 
-def warm_up(broker: Broker, seconds: float) -> None:
+def kafka_warm_up(broker: Broker, seconds: float) -> None:
     """Every kind of load in turn, at least once, until the time is over."""
     end = time.monotonic() + seconds
     while True:

@@ -1,4 +1,7 @@
-"""Readings into a table: medians of the runs, their range, and ours against Kafka's."""
+"""Readings into a table: medians of the runs, their range, and ours against the peer's.
+
+Sections have the peer that they are measured beside: Kafka, or RabbitMQ for queues.
+"""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -6,7 +9,8 @@ from typing import NamedTuple
 
 from bench.meter import CLIENT_BOUND, Sample
 
-PEER = "Kafka"
+PEER, RABBITMQ = "Kafka", "RabbitMQ"
+PEERS = (PEER, RABBITMQ)
 RATES = ("msg/s", "rows/s")
 
 SECTIONS = {
@@ -21,6 +25,9 @@ SECTIONS = {
     "spark": "Spark, two cores, records of 100 B: rows/s (more is better)",
     "spark cost": "The same: processor seconds a million rows, with the broker (less is better)",
     "spark micro-batch": "Spark: from `produce` to foreachBatch, row by row (less is better)",
+    "queues": "AMQP: through a queue, one publisher, one consumer, messages/s (more is better)",
+    "routing": "AMQP: transient, deliveries/s (more is better), and what it costs to have more",
+    "depth": "AMQP: durable, with so many messages waiting: messages/s (more is better), MiB",
     "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }
 
@@ -44,15 +51,20 @@ class Readings:
         samples = self.rows.get(row, {}).get(contestant)
         return statistics.median(sample.value for sample in samples) if samples else None
 
+    def peer(self, row: Row) -> str:
+        """Whom the row is measured beside."""
+        return next((name for name in PEERS if name in self.rows.get(row, {})), PEER)
+
     def ratio(self, row: Row, contestant: str) -> float | None:
-        """Ours divided by Kafka's."""
-        ours, theirs = self.median(row, contestant), self.median(row, PEER)
+        """Ours divided by the peer's."""
+        ours, theirs = self.median(row, contestant), self.median(row, self.peer(row))
         return ours / theirs if ours is not None and theirs else None
 
     def overlap(self, row: Row, contestant: str) -> bool:
-        """Whether the ranges of ours and of Kafka's meet: the machine may have decided."""
+        """Whether the ranges of ours and of the peer's meet: the machine may have decided."""
         ours, theirs = (
-            [sample.value for sample in self.rows[row][name]] for name in (contestant, PEER)
+            [sample.value for sample in self.rows[row][name]]
+            for name in (contestant, self.peer(row))
         )
         return min(ours) <= max(theirs) and min(theirs) <= max(ours)
 
@@ -66,25 +78,30 @@ class Readings:
 
 def tables(readings: Readings, contestants: Sequence[str]) -> str:
     """One table for each section that has rows."""
-    ours = [name for name in contestants if name != PEER]
-    versus = [f"{name.split()[-1]}/{PEER}" for name in ours] if PEER in contestants else []
     parts = []
     for section, title in SECTIONS.items():
         rows = [row for row in readings.rows if row.section == section]
-        if not rows:
-            continue
-        loads = any(row.unit == "msg/s" for row in rows)
-        head = ["", *contestants, *versus, *(["broker cores", "client-bound"] if loads else [])]
-        lines = [head]
-        for row in rows:
-            line = [row.label if row.unit in (*RATES, "x") else f"{row.label}, {row.unit}"]
-            line += [_cell(row, readings.rows[row].get(name)) for name in contestants]
-            line += [_times(readings.ratio(row, name)) for name in ours if versus]
-            if loads:
-                line += _notes(readings.rows[row], contestants)
-            lines.append(line)
-        parts.append(f"{title}\n{align(lines)}")
+        if rows:
+            present = {name for row in rows for name in readings.rows[row]}
+            columns = [name for name in contestants if name in present]
+            parts.append(f"{title}\n{_table(readings, rows, columns)}")
     return "\n\n".join(parts)
+
+
+def _table(readings: Readings, rows: Sequence[Row], contestants: Sequence[str]) -> str:
+    ours = [name for name in contestants if name not in PEERS]
+    peers = [name for name in contestants if name in PEERS]
+    versus = [f"{name.split()[-1]}/{peer}" for peer in peers for name in ours]
+    loads = any(row.unit == "msg/s" for row in rows)
+    lines = [["", *contestants, *versus, *(["broker cores", "client-bound"] if loads else [])]]
+    for row in rows:
+        line = [row.label if row.unit in (*RATES, "x") else f"{row.label}, {row.unit}"]
+        line += [_cell(row, readings.rows[row].get(name)) for name in contestants]
+        line += [_times(readings.ratio(row, name)) for name in ours if versus]
+        if loads:
+            line += _notes(row, readings.rows[row], contestants)
+        lines.append(line)
+    return align(lines)
 
 
 def align(lines: Sequence[Sequence[str]]) -> str:
@@ -122,8 +139,10 @@ def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x"
 
 
-def _notes(samples: dict[str, list[Sample]], contestants: Iterable[str]) -> list[str]:
+def _notes(row: Row, samples: dict[str, list[Sample]], contestants: Iterable[str]) -> list[str]:
     """The cores each broker used, and for which of them the client was the limit."""
+    if row.unit != "msg/s":
+        return ["", ""]
     present = [name for name in contestants if name in samples]
     cores = [_median(sample.broker for sample in samples[name]) for name in present]
     busy = [_median(sample.client for sample in samples[name]) for name in present]

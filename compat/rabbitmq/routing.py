@@ -1,11 +1,11 @@
-"""Does an AMQP broker route as our router says? Random worlds, built in both and compared.
+"""Do AMQP brokers route as our router says? Random worlds, built in all and compared.
 
-    python compat/rabbitmq/routing.py HOST:PORT [--cases 10000] [--seed 1]
+    python compat/rabbitmq/routing.py HOST:PORT [HOST:PORT...] [--cases 10000] [--seed 1]
 
-A world is a few queues, exchanges and bindings. Every step is taken by the broker and by the
-router: what one refuses the other must refuse, with the same code and the same words. Then
+A world is a few queues, exchanges and bindings. Every step is taken by each broker and by the
+router: what one refuses the others must refuse, with the same code and the same words. Then
 messages are published, and every queue must hold exactly those that the router sent there. A
-case is one such message. Types of exchanges that the broker does not have are left out.
+case is one such message. Types of exchanges that a broker does not have are left out.
 """
 
 import argparse
@@ -49,27 +49,19 @@ Ask = Callable[[pika.adapters.blocking_connection.BlockingChannel], object]
 Refusal = tuple[int, str] | None
 
 
-class Twins:
-    """The broker and the router, side by side."""
+class Side:
+    """One of the brokers."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters(host, port))
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.connection = pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
         self.version = self._version()
         self.types = [kind for kind in TYPES if self._has(kind)]
-        self.router = Router()
         self.channel = self._open()
-        self.differences: list[str] = []
-        self.refusals = 0
-        self.deliveries = 0
 
     def _version(self) -> str:
         told = self.connection._impl.server_properties
         return f"{told.get('product')} {told.get('version')}"
-
-    @property
-    def is_old(self) -> bool:
-        """RabbitMQ before 4, which compares times in headers as others do."""
-        return self.version.startswith("RabbitMQ 3.")
 
     def _has(self, kind: ExchangeType) -> bool:
         """Asked on a connection of its own: an unknown type may cost it."""
@@ -88,20 +80,6 @@ class Twins:
         channel.confirm_delivery()
         return channel
 
-    def step(self, what: str, decide: Callable[[], tuple[Event, ...]], ask: Ask) -> None:
-        ours: Refusal = None
-        events: tuple[Event, ...] = ()
-        try:
-            events = decide()
-        except errors.PeerError as error:
-            ours = refusal(error)
-        theirs = self.asked(ask)
-        self.refusals += theirs is not None
-        if ours != theirs:
-            self.differences.append(f"{what}: {theirs}, and here {ours}")
-        for event in events:
-            self.router.apply(event)
-
     def asked(self, ask: Ask) -> Refusal:
         try:
             ask(self.channel)
@@ -109,6 +87,52 @@ class Twins:
             self.channel = self._open()
             return closed.reply_code, closed.reply_text
         return None
+
+    def published(self, ask: Ask) -> tuple[Refusal, bool]:
+        """What was said, and whether the message reached a queue."""
+        try:
+            said = self.asked(ask)
+        except UnroutableError:
+            return None, False
+        return said, said is None
+
+    def drain(self, queue: str) -> list[str]:
+        bodies = []
+        while (got := self.channel.basic_get(queue, auto_ack=True))[0] is not None:
+            bodies.append(got[2].decode())
+        return bodies
+
+
+class Twins:
+    """The brokers and the router, side by side."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self.sides = [Side(address) for address in addresses]
+        self.types = [kind for kind in TYPES if all(kind in side.types for side in self.sides)]
+        self.router = Router()
+        self.differences: list[str] = []
+        self.refusals = 0
+        self.deliveries = 0
+
+    @property
+    def are_times_compared(self) -> bool:
+        """In headers; RabbitMQ from 4 on never finds them equal."""
+        return not any(side.version.startswith("RabbitMQ 4.") for side in self.sides)
+
+    def step(self, what: str, decide: Callable[[], tuple[Event, ...]], ask: Ask) -> None:
+        ours: Refusal = None
+        events: tuple[Event, ...] = ()
+        try:
+            events = decide()
+        except errors.PeerError as error:
+            ours = refusal(error)
+        for side in self.sides:
+            theirs = side.asked(ask)
+            if ours != theirs:
+                self.differences.append(f"{side.version}: {what}: {theirs}, and here {ours}")
+        self.refusals += ours is not None
+        for event in events:
+            self.router.apply(event)
 
     # The verbs.
 
@@ -165,27 +189,26 @@ class Twins:
             queues = self.router.route(exchange, key, headers, facts).queues
         except errors.PeerError as error:
             ours = refusal(error)
-        try:
-            theirs = self.asked(
+        for side in self.sides:
+            theirs, is_routed = side.published(
                 lambda channel: channel.basic_publish(
                     exchange, key, body.encode(), properties, mandatory=True
                 )
             )
-            is_routed = theirs is None
-        except UnroutableError:
-            theirs, is_routed = None, False
-        if ours != theirs or is_routed != bool(queues):
-            self.differences.append(
-                f"publish to {exchange!r} {key!r} {told}: {theirs}, {is_routed=}, "
-                f"and here {ours}, {queues}; bound: {self.router.bindings_from(exchange)}"
-            )
+            if ours != theirs or is_routed != bool(queues):
+                self.differences.append(
+                    f"{side.version}: publish to {exchange!r} {key!r} {told}: {theirs}, "
+                    f"{is_routed=}, and here {ours}, {queues}; "
+                    f"bound: {self.router.bindings_from(exchange)}"
+                )
         return queues
 
-    def drain(self, queue: str) -> list[str]:
-        bodies = []
-        while (got := self.channel.basic_get(queue, auto_ack=True))[0] is not None:
-            bodies.append(got[2].decode())
-        return bodies
+    def compare(self, queue: str, wanted: list[str]) -> None:
+        for side in self.sides:
+            found = side.drain(queue)
+            self.deliveries += len(found)
+            if found != wanted:
+                self.differences.append(f"{side.version}: {queue} has {found}, and here {wanted}")
 
 
 def refusal(error: errors.PeerError) -> tuple[int, str]:
@@ -207,7 +230,7 @@ class World:
         prefix = f"routing-{os.getpid()}-{number}"  # An earlier run may have left something.
         self.queues = [f"{prefix}-q{i}" for i in range(5)]
         self.exchanges = [f"{prefix}-x{i}" for i in range(4)]
-        self.values = VALUES + (TIMES if twins.is_old else ())
+        self.values = VALUES + (TIMES if twins.are_times_compared else ())
 
     def build(self) -> None:
         for name in self.queues:
@@ -225,10 +248,7 @@ class World:
             for queue in self.publish(case):
                 wanted[queue].append(str(case))
         for name in self.queues:
-            found = self.twins.drain(name)
-            self.twins.deliveries += len(found)
-            if found != wanted[name]:
-                self.twins.differences.append(f"{name} has {found}, and here {wanted[name]}")
+            self.twins.compare(name, wanted[name])
 
     def demolish(self) -> None:
         for name in self.chance.sample(self.exchanges, len(self.exchanges)):
@@ -334,15 +354,15 @@ class World:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("address")
+    parser.add_argument("addresses", nargs="+")
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    host, _, port = options.address.rpartition(":")
-    twins = Twins(host, int(port))
+    twins = Twins(options.addresses)
     chance = random.Random(options.seed)
     types = ", ".join(kind.value for kind in twins.types)
-    print(f"{twins.version} with {types}; seed {options.seed}")
+    versions = " and ".join(side.version for side in twins.sides)
+    print(f"{versions} with {types}; seed {options.seed}")
     for number, case in enumerate(range(0, options.cases, PUBLISHES_PER_WORLD)):
         world = World(twins, chance, number)
         try:
