@@ -16,6 +16,7 @@ from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.sessions import ConsumerFacts
 from entrepot.core.ports import Buffer
+from entrepot.gateway.amqp.patience import patience
 from entrepot.wire.amqp.deliver import DeliverEncoder
 from entrepot.wire.amqp.methods.basic import Cancel
 from entrepot.wire.amqp.properties import PropertyView
@@ -90,6 +91,7 @@ class QueueConsumer(Delivering):
         priority = arguments.get("x-priority")
         self.priority = priority if isinstance(priority, int) else 0
         self.prefetch = 0 if auto_ack else channel.prefetch  # 0: no bound.
+        self._patience = patience(queue, arguments)
         self.is_started = False
         self.is_active = not queue.arguments.single_active
 
@@ -105,6 +107,8 @@ class QueueConsumer(Delivering):
                 room = min(room, self.prefetch - self.unacked)
             if room > 0:
                 room = channel.room(self, room)
+        if room > 0 and self._patience is not None and not self._patience.is_over():
+            return 0
         return max(room, 0)
 
     def deliver(self, lane: int, taken: Taken) -> None:
@@ -114,6 +118,8 @@ class QueueConsumer(Delivering):
             self.unacked += count
             self._channel.delivered(self, count)
             self._channel.unacked.add(first, self, lane, taken.offsets)
+        if self._patience is not None:
+            self._patience.begin()
 
     def activated(self, is_active: bool) -> None:
         self.is_active = is_active
@@ -127,6 +133,8 @@ class QueueConsumer(Delivering):
 
     def stop(self) -> None:
         self.is_started = False
+        if self._patience is not None:
+            self._patience.begin()
         self.queue.remove_consumer(self)
 
     def release(self) -> None:
