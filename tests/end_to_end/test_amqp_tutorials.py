@@ -269,7 +269,9 @@ def test_durable_survives_a_kill(tmp_path: Path, name: str) -> None:
     else is."""
     with testing.broker(tmp_path / "data") as broker:
         desk = Desk(address_of(broker))
-        desk.run("new_task", name, "durable", *(f"task {number}" for number in range(5)))
+        long = "task 1 " + 20 * "."  # Not done when the worker is killed.
+        tasks = ["task 0", long, "task 2", "task 3", "task 4"]
+        desk.run("new_task", name, "durable", *tasks)
         desk.run("new_task", f"{name}-t", "transient", "lost")
         worker = desk.start("worker", name, "durable", "explicit", "1")
         assert worker.said(2) == ["received task 0", "done task 0"]
@@ -282,7 +284,7 @@ def test_durable_survives_a_kill(tmp_path: Path, name: str) -> None:
             lines += heir.said()
         done = [line for line in lines if line.startswith("done")]
         done = done[done[0] == "done task 0" :]  # Its acknowledgement may have died with it.
-        assert done == [f"done task {number}" for number in range(1, 5)]
+        assert done == [f"done {task}" for task in tasks[1:]]
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="404"):
             desk.count(f"{name}-t")
         desk.close()

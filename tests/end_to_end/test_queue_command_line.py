@@ -67,9 +67,8 @@ def test_queues(server: Broker) -> None:
     assert output(server, "queues", "peek", "two") == "a\nb\n"
     assert output(server, "queues", "rewind", "one", "--to", "1") == "rewound one: 2 ready\n"
     assert output(server, "queues", "rewind", "one", "--to", "earliest") == "rewound one: 3 ready\n"
-    assert (
-        output(server, "queues", "rewind", "one", "--to", "2999-01-01") == "rewound one: 0 ready\n"
-    )
+    again = output(server, "queues", "rewind", "one", "--to", "2999-01-01")
+    assert again == "rewound one: 3 ready\n", "nothing is lost by it"
     assert output(server, "queues", "purge", "two") == "purged two\n"
     assert output(server, "queues", "delete", "one", "two") == "deleted one\ndeleted two\n"
     assert output(server, "queues", "delete", "one", "--if-exists") == ""

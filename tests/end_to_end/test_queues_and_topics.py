@@ -60,20 +60,26 @@ def test_kafkas_clients_read_a_queue(
     server: Broker, channel: BlockingChannel, admin: AdminClient
 ) -> None:
     """Before and after its messages are consumed: reading by offset takes nothing away."""
-    channel.queue_declare("seen", durable=True, arguments={"x-max-priority": 1})
+    channel.queue_declare("browsed", durable=True, arguments={"x-max-priority": 1})
     for number in range(3):
-        channel.basic_publish("", "seen", b"%d" % number, PERSISTENT)
-    assert read(server, "seen", 3) == [b"0", b"1", b"2"]
-    assert [channel.basic_get("seen", auto_ack=True)[2] for _ in range(3)] == [b"0", b"1", b"2"]
-    assert read(server, "seen", 3) == [b"0", b"1", b"2"]
-    found = admin.list_topics("seen", timeout=WAIT_S).topics["seen"]
+        channel.basic_publish("", "browsed", b"%d" % number, PERSISTENT)
+    assert read(server, "browsed", 3) == [b"0", b"1", b"2"]
+    assert [channel.basic_get("browsed", auto_ack=True)[2] for _ in range(3)] == [
+        b"0",
+        b"1",
+        b"2",
+    ]
+    assert read(server, "browsed", 3) == [b"0", b"1", b"2"]
+    found = admin.list_topics("browsed", timeout=WAIT_S).topics["browsed"]
     assert (found.error, sorted(found.partitions)) == (None, [0, 1])
     consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "browse"})
-    assert consumer.get_watermark_offsets(TopicPartition("seen", 0)) == (0, 3)
-    by_time = consumer.offsets_for_times([TopicPartition("seen", 0, 0)], timeout=WAIT_S)
+    assert consumer.get_watermark_offsets(TopicPartition("browsed", 0)) == (0, 3)
+    by_time = consumer.offsets_for_times([TopicPartition("browsed", 0, 0)], timeout=WAIT_S)
     assert by_time[0].offset == 0
     consumer.close()
-    (config,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "seen")]).values()
+    (config,) = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, "browsed")]
+    ).values()
     assert config.result(WAIT_S)["retention.ms"].value == str(24 * 3_600_000)
 
 
