@@ -1,4 +1,5 @@
-"""Any number of kills, restarts and failures, in any order: every message is in the sink once.
+"""Any number of kills, restarts and failures, in any order: every message is in the sink once,
+or a dead letter.
 
 A query without Spark, over a sink that takes each batch once, as ours does: what comes again
 under a number that it has committed, it passes over. The broker is a real one.
@@ -109,6 +110,8 @@ def test_once_whatever_happens(seed: int, new_topic: Callable[..., str]) -> None
             world.step()
         world.end()
         found = Counter(value for rows in world.sink.values() for value in rows)
-        assert found == Counter(texts(world.published))
+        assert POISON not in found
+        # Chance may fail a message that is alone again and again: it is put aside, too.
+        letters = drain(server, dead)
+        assert found + Counter(letters) == Counter([*texts(world.published), POISON])
         assert drain(server, queue) == []
-        assert drain(server, dead) == [POISON]
