@@ -226,6 +226,32 @@ def test_sync_answers_for_each_file_then_each_directory(on_disk) -> None:
     on_disk(body)
 
 
+def test_a_directory_whose_sync_failed_fails_from_then_on(
+    on_disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its names may be lost, and the system tells only one of those who asked."""
+
+    def fail(number: int) -> None:
+        raise OSError(errno.EIO, "lost")
+
+    async def body(disk: Disk) -> None:
+        disk.make_directory("d/e")
+        if isinstance(disk, SimDisk):
+            disk.fail_next("sync", errno.EIO, "d")
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", fail)
+            await disk.sync([], ["d"])
+        failed, other = await disk.sync([], ["d", "d/e"])
+        assert failed is not None
+        assert failed.errno == errno.EIO
+        assert other is None
+        disk.rename("d", "f")
+        disk.make_directory("d")
+        assert await disk.sync([], ["d"]) == [None], "another of that name"
+
+    on_disk(body)
+
+
 def test_many_syncs_at_once_and_a_file_closed_meanwhile(on_disk) -> None:
     async def body(disk: Disk) -> None:
         files = [disk.open(f"f{index}", create=True) for index in range(20)]

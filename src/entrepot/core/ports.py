@@ -103,7 +103,8 @@ class Disk(Protocol):
         """Make the data of these files, then the names in these directories, permanent.
 
         One answer per file, then one per directory. Never to be retried after an error:
-        the system may have dropped what it could not write.
+        the system may have dropped what it could not write. As a directory is everybody's,
+        one that failed fails from then on.
         """
 
     def lock(self, path: str) -> None:

@@ -40,8 +40,6 @@ class Committer:
         self._round: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._syncing: dict[PartitionId, asyncio.Task[None]] = {}
-        # Told once, but true for every new name from then on.
-        self._names_failure: OSError | None = None
         self.rounds = 0
         self.rounds_journaled = 0
 
@@ -143,9 +141,8 @@ class Committer:
             [*files, *seals], [*directories, layout.PARTITIONS] if named else []
         )
         if named:
-            self._names_failure = errors.pop() or self._names_failure
+            errors += [errors.pop()] * len(named)
             owners += named
-            errors += [self._names_failure] * len(named)
         for owner, failure in zip(owners, errors, strict=True):
             if failure is not None and owner is not None and owner.stopped is None:
                 self._stop(owner, failure)

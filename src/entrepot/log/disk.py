@@ -104,6 +104,7 @@ class FileDisk:
         self._root = os.path.abspath(root)
         self._locks: list[_Descriptor] = []
         self._workers: ThreadPoolExecutor | None = None  # Started by the first task.
+        self._failed_directories: dict[str, OSError] = {}  # By a sync.
         _make_permanent_directory(self._root)
 
     @property
@@ -133,6 +134,7 @@ class FileDisk:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._full(old), self._full(new))
+        self._failed_directories.pop(self._full(old), None)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -156,7 +158,30 @@ class FileDisk:
             except OSError as error:
                 targets.append(error)
         paths = [self._full(directory) for directory in directories]
-        return await self._work(_sync_all, targets, paths)
+        return await self._work(self._sync_all, targets, paths)
+
+    def _sync_all(
+        self, targets: Sequence[_Descriptor | OSError], directories: Sequence[str]
+    ) -> list[OSError | None]:
+        """What a worker does. It holds the descriptors, so their numbers stay theirs."""
+        answers: list[OSError | None] = []
+        for target in targets:
+            if isinstance(target, OSError):
+                answers.append(target)
+            else:
+                answers.append(_failure(_sync_descriptor, target.number))
+        answers.extend(_failure(self._sync_names, directory) for directory in directories)
+        return answers
+
+    def _sync_names(self, directory: str) -> None:
+        if directory in self._failed_directories:
+            raise self._failed_directories[directory]
+        try:
+            _sync_directory(directory)
+        except OSError as error:
+            if error.filename is None:  # Or else it was not even opened.
+                self._failed_directories[directory] = error
+            raise
 
     async def _work(self, task: Callable[..., T], *arguments: object) -> T:
         if self._workers is None:
@@ -226,20 +251,6 @@ class ReadOnlyDisk(FileDisk):
 
     def _refuse(self, *paths: str) -> NoReturn:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), *paths[:1])
-
-
-def _sync_all(
-    targets: Sequence[_Descriptor | OSError], directories: Sequence[str]
-) -> list[OSError | None]:
-    """What a worker does. It holds the descriptors, so their numbers stay theirs."""
-    answers: list[OSError | None] = []
-    for target in targets:
-        if isinstance(target, OSError):
-            answers.append(target)
-        else:
-            answers.append(_failure(_sync_descriptor, target.number))
-    answers.extend(_failure(_sync_directory, directory) for directory in directories)
-    return answers
 
 
 def _discard_all(paths: Sequence[str]) -> list[OSError | None]:

@@ -104,7 +104,7 @@ class SimDisk:
         self._tree = Tree(Directory())
         self._faults: list[_Fault] = []
         self._locks: list[str] = []
-        self._failed_directories: list[Directory] = []  # By a sync, in this process.
+        self._failed_directories: dict[Directory, OSError] = {}  # By a sync, in this process.
         self._is_mounted = True
 
     @property
@@ -279,12 +279,14 @@ class SimDisk:
             directory = self._directory(path)
         except OSError as error:
             return error
+        if directory in self._failed_directories:
+            return self._failed_directories[directory]
         try:
             self.fail("sync", path)
         except OSError as error:
-            self._failed_directories.append(directory)
+            self._failed_directories[directory] = error
             return error
-        if not self.habits.sync_is_noop and directory not in self._failed_directories:
+        if not self.habits.sync_is_noop:
             self._tree.settle(directory, mark)
         return None
 

@@ -79,6 +79,23 @@ async def test_a_journal_that_fails_is_given_up(bed: Bed, operation: str, seed: 
 
 
 @simulated
+async def test_a_journal_whose_name_cannot_be_made_permanent_is_not_used(
+    bed: Bed, seed: int
+) -> None:
+    """Somebody else was told: the data directory's sync failed, for a checkpoint."""
+    await bed.start(*MANY)
+    bed.append(FIRST, make(b"a"))
+    await bed.committed()
+    bed.disk.fail_next("sync", errno.EIO, "")
+    await bed.do(bed.log._write_recovery_checkpoint())
+    to_all(bed, b"b", OTHERS)
+    await bed.committed()
+    bed.crash()
+    await bed.start(*MANY)
+    assert [bed.values(name) for name in OTHERS] == [[b"b"]] * len(OTHERS)
+
+
+@simulated
 async def test_a_full_disk_spares_what_fits(bed: Bed, seed: int) -> None:
     """No room for the journal, but the segments have the batches."""
     await bed.start(*MANY)
