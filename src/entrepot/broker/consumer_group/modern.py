@@ -192,14 +192,17 @@ class ModernGroup:
         before = self._member(request)
         wants_others = self._subscribe(request)
         self._divide(request, topics, now_ms, anew=wants_others)
-        after = self._reconcile(request, now_ms)
+        # Of an older epoch: it did not hear the last answer, or this comes late. What it had then
+        # is not what it has now, so it is told again before anything else becomes of it.
+        is_behind = request.epoch not in (JOINS, before.epoch)
+        after = before if is_behind else self._reconcile(request, now_ms)
         self._hear(request.member_id, now_ms)
         member_id, interval_ms = request.member_id, self._settings.heartbeat_ms
         if after.assigned != before.assigned:
             self._untold[member_id] = None
         elif request.owned is not None and is_same(request.owned, after.assigned):
             self._untold.pop(member_id, None)
-        is_news = request.is_whole or member_id in self._untold
+        is_news = is_behind or request.is_whole or member_id in self._untold
         return HeartbeatAnswer(
             member_id, after.epoch, interval_ms, after.assigned if is_news else None
         )
@@ -318,9 +321,7 @@ class ModernGroup:
     def _reconcile(self, request: Heartbeat, now_ms: int) -> Current:
         member_id = request.member_id
         current = self._currents.get(member_id, _NEW)
-        # A heartbeat of an older epoch may be late: what it had then is not what it has now.
-        is_late = request.epoch not in (JOINS, current.epoch)
-        following = self._following(member_id, current, None if is_late else request.owned)
+        following = self._following(member_id, current, request.owned)
         if following != self._currents.get(member_id):
             self._put(Kind.CURRENT, member_id, following)
             self._watch_revocation(member_id, now_ms)

@@ -224,6 +224,25 @@ def test_an_old_heartbeat_lets_go_of_nothing() -> None:
     assert stage.beat("a", owned=third.assignment).epoch == 3
 
 
+def test_who_lost_an_answer_hears_it_again_before_it_is_asked_for_more(
+    stage: ModernStage,
+) -> None:
+    """Or else it is asked to let go of what it never had, and does not answer that."""
+    stage.join("a", "t")
+    stage.join("b", "t")
+    stage.settle("a", "b")
+    half = stage.has["a"]
+    stage.beat("b", LEAVES)
+    everything = stage.beat("a")
+    assert (everything.epoch, stage.epochs["a"]) == (3, 2), "which it does not hear"
+    stage.join("c", "t")
+    again = stage.beat("a", 2, owned=half)
+    assert (again.epoch, again.assignment) == (3, everything.assignment)
+    told = stage.beat("a", 3, owned=everything.assignment)
+    assert (told.epoch, told.assignment) == (3, half)
+    assert stage.beat("a", 3, owned=half).epoch == 4
+
+
 def test_joining_again_brings_back_what_it_had(stage: ModernStage) -> None:
     stage.join("a", "t")
     count = len(stage.rows)
