@@ -86,13 +86,10 @@ def drive(bootstrap: str, http: str, place: str) -> None:
 
 
 class Driver:
-    """A process that is started when it is not there."""
+    """A process that is started when it is not there: a module's `--drive`."""
 
-    def __init__(self, server: Broker, http: str, place: Path) -> None:
-        self._command = [
-            *(sys.executable, "-m", "tests.spark.exactly_once", "--drive"),
-            *(server.bootstrap, http, str(place)),
-        ]
+    def __init__(self, place: Path, module: str, *arguments: str) -> None:
+        self._command = [sys.executable, "-m", module, "--drive", *arguments]
         self._log = (place / "driver.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -186,7 +183,8 @@ def run(
         feeder = threading.Thread(target=feed, args=(server, records, shares, turns))
         if not from_queue:
             feeder.start()
-        driver = Driver(server, server.http_address if from_queue else "", Path(place))
+        http = server.http_address if from_queue else ""
+        driver = Driver(Path(place), "tests.spark.exactly_once", server.bootstrap, http, str(place))
         try:
             for number, victim in enumerate(victims):
                 if from_queue:

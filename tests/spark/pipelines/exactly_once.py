@@ -13,7 +13,6 @@ runs it and prints the counts.
 
 import json
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -77,15 +76,6 @@ def drive(bootstrap: str, place: str, output: str) -> None:
         rows_max=BATCH_ROWS,
     )
     runner.live()
-
-
-class PipelineDriver(Driver):
-    def __init__(self, server: Broker, place: Path, output: str) -> None:
-        super().__init__(server, place)
-        self._command = [
-            *(sys.executable, "-m", "tests.spark.pipelines.exactly_once", "--drive"),
-            *(server.bootstrap, str(place), output),
-        ]
 
 
 # --- what has been written
@@ -161,7 +151,9 @@ def feed(server: Broker, records: int, shares: int, turns: threading.Semaphore) 
 class Trial:
     def __init__(self, server: Broker, place: Path, output: str) -> None:
         self._server, self._place, self._output = server, place, output
-        self.driver = PipelineDriver(server, place, output)
+        self.driver = Driver(
+            place, "tests.spark.pipelines.exactly_once", server.bootstrap, str(place), output
+        )
 
     def counts(self) -> tuple[Counter[int], Counter[bytes]]:
         dead = Counter(records_of(self._server, DEAD))
