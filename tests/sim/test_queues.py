@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from entrepot.broker.ledger import Ledger
+from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.burial import Burials
 from entrepot.broker.queue.dead_letter import Letters
-from entrepot.broker.queue.ledger_store import LedgerStore
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Publication
 from entrepot.broker.queue.queue import Queue

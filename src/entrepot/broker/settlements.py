@@ -203,6 +203,11 @@ class Settlements:
         return ledger
 
 
+def is_settlement(key: bytes) -> bool:
+    """Or else it is a record of somebody who keeps others beside these."""
+    return key[0] in (_LOW, _PAGE, _DEFERRED)
+
+
 def lane_of(key: bytes) -> PartitionId:
     """Whose record it is."""
     _, queue, number = _LOW_KEY.unpack_from(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from entrepot.broker.producers import Written
@@ -199,6 +200,11 @@ class Stream:
 
 async def committed(partition: Partition, offset_end: int) -> None:
     """Wait until everything below is committed. Raises StorageError when it will not be."""
+    await heard(partial(partition.when_committed, offset_end))
+
+
+async def heard(ask: Callable[[Waiter], None]) -> None:
+    """Wait for what a waiter is told. Raises StorageError when that is a failure."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(error: StorageError | None) -> None:
@@ -208,5 +214,5 @@ async def committed(partition: Partition, offset_end: int) -> None:
             else:
                 done.set_exception(error)
 
-    partition.when_committed(offset_end, finish)
+    ask(finish)
     await done

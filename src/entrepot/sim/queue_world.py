@@ -17,8 +17,8 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from entrepot.broker.queue.ledger_store import TOPIC as LEDGERS
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.virtual_host.queue_maker import LEDGERS
 from entrepot.config import Config, Ports, Security
 from entrepot.core import limits
 from entrepot.core.errors import StorageError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from entrepot.broker.ledger import Ledger
+from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Piece, Waiter
-from entrepot.broker.queue.ledger_store import LedgerStore
 from entrepot.broker.queue.message import PropertyReader, Run
 from entrepot.broker.queue.message_cache import MessageCache
 from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder, stored_batches

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import Topic
+from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.arguments import QueueArguments
 from entrepot.broker.queue.lane import Lane
-from entrepot.broker.queue.ledger_store import LedgerStore
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.memory_use import MemoryUse
@@ -19,13 +19,15 @@ from entrepot.core.ports import Clock
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
 
+LEDGERS = "__queue_ledgers"
+
 
 class QueueMaker:
     def __init__(self, broker: Broker, clock: Clock, reader: PropertyReader) -> None:
         self.clock = clock
         self.reader = reader
         self.memory_use = MemoryUse()
-        self.ledgers = LedgerStore(broker, clock)
+        self.ledgers = LedgerStore(broker, clock, LEDGERS, "queues")
         self._broker = broker
         self._cache = MessageCache()
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from entrepot.broker.ledger import Lease
+from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Lane, Piece, Waiter
-from entrepot.broker.queue.ledger_store import TOPIC, LedgerStore
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Facts, Headers, Message, Run
 from entrepot.broker.queue.message_cache import MessageCache
 from entrepot.broker.stream import Stream
 from entrepot.broker.topic_config import topic_config
+from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
 from entrepot.core.errors import StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.record import Record
@@ -67,7 +68,7 @@ class LaneBed(Life):
         self.streams: dict[str, Stream] = {}
         self.lanes: dict[str, LogLane] = {}
         self.cache = MessageCache()
-        self.store = LedgerStore(self, self.clock)  # type: ignore[arg-type]
+        self.store = LedgerStore(self, self.clock, TOPIC, "queues")  # type: ignore[arg-type]
 
     async def start(
         self, *names: str, cache_bytes: int = 1_000_000, durability: str = "fsync", **settings: str
@@ -75,7 +76,7 @@ class LaneBed(Life):
         """Settings of the lanes' partitions, with `_` for their dots."""
         dotted = {key.replace("_", "."): value for key, value in settings.items()}
         self.log = Log(self.disk, self.clock)
-        self.store = LedgerStore(self, self.clock)  # type: ignore[arg-type]
+        self.store = LedgerStore(self, self.clock, TOPIC, "queues")  # type: ignore[arg-type]
         self.cache = MessageCache(cache_bytes)
         self.topics = {TOPIC: FakeTopic(TOPIC)}
         reader = PlainReader()

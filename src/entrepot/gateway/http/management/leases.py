@@ -17,8 +17,9 @@ from entrepot.broker.permissions import Right
 from entrepot.broker.queue.lease_desk import LeaseDesk, TimedLease
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.stream import heard
 from entrepot.core import limits
-from entrepot.core.errors import StorageError, UnknownLease
+from entrepot.core.errors import UnknownLease
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.messages import describe
@@ -90,7 +91,7 @@ async def change(call: Call) -> Row:
     }
     desk.close_if_empty(held)
     if settled:
-        await _permanent(queue)
+        await heard(queue.when_settlements_committed)
     return row
 
 
@@ -155,21 +156,6 @@ def _messages(pieces: Pieces, encoding: str) -> list[Row]:
 
 def _each(way: Callable[[TimedLease, int, range], int], held: TimedLease, spans: list[Span]) -> int:
     return sum(way(held, lane, offsets) for lane, offsets in spans)
-
-
-async def _permanent(queue: Queue) -> None:
-    """Raises StorageError."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def committed(failure: StorageError | None) -> None:
-        if not done.done():
-            if failure is None:
-                done.set_result(None)
-            else:
-                done.set_exception(failure)
-
-    queue.when_settlements_committed(committed)
-    await done
 
 
 # --- what was said

@@ -5,7 +5,8 @@ import errno
 
 import pytest
 
-from entrepot.broker.queue.ledger_store import TOPIC, LedgerStore
+from entrepot.broker.ledger_store import LedgerStore
+from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
 from entrepot.core import batch
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
@@ -125,7 +126,7 @@ async def test_lanes_that_nobody_asks_for_are_forgotten(bed: LaneBed) -> None:
     await bed.settlements("a")
     assert len(written(bed)) == count, "once is enough"
     assert bed.ready("a") == list(range(1, 10))
-    store = LedgerStore(bed, bed.clock)  # type: ignore[arg-type]
+    store = LedgerStore(bed, bed.clock, TOPIC, "queues")  # type: ignore[arg-type]
     store.open()
     assert store.settlements(identity("b")).is_empty
     assert not store.settlements(identity("a")).is_empty
@@ -176,7 +177,7 @@ async def test_after_the_end_nothing_is_written(bed: LaneBed) -> None:
 async def test_a_store_without_a_topic_makes_it_when_it_is_needed(bed: LaneBed) -> None:
     await bed.start()
     bed.topics.clear()
-    store = LedgerStore(bed, bed.clock)  # type: ignore[arg-type]
+    store = LedgerStore(bed, bed.clock, TOPIC, "queues")  # type: ignore[arg-type]
     store.open()
     told = list[StorageError | None]()
     store.when_committed(told.append)
@@ -190,6 +191,6 @@ async def test_a_store_without_a_topic_makes_it_when_it_is_needed(bed: LaneBed) 
 async def test_damage_is_not_taken_for_nothing_settled(bed: LaneBed) -> None:
     await bed.start()
     bed.streams[TOPIC].partition.refuse("a bad batch")
-    store = LedgerStore(bed, bed.clock)  # type: ignore[arg-type]
+    store = LedgerStore(bed, bed.clock, TOPIC, "queues")  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="damaged: a bad batch"):
         store.open()

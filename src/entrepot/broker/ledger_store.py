@@ -1,8 +1,9 @@
-"""Where it is kept what was settled: `__queue_ledgers`, a compacted topic of the broker's own.
+"""Where it is kept what was settled: a compacted topic of the broker's own.
 
-All that was settled in one turn of the event loop, in all queues, is appended as one batch
-at its end, and committed with everything else of that turn. What a crash loses of it is
-handed out again, which at-least-once allows; what is kept never comes again.
+Queues have one, share groups another. All that was settled in one turn of the event loop, in
+all lanes, is appended together at its end, and committed with everything else of that turn.
+What a crash loses of it is handed out again, which at-least-once allows; what is kept never
+comes again.
 
 What cannot be written is tried again, the newest of each key, until the disk takes it.
 """
@@ -11,24 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from entrepot.broker.queue.lane import Waiter
-from entrepot.broker.settlements import Settlements, lane_of
+from entrepot.broker.settlements import Settlements, is_settlement, lane_of
 from entrepot.core import batch, limits
 from entrepot.core.errors import StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
+from entrepot.log.partition import Waiter
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
     from entrepot.broker.stream import Stream
 
-log = logging.getLogger("entrepot.queues")
+log = logging.getLogger("entrepot.ledgers")
 
-TOPIC = "__queue_ledgers"
 _SETTINGS = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 * limits.MIB),  # Small ones are compacted sooner, and folded faster.
@@ -38,14 +39,17 @@ _RETRY_S = 1.0
 
 
 class LedgerStore:
-    def __init__(self, broker: Broker, clock: Clock) -> None:
+    def __init__(self, broker: Broker, clock: Clock, topic: str, whose: str) -> None:
         self._broker = broker
         self._clock = clock
+        self._topic = topic
+        self._whose = whose  # For texts.
         self._stream: Stream | None = None
         self._found: dict[PartitionId, Settlements] = {}  # At the start, until they are asked for.
         self._dirty: dict[Settlements, None] = {}
-        # By lane and key: what is to be written. More than for a moment only when it failed.
-        self._unwritten: dict[Settlements, dict[bytes, Record]] = {}
+        # By queue, or a group's topic, and by key: what is to be written. More than for a
+        # moment only when it failed.
+        self._unwritten: dict[UUID, dict[bytes, Record]] = {}
         self._offset_end = 0  # Of what was written.
         self._waiters: list[Waiter] = []
         self._writing: asyncio.Handle | None = None
@@ -54,31 +58,35 @@ class LedgerStore:
 
     # --- life
 
-    def open(self) -> None:
+    def open(self, others: Callable[[Record], None] | None = None) -> None:
         """Find the topic, if there is one, and fold it. The log is ready.
 
-        Raises StorageError when it is damaged: not knowing what was settled would be to hand
-        out everything again.
+        Records that are not of settlements are for `others`. Raises StorageError when it is
+        damaged: not knowing what was settled would be to hand out everything again.
         """
-        topic = self._broker.topics.get(TOPIC)
+        topic = self._broker.topics.get(self._topic)
         if topic is None:
             return
         self._stream = self._broker.stream(topic, 0)
         if self._stream.partition.refused:
-            raise StorageError(f"what queues settled is damaged: {self._stream.partition.stopped}")
+            reason = self._stream.partition.stopped
+            raise StorageError(f"what {self._whose} settled is damaged: {reason}")
         self._offset_end = self._stream.partition.offset_end
         for data in self._stream.partition.batches():
             for record in batch.records(data):
                 assert record.key is not None
-                lane = lane_of(record.key)
-                if lane not in self._found:
-                    self._found[lane] = Settlements(lane)
-                self._found[lane].apply(record.key, record.value)
+                if is_settlement(record.key):
+                    lane = lane_of(record.key)
+                    if lane not in self._found:
+                        self._found[lane] = Settlements(lane)
+                    self._found[lane].apply(record.key, record.value)
+                elif others is not None:
+                    others(record)
 
     async def prepare(self) -> None:
         """Make the topic, before the first lane is made that needs it."""
         if self._stream is None:
-            topic = await self._broker.internal_topic(TOPIC, 1, _SETTINGS)
+            topic = await self._broker.internal_topic(self._topic, 1, _SETTINGS)
             self._stream = self._broker.stream(topic, 0)
 
     def settlements(self, lane: PartitionId) -> Settlements:
@@ -86,7 +94,7 @@ class LedgerStore:
         return self._found.pop(lane, None) or Settlements(lane)
 
     def forget_others(self) -> None:
-        """All lanes there are have asked: what is left is of queues that were deleted.
+        """All lanes there are have asked: what is left is of lanes that are no more.
 
         Written at once, with what the lanes had to take back, before there is a new message.
         """
@@ -119,7 +127,13 @@ class LedgerStore:
         """The lane is no more."""
         if self._failure is None:
             self._dirty.pop(settlements, None)
-            self._gather(settlements, settlements.take_deletions())
+            self._gather(settlements.lane.topic, settlements.take_deletions())
+            self._write_soon()
+
+    def put(self, identity: UUID, record: Record) -> None:
+        """Another record, about the queue or the group's topic of that number."""
+        if self._failure is None:
+            self._gather(identity, [record])
             self._write_soon()
 
     def when_committed(self, waiter: Waiter) -> None:
@@ -143,7 +157,7 @@ class LedgerStore:
         self._writing = None
         dirty, self._dirty = self._dirty, {}
         for settlements in dirty:
-            self._gather(settlements, settlements.take_records())
+            self._gather(settlements.lane.topic, settlements.take_records())
         waiters, self._waiters = self._waiters, []
         if self._unwritten:
             try:
@@ -156,13 +170,13 @@ class LedgerStore:
         for waiter in waiters:
             self.when_committed(waiter)
 
-    def _gather(self, settlements: Settlements, records: Iterable[Record]) -> None:
+    def _gather(self, identity: UUID, records: Iterable[Record]) -> None:
         for record in records:
             assert record.key is not None
-            self._unwritten.setdefault(settlements, {})[record.key] = record
+            self._unwritten.setdefault(identity, {})[record.key] = record
 
     def _append(self) -> None:
-        """What belongs to one lane is in one batch: a crash leaves all of it or none."""
+        """What belongs to one queue is in one batch: a crash leaves all of it or none."""
         assert self._stream is not None
         now_ms = self._clock.now_ms()
         batches: list[bytes] = []
@@ -183,7 +197,7 @@ class LedgerStore:
         """A full disk may have room again. A partition that is stopped stays so."""
         assert self._stream is not None
         if self._stream.partition.stopped is not None:
-            log.error("what is settled from now on will be handed out again: %s", error)
+            log.error("what %s settle from now on will be handed out again: %s", self._whose, error)
             self._failure = error
             self._unwritten.clear()
         else:
