@@ -10,6 +10,9 @@ SEEDS ?= 200
 WORKERS ?= 4  # Tests at a time; they wait more than they work.
 FIRST ?= 0
 
+# Or else each of the many brokers and commands that tests start compiles all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # PYTHON=/path/to/python overrides the search.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \

@@ -142,7 +142,9 @@ def start_entrepot(durability: str, directory: Path, session_ms: int | None = No
     arguments += ["--amqp-port", "0", "--http-port", "off"]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
-    process, started = spawn([*program, *arguments], directory, subprocess.PIPE)
+    # As after an installation: compiled.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    process, started = spawn([*program, *arguments], directory, subprocess.PIPE, environment)
     try:
         assert process.stdout is not None
         for line in process.stdout:
