@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, read_header, records
 from entrepot.core.errors import Corruption, OffsetOutOfRange
 from entrepot.core.ports import FileRange
@@ -61,8 +62,8 @@ class Segments:
     ) -> FileRange | None:
         """Committed batches from the one that holds `offset` on, out of one segment.
 
-        Whole batches but for the last, which `bytes_max` may cut; the first is always
-        whole. None at the watermark, and at the limit, which no batch spans.
+        Whole batches but for the last, which `bytes_max` may cut if it is small; the first is
+        always whole. None at the watermark, and at the limit, which no batch spans.
         """
         self.check_readable(offset)
         visible = self._visible
@@ -74,11 +75,20 @@ class Segments:
             end = visible.position if segment is visible.segment else segment.size
             found = self._locate(segment, offset, end)
             if found is not None:
-                size = max(found.size, min(bytes_max, end - found.position))
+                stop = min(found.position + bytes_max, end)
+                if stop < end:
+                    stop = self._before_large(segment, stop)
+                size = max(found.size, stop - found.position)
                 return FileRange(self._pool.get(segment.path), found.position, size)
             if segment is visible.segment:
                 break
         return None  # Compaction left nothing between there and the watermark.
+
+    def _before_large(self, segment: Segment, stop: int) -> int:
+        """Where a large batch begins that the stop would cut, or about there; or the stop. The
+        half of a large one is much to send for nothing: whoever gets it asks for all of it."""
+        start = self.index_of(segment).position_before(stop)
+        return start if stop - start > limits.INDEX_INTERVAL_BYTES else stop
 
     def offset_after(self, offset: int, found: FileRange) -> int:
         """An offset that nothing of what was read from `offset` on has reached."""

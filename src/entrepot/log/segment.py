@@ -70,6 +70,11 @@ class Index:
         found = bisect_right(self.offsets, offset) - 1
         return self.positions[found] if found >= 0 else 0
 
+    def position_before(self, position: int) -> int:
+        """Where the last batch noted starts that starts there or earlier."""
+        found = bisect_right(self.positions, position) - 1
+        return self.positions[found] if found >= 0 else 0
+
     def offset_at(self, position: int) -> int | None:
         """Of the first batch noted that starts there or later; None when there is none."""
         found = bisect_left(self.positions, position)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from entrepot.core import batch
+from entrepot.core import batch, limits
 from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
 from entrepot.log.files import FilePool
 from entrepot.log.partition import Partition, Waiter
@@ -283,6 +283,27 @@ async def test_a_read_is_bounded_but_for_its_first_batch(bed: Bed) -> None:
     found = partition.read(1, 1_000_000)
     assert found is not None
     assert (found.position, found.size) == (ONE, 2 * ONE)
+
+
+@simulated
+async def test_a_read_does_not_end_in_the_middle_of_a_large_batch(bed: Bed) -> None:
+    """Half of it would be sent for nothing."""
+    await bed.start("t")
+    large = make(bytes(3 * limits.INDEX_INTERVAL_BYTES))
+    for _ in range(4):
+        bed.append("t", large)
+    await bed.committed()
+    two, three = 2 * len(large), 3 * len(large)
+    for bytes_max, size in ((two, two), (two + 9, two + 9), (three - 1, two), (three, three)):
+        found = bed["t"].read(0, bytes_max)
+        assert found is not None
+        assert (found.position, found.size) == (0, size)
+    found = bed["t"].read(1, three - 1)
+    assert found is not None
+    assert (found.position, found.size) == (len(large), two)
+    found = bed["t"].read(1, len(large) - 1)
+    assert found is not None
+    assert (found.position, found.size) == (len(large), len(large)), "the first is whole"
 
 
 @simulated
