@@ -18,6 +18,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$python && break; done)
 
+# Tests start a few hundred interpreters: nobody wants each to compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := all
 .PHONY: all run test test-slow lint format bench bench-spark demo sim clean help
 
@@ -29,8 +32,9 @@ run: $(VENV)/.installed-run  ## start a broker on ./data (DATA=dir, ARGS='--kafk
 test: $(VENV)/.installed-test  ## the fast tests (ARGS='-k journal')
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/.installed-test  ## the tests marked slow: crashes, many seeds, large logs
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow $(ARGS)
+test-slow: $(VENV)/.installed-test  ## crashes, Spark, more seeds and examples, large logs
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or hypothesis" \
+	  --hypothesis-profile thorough $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## format check, lint, types, import contracts
 	$(BIN)/ruff format --check --quiet .

@@ -1,7 +1,8 @@
-"""What every test shares: hypothesis without deadlines, seeds, and who runs what.
+"""What every test shares: how hypothesis searches, seeds, and who runs what.
 
-A test that takes `seed` runs once per seed. `--seeds` says how many, `--seed-first`
-where to begin, so a failure `[seed=17]` replays with `--seed-first 17 --seeds 1`.
+A test that takes `seed` runs with seeds 0 to 19, of which all but the first few are
+marked slow. `--seeds` says how many instead, none of them slow, and `--seed-first` where
+to begin, so a failure `[seed=17]` replays with `--seed-first 17 --seeds 1`.
 """
 
 import signal
@@ -25,18 +26,22 @@ ON_SPARK = (
     "tests/spark/test_source.py",
 )
 
+SEEDS = 20
+SEEDS_QUICK = 4  # Of these, without the mark.
+
 # A run in the background may have inherited deaf ears, and would pass them on to the
 # commands that tests end with Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is not a bug: no deadlines. A failure prints what reproduces it.
-settings.register_profile("house", deadline=None, print_blob=True)
+settings.register_profile("house", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("thorough", settings.get_profile("house"), max_examples=500)
 settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("seeds")
-    group.addoption("--seeds", type=int, default=20, help="how many seeds a test gets")
+    group.addoption("--seeds", type=int, help=f"how many seeds a test gets: {SEEDS}")
     group.addoption("--seed-first", type=int, default=0, help="the first of them")
 
 
@@ -44,19 +49,38 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" not in metafunc.fixturenames:
         return
     first = metafunc.config.getoption("--seed-first")
-    seeds = range(first, first + metafunc.config.getoption("--seeds"))
-    metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed={seed}")
+    asked_for = metafunc.config.getoption("--seeds")
+    seeds = range(first, first + (asked_for or SEEDS))
+    quick = seeds if asked_for else seeds[:SEEDS_QUICK]
+    metafunc.parametrize("seed", [with_mark(seed, seed in quick) for seed in seeds])
+
+
+def with_mark(seed: int, is_quick: bool) -> Any:
+    return pytest.param(seed, id=f"seed={seed}", marks=() if is_quick else pytest.mark.slow)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's first: they go one after the other, which takes longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(ON_SPARK))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each test goes to whoever is free, but those on Spark all to the same process."""
+    """Tests go to whoever is free, but those on Spark all to the same process.
+
+    Quick ones go by the file, whose broker is then started once; slow ones one by one.
+    """
     if config.getvalue("dist") != "worksteal":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False  # The order is good: what takes long comes first.
+    by_file = config.getvalue("markexpr") == "not slow"
+
     class OneSpark(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith(ON_SPARK) else nodeid
+            if nodeid.startswith(ON_SPARK):
+                return "spark"
+            return nodeid.partition("::")[0] if by_file else nodeid
 
     return OneSpark(config, log)

@@ -19,12 +19,6 @@ from tests import tidy
 from tests.tidy import Module, parse
 
 ROOT = Path(__file__).parent.parent
-SOURCE = tidy.modules(ROOT / "src" / "entrepot")
-ALL_PYTHON = [
-    module._replace(path=f"{tree}/{module.path}")
-    for tree in ("src", "tests", "bench")
-    for module in tidy.modules(ROOT / tree)
-]
 TEXT_SUFFIXES = ("", ".md", ".py", ".sh", ".toml", ".xml", ".yml", ".yaml", ".txt")
 
 # Where a door stands open, and why. Everything else gets the world handed in.
@@ -69,6 +63,28 @@ ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "sim/")
 Check = Callable[[Module], Iterator[str]]
 
 
+@pytest.fixture(scope="module")  # Not read when tests are collected, nor kept: it is large.
+def all_python() -> list[Module]:
+    return [
+        module._replace(path=f"{tree}/{module.path}")
+        for tree in ("src", "tests", "bench")
+        for module in tidy.modules(ROOT / tree)
+    ]
+
+
+@pytest.fixture(scope="module")
+def source(all_python: list[Module]) -> list[Module]:
+    return inside("src/entrepot/", all_python)
+
+
+def inside(prefix: str, modules: list[Module]) -> list[Module]:
+    return [
+        module._replace(path=module.path.removeprefix(prefix))
+        for module in modules
+        if module.path.startswith(prefix)
+    ]
+
+
 def findings(check: Check, modules: list[Module]) -> list[str]:
     return [finding for module in modules for finding in check(module)]
 
@@ -107,30 +123,30 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("check", [tidy.long_functions, tidy.long_files])
-def test_size(check: Check) -> None:
-    assert findings(check, ALL_PYTHON) == []
+def test_size(check: Check, all_python: list[Module]) -> None:
+    assert findings(check, all_python) == []
 
 
 @pytest.mark.parametrize(
     "check",
     [tidy.missing_theory, closed_doors, waits_elsewhere, tidy.module_state, unordered],
 )
-def test_habits(check: Check) -> None:
-    assert findings(check, SOURCE) == []
+def test_habits(check: Check, source: list[Module]) -> None:
+    assert findings(check, source) == []
 
 
-def test_wire_is_sans_io() -> None:
-    wire = [module for module in SOURCE if module.path.startswith("wire/")]
+def test_wire_is_sans_io(source: list[Module]) -> None:
+    wire = [module for module in source if module.path.startswith("wire/")]
     assert wire, "the check looks at nothing"
     used = [finding for module in wire for _, finding in tidy.doors(module)]
     assert used + findings(tidy.coroutines, wire) == []
 
 
-def test_no_open_door_that_nobody_uses() -> None:
+def test_no_open_door_that_nobody_uses(source: list[Module]) -> None:
     for prefix, (doors, reason) in DOORS_OPEN.items():
         used = {
             door
-            for module in SOURCE
+            for module in source
             if module.path.startswith(prefix)
             for door, _ in tidy.doors(module)
         }
@@ -141,14 +157,14 @@ def test_no_leftovers() -> None:
     assert [finding for path, text in texts() for finding in tidy.leftovers(path, text)] == []
 
 
-def test_no_dead_modules() -> None:
+def test_no_dead_modules(all_python: list[Module], source: list[Module]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     started = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
-    tests = tidy.modules(ROOT / "tests")
+    tests = inside("tests/", all_python)
     simulated = [name for module in tests for name in tidy.imports(module) if ".sim" in name]
     for_users = ["entrepot.once"]
     alive = [name.partition(":")[0] for name in started] + simulated + for_users
-    assert list(tidy.dead_modules(SOURCE, alive)) == []
+    assert list(tidy.dead_modules(source, alive)) == []
 
 
 def test_import_contracts() -> None:
@@ -170,6 +186,11 @@ SAMPLES = {
         tidy.long_functions,
         "def f():\n" + "    f()\n" * 60,
         "def f():\n" + "    f()\n" * 59,
+    ),
+    "a method too long": (
+        tidy.long_functions,
+        "try: ...\nexcept E:\n class C:\n  def f():\n" + "   f()\n" * 60,
+        "try: ...\nexcept E:\n class C:\n  def f():\n" + "   f()\n" * 59,
     ),
     "a file too long": (tidy.long_files, "1\n" * 501, "1\n" * 500),
     "no theory": (tidy.missing_theory, "X = 1", '"""What X is."""\nX = 1'),

@@ -34,6 +34,7 @@ class Members:
             "group.id": f"group-of-{topic}",
             "auto.offset.reset": "earliest",
             "topic.metadata.refresh.interval.ms": 1_000,
+            "fetch.wait.max.ms": 50,  # A consumer that closes waits for its last fetch.
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._topic = topic
         self._living: dict[str, Consumer] = {}

@@ -17,7 +17,7 @@ import pytest
 
 from entrepot import testing
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parent.parent.parent
 READY_S_MAX = RESULT_S_MAX = 60.0
@@ -94,6 +94,7 @@ def test_a_task_and_its_result(tasks: Any) -> None:
     assert tasks.add.delay(2, 3).get(timeout=RESULT_S_MAX) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_workers_answer_to_control(tasks: Any) -> None:
     """A fanout exchange, and queues that delete themselves."""
@@ -102,6 +103,7 @@ def test_workers_answer_to_control(tasks: Any) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_task_that_fails_is_tried_again(tasks: Any, tmp_path: Path) -> None:
     path = tmp_path / "attempts"
@@ -109,12 +111,14 @@ def test_a_task_that_fails_is_tried_again(tasks: Any, tmp_path: Path) -> None:
     assert path.read_text().count("attempt") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_task_that_always_fails_has_failed(tasks: Any) -> None:
     with pytest.raises(ValueError, match="never"):
         tasks.never_succeed.delay().get(timeout=RESULT_S_MAX)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_task_for_later(tasks: Any) -> None:
     due = datetime.now(UTC) + timedelta(seconds=2)
@@ -123,6 +127,7 @@ def test_a_task_for_later(tasks: Any) -> None:
     assert ran < due.timestamp() + 20
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_chord(tasks: Any) -> None:
     from celery import chord
@@ -131,6 +136,7 @@ def test_a_chord(tasks: Any) -> None:
     assert chord(parts)(tasks.total.s()).get(timeout=RESULT_S_MAX) == 380
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_many_tasks(tasks: Any) -> None:
     from celery import group
@@ -139,6 +145,7 @@ def test_many_tasks(tasks: Any) -> None:
     assert results == list(range(1, 201))
 
 
+@pytest.mark.slow
 def test_a_killed_workers_task_is_done_by_another(
     environment: dict[str, str], tasks: Any, tmp_path: Path
 ) -> None:

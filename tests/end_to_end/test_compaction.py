@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -135,6 +136,7 @@ def compacted(server: Broker, writer: Writer) -> dict[int, Row]:
     raise AssertionError(f"{len(found)} records are left")
 
 
+@pytest.mark.slow
 def test_compaction_under_load() -> None:
     """The last value of each key stays, deletions go, and offsets are never given anew."""
     with broker() as server:

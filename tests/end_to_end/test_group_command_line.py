@@ -125,6 +125,7 @@ def values(first: int, end: int) -> list[tuple[int, str]]:
     return sorted((p, f"{p}:{number}") for p in range(3) for number in range(first, end))
 
 
+@pytest.mark.slow
 def test_three_consumers_have_a_partition_each_and_two_take_over(
     server: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def read_until(descriptor: int, end: bytes) -> bytes:
     return found
 
 
+@pytest.mark.slow
 def test_exercise_ae01(tmp_path: Path) -> None:
     with started(tmp_path, ".sh") as terminal:
         server = ("--bootstrap-server", terminal.bootstrap)

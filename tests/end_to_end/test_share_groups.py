@@ -97,7 +97,8 @@ def read(broker: testing.Broker, topic: str, count: int) -> list[Any]:
 
 
 def each_in_a_thread(count: int, work: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=work) for _ in range(count)]
+    # As daemons: one that hangs fails its test, and not the end of the whole run.
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -134,6 +134,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(server: Broker) -> None:
     assert read(server.bootstrap, "slow") == ["plain"]
 
 
+@pytest.mark.slow
 def test_an_idempotent_producer_through_kills(fragile: Broker) -> None:
     """Proves N-03: its retries are written once, and in order."""
     create(fragile.bootstrap, "t", 1)

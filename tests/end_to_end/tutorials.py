@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable
 
-import aio_pika
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import UnroutableError
@@ -221,6 +220,8 @@ def confirm_together(channel: BlockingChannel, queue: str, count: str) -> None:
 
 
 async def _confirm_together(host: str, port: int, queue: str, count: int) -> None:
+    import aio_pika  # Here, for the other programs start sooner without it.
+
     connection = await aio_pika.connect(f"amqp://guest:guest@{host}:{port}/")
     async with connection:
         channel = await connection.channel(publisher_confirms=True)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.core.limits import KIB
@@ -35,7 +35,6 @@ def test_tables_survive_the_round_trip_with_their_types(value: table.Table) -> N
 
 
 @given(oracle.methods)
-@settings(max_examples=500)
 def test_every_method_survives_the_round_trip(method: Any) -> None:
     payload = methods.encode(method)
     again = methods.decode(payload)
@@ -138,13 +137,11 @@ def read_all(events: list[Any]) -> None:
 
 
 @given(damaged(), st.integers(40, 5_000))
-@settings(max_examples=200)
 def test_a_damaged_stream_is_read_or_refused(data: bytes, size: int) -> None:
     read_all(feed(FrameBuffer(is_client=True), data, size))
 
 
 @given(damaged(), st.integers(40, 5_000))
-@settings(max_examples=200)
 def test_a_damaged_stream_is_refused_alike_however_it_is_split(data: bytes, size: int) -> None:
     """Runs are taken by a shorter way than what comes in pieces. Both refuse the same."""
     whole, _ = Scanner(131_072, 1 << 24).scan(data)
@@ -160,7 +157,6 @@ def test_a_damaged_stream_is_refused_alike_however_it_is_split(data: bytes, size
 
 
 @given(st.sampled_from(sorted(METHODS)), st.binary(max_size=100))
-@settings(max_examples=500)
 def test_anything_is_a_method_or_is_refused(number: tuple[int, int], data: bytes) -> None:
     payload = b"".join(each.to_bytes(2, "big") for each in number) + data
     with suppress(AmqpError):
@@ -168,7 +164,6 @@ def test_anything_is_a_method_or_is_refused(number: tuple[int, int], data: bytes
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=500)
 def test_anything_is_a_table_or_is_refused(data: bytes) -> None:
     def outcome(read: Any) -> str:
         try:
@@ -181,7 +176,6 @@ def test_anything_is_a_table_or_is_refused(data: bytes) -> None:
 
 
 @given(oracle.tables, seeds)
-@settings(max_examples=300)
 def test_a_damaged_table_is_a_table_or_is_refused(value: table.Table, seed: int) -> None:
     random = Random(seed)
     data = bytearray(table.encode(value))
@@ -197,7 +191,6 @@ def test_a_damaged_table_is_a_table_or_is_refused(value: table.Table, seed: int)
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=500)
 def test_any_properties_are_read_or_refused(data: bytes) -> None:
     for raw in (data, b"\x20\0" + data, b"\xff\xfc" + data):
         with suppress(AmqpError):

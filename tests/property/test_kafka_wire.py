@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.core.errors import MalformedFrame
@@ -76,7 +76,6 @@ def test_a_stream_of_anything_gives_frames_or_is_refused(pieces: list[bytes]) ->
 
 
 @given(messages, st.binary(max_size=300))
-@settings(max_examples=300)
 def test_anything_is_a_message_or_is_refused(layout: type[Any], data: bytes) -> None:
     try:
         entity = decode(layout, layout, memoryview(data))

@@ -23,7 +23,9 @@ from entrepot.sim.queue_world import queue_world
 PAGE = 2  # The first byte of such a record's key.
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+)
 def test_what_is_confirmed_comes_out_and_what_is_settled_does_not_come_again(number: int) -> None:
     result = run(number, queue_world(6.0))
     assert result.confirmed > 0
@@ -41,8 +43,9 @@ def test_many_seeds() -> None:
 
 
 def test_one_seed_gives_one_trace() -> None:
-    assert run(7, queue_world(2.0)) == run(7, queue_world(2.0))
-    assert run(7, queue_world(2.0)).trace != run(8, queue_world(2.0)).trace
+    result = run(7, queue_world(2.0))
+    assert run(7, queue_world(2.0)) == result
+    assert run(8, queue_world(2.0)).trace != result.trace
 
 
 # --- planted mistakes
@@ -73,6 +76,7 @@ def test_settlements_that_are_not_written(monkeypatch: pytest.MonkeyPatch) -> No
     is_found_out("comes again")
 
 
+@pytest.mark.slow
 def test_settlements_that_count_before_they_are_permanent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -97,6 +101,7 @@ def test_messages_that_are_handed_back_and_dropped(monkeypatch: pytest.MonkeyPat
     is_found_out("never came out|nobody did")
 
 
+@pytest.mark.slow
 def test_dead_letters_that_are_settled_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(
         self: Burials, some: Letters, offsets: range, buried: Callable[[range], None]

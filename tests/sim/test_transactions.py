@@ -12,7 +12,9 @@ from entrepot.sim.loop import run
 from entrepot.sim.transaction_world import transaction_world
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 1_046])
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2, 1_046))]
+)
 def test_no_transaction_is_lost_torn_or_seen_too_early(number: int) -> None:
     result = run(number, transaction_world(6.0))
     assert result.committed > 0
@@ -29,8 +31,9 @@ def test_many_seeds() -> None:
 
 
 def test_one_seed_gives_one_trace() -> None:
-    assert run(7, transaction_world(2.0)) == run(7, transaction_world(2.0))
-    assert run(7, transaction_world(2.0)).trace != run(8, transaction_world(2.0)).trace
+    result = run(7, transaction_world(2.0))
+    assert run(7, transaction_world(2.0)) == result
+    assert run(8, transaction_world(2.0)).trace != result.trace
 
 
 # --- planted mistakes

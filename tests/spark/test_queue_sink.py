@@ -12,7 +12,7 @@ pytest.importorskip("pika", reason="pip install pika for this test")
 
 from pyspark.sql.types import StructType  # noqa: E402
 
-from entrepot.client.amqp_publisher import AmqpRefused, NotTaken  # noqa: E402
+from entrepot.client.amqp_publisher import UNCONFIRMED_MAX, AmqpRefused, NotTaken  # noqa: E402
 from entrepot.spark.options import OptionError, read_queue_sink  # noqa: E402
 from entrepot.spark.queue_sink import QueueColumnError, check_columns, publish  # noqa: E402
 from entrepot.testing import Broker, broker  # noqa: E402
@@ -32,10 +32,11 @@ def write(server: Broker, rows: list[dict[str, Any]], **more: str) -> None:
 
 def test_rows_are_confirmed_and_in_order(server: Broker, new_topic: Callable[..., str]) -> None:
     queue = declare(server, new_topic("q"))
-    write(server, [{"value": text} for text in texts(12_000)], queue=queue)
+    count = UNCONFIRMED_MAX + 1_000  # So that it waits for confirms on the way.
+    write(server, [{"value": text} for text in texts(count)], queue=queue)
     with channel(server) as made:
-        assert made.queue_declare(queue, passive=True).method.message_count == 12_000
-    assert drain(server, queue) == texts(12_000)
+        assert made.queue_declare(queue, passive=True).method.message_count == count
+    assert drain(server, queue) == texts(count)
 
 
 def test_messages_are_persistent_and_have_headers(

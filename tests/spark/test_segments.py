@@ -157,7 +157,10 @@ def test_many_stories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tell_and_compare(seed, "compact" if seed % 2 else "delete", monkeypatch)
 
 
-@pytest.mark.parametrize(("number", "policy"), [(0, "delete"), (1, "delete"), (2, "compact")])
+@pytest.mark.parametrize(
+    ("number", "policy"),
+    [(0, "delete"), pytest.param(1, "delete", marks=pytest.mark.slow), (2, "compact")],
+)
 def test_files_give_what_the_broker_gives(
     number: int, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

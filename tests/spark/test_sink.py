@@ -40,6 +40,7 @@ def copy(spark: Any, server: Broker, source: str, target: str, place: Path) -> N
     assert query.awaitTermination(SLOW_S)
 
 
+@pytest.mark.smoke
 def test_a_table_of_every_column(spark: Any, server: Broker, new_topic: Callable[[], str]) -> None:
     one, two = create(server, new_topic(), 3), create(server, new_topic())
     frame = spark.sql(

@@ -150,6 +150,7 @@ def test_a_mistake_is_named(spark: Any, server: Broker, more: dict[str, str], wo
         table(spark, server, **more).collect()
 
 
+@pytest.mark.smoke
 def test_a_stream_goes_on_where_it_was(
     spark: Any, server: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.logs import configure
 from entrepot.cli.talk import bootstrap_option, talk
 
@@ -58,6 +59,7 @@ def run(
     bootstrap: str,
 ) -> None:
     """Run the connector that FILE describes."""
+    load_kio()
     from entrepot.connect.interface import ConnectError
     from entrepot.connect.running import Run
     from entrepot.connect.settings import load

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.properties import parse
 from entrepot.cli.talk import key_values
 from entrepot.config import ConfigError, read_text
@@ -72,6 +73,7 @@ def note_ignored(given: dict[str, str], known: Iterable[str], flag: str) -> None
 
 def note_ignored_of_client(given: dict[str, str], known: Iterable[str], flag: str) -> None:
     """The same for a client's properties: who it is, it may always say."""
+    load_kio()
     from entrepot.client.security import SECURITY_PROPERTIES
 
     note_ignored(given, (*known, *SECURITY_PROPERTIES), flag)

@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.logs import configure
 from entrepot.cli.presence import announced, remove_leftovers
 from entrepot.config import PROTOCOLS, Config, ConfigError, load
@@ -124,7 +124,7 @@ def _parse_setting(setting: str) -> tuple[str, object]:
 
 def run(config: Config, notes: tuple[str, ...] = ()) -> None:
     """Serve until told to stop. `notes` are logged at the start."""
-    _load_kio()
+    load_kio()
     from entrepot.server import StartError
 
     configure(config.log_level, config.log_format)
@@ -143,15 +143,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # Where it does not build. The standard loop serves, a little slower.
         return None
     return uvloop.new_event_loop
-
-
-def _load_kio() -> None:
-    """Where hypothesis is installed, kio registers with it: a slow import of no use here."""
-    if "hypothesis" not in sys.modules:
-        sys.modules["hypothesis"] = None  # type: ignore[assignment]  # Means: there is none.
-        import kio.static.primitive  # noqa: F401
-
-        del sys.modules["hypothesis"]
 
 
 async def _serve(config: Config) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.security import chosen_security, security_options
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def talk(
     SIGTERM ends the work as Ctrl-C does, by cancelling it: a member leaves its group.
     `properties` are Kafka's, of a tool that has read its own file.
     """
+    load_kio()
     from entrepot.client.client import Client
     from entrepot.client.errors import ClientError
 

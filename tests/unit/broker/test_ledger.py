@@ -203,7 +203,7 @@ class Histories(RuleBasedStateMachine):
             assert self.ledger.attempts(offset) == self.naive.attempts.get(offset, 0)
 
 
-Histories.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+Histories.TestCase.settings = settings(stateful_step_count=30)
 TestHistories = Histories.TestCase
 
 

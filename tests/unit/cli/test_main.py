@@ -41,6 +41,23 @@ def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
     assert ran.stdout.split() == []
 
 
+@pytest.mark.parametrize("command", ["topics list", "kafka-console-consumer --topic t"])
+def test_kio_does_not_import_hypothesis_for_a_command(command: str) -> None:
+    nobody = "--bootstrap-server 127.0.0.1:1"
+    program = (
+        "import sys, entrepot.cli\n"
+        "try:\n"
+        f"    entrepot.cli.main({[*command.split(), *nobody.split()]})\n"
+        "finally:\n"
+        "    print(*[name for name in ('hypothesis', 'kio') if name in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "nobody listens" in ran.stderr
+    assert ran.stdout.split() == ["kio"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -102,6 +102,8 @@ class Shelf:
 
     def within(self, first: int, end: int) -> list[Book]:
         """Those that have something there."""
+        if first >= end:
+            return []
         left = max(self._head, bisect_right(self._starts, first, self._head) - 1)
         books = self._books[left : bisect_left(self._starts, end, self._head)]
         if books and books[0].offset_end <= first:

@@ -3,7 +3,7 @@
 import tracemalloc
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.broker.queue.lane import Lane
@@ -69,7 +69,6 @@ def unsettled(lane: Lane) -> list[int]:
     return [each for each in range(lane.offset_end) if not lane.ledger.is_settled(each)]
 
 
-@settings(max_examples=150)
 @given(STEPS)
 def test_a_lane_in_memory_is_as_one_in_the_log(steps: Sequence[tuple[str, object, int]]) -> None:
     async def story(bed: LaneBed) -> None:

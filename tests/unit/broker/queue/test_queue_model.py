@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.broker.ledger import NEVER
@@ -188,7 +188,6 @@ class Both:
         self.naive.ready.clear()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from([None, 0, 2, 4]), st.lists(STEP, max_size=30))
 def test_both_agree(length_max: int | None, steps: list[tuple[Any, ...]]) -> None:
     arguments: dict[str, object] = {"x-dead-letter-exchange": "dlx"}

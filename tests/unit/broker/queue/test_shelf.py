@@ -1,6 +1,6 @@
 """A shelf beside a plain dictionary of messages."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from entrepot.broker.queue import shelf as module
@@ -23,6 +23,7 @@ def book(first: int, count: int) -> Book:
 
 
 @given(STEPS)
+@example([("put", 0, 2), ("read", 1, 0)])
 def test_a_shelf_holds_what_was_put_there(steps: list[tuple[str, int, int]]) -> None:
     shelf, plain = Shelf(), dict[int, Book]()
     for verb, first, count in steps:

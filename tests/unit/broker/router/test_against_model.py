@@ -185,4 +185,4 @@ def compacted(log: list[Event]) -> list[Event]:
 
 
 TestRouting = Routing.TestCase
-TestRouting.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestRouting.settings = settings(stateful_step_count=40)
