@@ -18,9 +18,6 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$python && break; done)
 
-# Tests start a few hundred interpreters: nobody wants each to compile everything anew.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := all
 .PHONY: all run test test-slow lint format bench bench-spark demo sim clean help
 

@@ -197,15 +197,14 @@ class ModernGroup:
         is_behind = request.epoch not in (JOINS, before.epoch)
         after = before if is_behind else self._reconcile(request, now_ms)
         self._hear(request.member_id, now_ms)
-        member_id, interval_ms = request.member_id, self._settings.heartbeat_ms
+        member_id = request.member_id
         if after.assigned != before.assigned:
             self._untold[member_id] = None
         elif request.owned is not None and is_same(request.owned, after.assigned):
             self._untold.pop(member_id, None)
         is_news = is_behind or request.is_whole or member_id in self._untold
-        return HeartbeatAnswer(
-            member_id, after.epoch, interval_ms, after.assigned if is_news else None
-        )
+        told = after.assigned if is_news else None
+        return HeartbeatAnswer(member_id, after.epoch, self._settings.heartbeat_ms, told)
 
     def _member(self, request: Heartbeat) -> Current:
         """Where the member is, who may be new or one that comes back."""
