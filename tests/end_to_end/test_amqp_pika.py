@@ -12,6 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import (
     AMQPConnectionError,
     ChannelClosedByBroker,
+    ConnectionClosedByBroker,
     NackError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
@@ -80,6 +81,113 @@ def test_what_is_confirmed_survives_kill_9(name: str) -> None:
             assert found[-90:] == list(range(10, 100))
             channel.basic_publish("logs", "a.b", b"still bound", PERSISTENT)
             assert drain(channel, name) == [b"still bound"]
+
+
+def hand_back(server: Broker, queue: str) -> tuple[bool, object]:
+    """Take the one message there is and say that it failed; what the delivery said of earlier
+    ones. Returns when the answer is permanent."""
+    with connected(server) as connection:
+        channel = connection.channel()
+        channel.tx_select()
+        method, properties, _ = channel.basic_get(queue)
+        channel.basic_nack(method.delivery_tag, requeue=True)
+        channel.tx_commit()
+        return method.redelivered, (properties.headers or {}).get("x-delivery-count")
+
+
+def test_a_restart_does_not_forget_what_failed(name: str) -> None:
+    """However often the broker dies in between: at the limit the message is a dead letter."""
+    with broker() as server:
+        with connected(server) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare(f"{name}-dead", durable=True)
+            arguments = {
+                "x-queue-type": "quorum",
+                "x-delivery-limit": 3,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": f"{name}-dead",
+            }
+            channel.queue_declare(name, durable=True, arguments=arguments)
+            channel.basic_publish("", name, b"poison", PERSISTENT)
+        told = []
+        for end in (server.stop, server.kill, server.kill):
+            told.append(hand_back(server, name))
+            end()
+            server.start()
+        told.append(hand_back(server, name))
+        assert told == [(False, None), (True, 1), (True, 2), (True, 3)]
+        with connected(server) as connection:
+            channel = connection.channel()
+            assert drain(channel, f"{name}-dead") == [b"poison"]
+            assert drain(channel, name) == []
+
+
+def test_a_clean_stop_counts_what_consumers_had(name: str) -> None:
+    """Its connections end before it does, and what they had comes back."""
+    with broker() as server:
+        with connected(server) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+            channel.basic_publish("", name, b"held", PERSISTENT)
+            channel.basic_get(name)
+            server.restart()
+            with pytest.raises(ConnectionClosedByBroker, match="shutdown"):
+                connection.process_data_events(10)
+        assert hand_back(server, name) == (True, 1)
+
+
+def test_what_is_sent_again_after_a_kill_comes_once(name: str) -> None:
+    """Proves D-03: the publisher does not know what arrived, and sends all of it again."""
+    ids = [f"{name}-{number}" for number in range(300)]
+
+    def publish(channel: BlockingChannel) -> None:
+        for each in ids:
+            headers = {"x-deduplication-header": each}
+            properties = pika.BasicProperties(delivery_mode=2, headers=headers)
+            channel.basic_publish("once", "", each.encode(), properties)
+
+    with broker() as server:
+        with connected(server) as connection:
+            channel = connection.channel()
+            arguments = {"x-cache-size": 1_000}
+            channel.exchange_declare(
+                "once", "x-message-deduplication", durable=True, arguments=arguments
+            )
+            channel.queue_declare(name, durable=True)
+            channel.queue_bind(name, "once")
+        taken: list[bytes] = []
+        for _ in range(3):
+            with connected(server) as connection, connected(server) as second:
+                publish(connection.channel())  # Nobody confirms it.
+                taken += take_some(second.channel(), name, 7)
+                server.kill()
+                with pytest.raises(AMQPConnectionError):
+                    connection.process_data_events(10)
+                with pytest.raises(AMQPConnectionError):
+                    second.process_data_events(10)
+            server.start()
+        with connected(server) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            publish(channel)
+            taken += drain(channel, name)
+        assert sorted(taken) == sorted(each.encode() for each in ids)
+
+
+def take_some(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
+    """Returns when the acknowledgements are permanent."""
+    channel.tx_select()
+    bodies: list[bytes] = []
+    deadline = time.monotonic() + 10
+    while len(bodies) < count and time.monotonic() < deadline:
+        method, _, body = channel.basic_get(queue)
+        if method is not None:
+            channel.basic_ack(method.delivery_tag)
+            bodies.append(body)
+    channel.tx_commit()
+    return bodies
 
 
 def test_prefetch_and_death(server: Broker, name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from entrepot.broker.attempts import Attempts
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.burial import Burials
@@ -73,7 +74,7 @@ def test_messages_that_are_confirmed_before_they_are_permanent(
 
 def test_settlements_that_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerStore, "_append", lambda self: self._unwritten.clear())
-    is_found_out("comes again")
+    is_found_out("comes again|is forgotten")
 
 
 @pytest.mark.slow
@@ -81,7 +82,18 @@ def test_settlements_that_count_before_they_are_permanent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LedgerStore, "when_committed", lambda self, waiter: waiter(None))
-    is_found_out("comes again", seeds=40)
+    is_found_out("comes again|is forgotten", seeds=40)
+
+
+def test_attempts_that_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attempts, "note", lambda self, came_back, attempts: None)
+    is_found_out("that it came back was permanent, and is forgotten")
+
+
+def test_attempts_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Ledger.attempts
+    monkeypatch.setattr(Ledger, "attempts", lambda self, offset: min(1, count(self, offset)))
+    is_found_out("came back, and this is not counted")
 
 
 def test_a_page_of_a_ledger_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ fresh), and what is not due yet (deferred, which may also stand in the fresh par
 none of these is settled. So memory is spent on what is out of order, however long the queue.
 
 Leases are promises of this process: a restart forgets them, and the messages are ready
-again. Settling, deferring and rewinding are recorded by whoever owns the ledger, and told
-to its successor by `restore` and `note_settled`.
+again. Settling, deferring, rewinding and counting what came back are recorded by whoever
+owns the ledger, and told to its successor by `restore`.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Ledger:
                 return []
             del leased[offsets.start]
             return [range(offsets.start, offsets.start + 1)]  # Of any step, it may end later.
-        found = [each for each in _among(offsets, leased) if leased[each].owner is owner]
+        found = [each for each in among(offsets, leased) if leased[each].owner is owner]
         for offset in found:
             del leased[offset]
         return rows(found)
@@ -334,7 +334,7 @@ class Ledger:
         """A predecessor settled these. What it passed by on the way is not settled."""
         start, stop = offsets.start, offsets.stop
         self.returned.remove(start, stop)
-        for offset in _among(offsets, self.deferred):
+        for offset in among(offsets, self.deferred):
             self._undefer(offset)
         if stop > self.offset_fresh:
             first = max(start, self.offset_fresh)
@@ -345,7 +345,7 @@ class Ledger:
         self._advance()
 
 
-def _among(offsets: range, holder: Mapping[int, object]) -> list[int]:
+def among(offsets: range, holder: Mapping[int, object]) -> list[int]:
     """Which of them are in there, ascending; the shorter one is walked."""
     if len(holder) < len(offsets):
         return sorted(offset for offset in holder if offset in offsets)

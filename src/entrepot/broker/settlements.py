@@ -1,8 +1,9 @@
-"""What of a queue's lane was settled or put off, as records of a compacted topic.
+"""What of a queue's lane was settled, put off or tried in vain, as records of a compacted topic.
 
     lane                the offset below which everything is settled
     lane, page          what else is settled among 4,096 offsets
     lane, offset        until when that message is kept back
+    lane, page          how often messages were handed out that came back: see `attempts`
 
 Messages are mostly settled in their order, which takes one small record a tick. Out of
 order, a page's record says all that is settled in it, so that the newest one counts and
@@ -10,20 +11,19 @@ compaction may forget the others; once the low end has passed the page, it is de
 The records of one tick must be appended as one batch: together they are true.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from uuid import UUID
 
-from entrepot.broker.ledger import Ledger
+from entrepot.broker.attempts import PAGE, Attempts
+from entrepot.broker.ledger import Ledger, among
 from entrepot.core.names import PartitionId
 from entrepot.core.ranges import Ranges
 from entrepot.core.record import Record
 
-PAGE = 4_096  # Offsets. Within one, they take 16 bits.
-
 _LOW_KEY = Struct(">B16sH")  # Kind, queue, and which of its lanes.
 _NUMBER_KEY = Struct(">B16sHQ")  # And a page or an offset.
-_LOW, _PAGE, _DEFERRED = 1, 2, 3  # Kinds of records.
+_LOW, _PAGE, _DEFERRED, _ATTEMPTS = 1, 2, 3, 4  # Kinds of records.
 _NUMBER = Struct(">Q")  # An offset, or a time in ms.
 _SPAN = Struct(">HH")  # First and last, from the page's beginning.
 _NOTED_MAX = 1_000  # Then they are summed up: the records may be asked for late.
@@ -42,6 +42,7 @@ class Settlements:
         self._recorded: dict[int, None] = {}  # Pages of which there is a record.
         self._deferred: dict[int, int] = {}  # Until when, in ms; as it was or will be recorded.
         self._deferred_changed: dict[int, None] = {}
+        self._attempts = Attempts()
 
     # --- while it runs
 
@@ -53,6 +54,8 @@ class Settlements:
         for each in settled:
             if self._deferred:
                 self._undefer(each)
+            if self._attempts.pages:
+                self._attempts.settled(each)
             if each.stop > offset_low:
                 self._noted.append(each)
         if len(self._noted) > _NOTED_MAX:
@@ -85,12 +88,12 @@ class Settlements:
         self._deferred_changed[offset] = None
 
     def _undefer(self, offsets: range) -> None:
-        if len(self._deferred) < len(offsets):
-            found = [offset for offset in self._deferred if offset in offsets]
-        else:
-            found = [offset for offset in offsets if offset in self._deferred]
-        for offset in found:
+        for offset in among(offsets, self._deferred):
             self.defer(offset, None)
+
+    def note_attempts(self, came_back: Iterable[range], attempts: Callable[[int], int]) -> None:
+        """The ledger has these back, and knows of each how often it was handed out."""
+        self._attempts.note(came_back, attempts)
 
     def rewound(self, offset: int, offset_low: int) -> None:
         """Nothing is settled from there on, nor put off; this is the ledger's low end now."""
@@ -103,6 +106,7 @@ class Settlements:
         for each in list(self._deferred):
             if not offset_low <= each < offset:
                 self.defer(each, None)
+        self._attempts.rewound(range(offset_low, offset))
 
     def take_records(self) -> list[Record]:
         """What to append for all that was noted since the last time."""
@@ -115,6 +119,7 @@ class Settlements:
         self._changed.clear()
         made += [self._deferral(offset) for offset in self._deferred_changed]
         self._deferred_changed.clear()
+        made += [Record(self._key(_ATTEMPTS, page), value) for page, value in self._attempts.take()]
         if self._offset_recorded != self._offset_low:
             self._offset_recorded = self._offset_low
             made.append(Record(self._low_key, _NUMBER.pack(self._offset_low)))
@@ -126,10 +131,12 @@ class Settlements:
         # Some may never have been recorded: there is no harm in that.
         offsets = [*self._deferred, *self._deferred_changed]
         deferrals = [self._key(_DEFERRED, each) for each in dict.fromkeys(offsets)]
+        attempts = [self._key(_ATTEMPTS, page) for page in self._attempts.recorded]
+        self._attempts = Attempts()
         for holder in (self._recorded, self._changed, self._deferred, self._deferred_changed):
             holder.clear()
         self._noted.clear()
-        return [Record(key, None) for key in (*pages, *deferrals, self._low_key)]
+        return [Record(key, None) for key in (*pages, *deferrals, *attempts, self._low_key)]
 
     def _page(self, page: int) -> Record:
         base = page * PAGE
@@ -158,7 +165,8 @@ class Settlements:
     @property
     def is_empty(self) -> bool:
         """Whether no record is left of it."""
-        return not (self._offset_recorded or self._recorded or self._deferred)
+        kept = self._recorded or self._deferred or self._attempts.recorded
+        return not (self._offset_recorded or kept)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Fold one of its records, in their order."""
@@ -172,6 +180,9 @@ class Settlements:
             if value is not None:
                 self._deferred[number] = _NUMBER.unpack(value)[0]
             return
+        if key[0] == _ATTEMPTS:
+            self._attempts.apply(number, value)
+            return
         base = number * PAGE
         self._settled.remove(base, base + PAGE)
         self._recorded.pop(number, None)
@@ -183,29 +194,35 @@ class Settlements:
     def ledger(self, offset_start: int, offset_end: int) -> Ledger:
         """As it was, when all records are folded and the lane's messages are these.
 
-        A loss of power may have taken messages whose settlement it left. Their offsets are
-        given again, so what was said of them must be taken back before that: `take_records`
-        has it.
+        A loss of power may have taken messages of which it left something that was said. Their
+        offsets are given again, so that must be taken back before: `take_records` has it.
         """
         self._offset_low = max(offset_start, min(offset_end, self._offset_low))
         self._settled.remove(0, self._offset_low)
         for lost in self._settled.remove(offset_end, 2**64):
             pages = range(lost.start // PAGE, (lost.stop - 1) // PAGE + 1)
             self._changed.update(dict.fromkeys(pages))
-        ledger = Ledger(self._offset_low)
-        for offset, until_ms in list(self._deferred.items()):
-            if self._offset_low <= offset < offset_end:
-                ledger.defer(offset, until_ms)
-            else:
-                self.defer(offset, None)
+        known = range(self._offset_low, offset_end)
+        over = [each for each in self._deferred if each not in known or each in self._settled]
+        for offset in over:
+            self.defer(offset, None)
+        self._attempts.keep(known)
+        unsettled = Ranges([known])
         for each in self._settled:
-            ledger.note_settled(each)
+            self._attempts.settled(each)
+            unsettled.remove(each.start, each.stop)
+        attempts = dict(self._attempts.items())
+        ends = [each.stop for each in self._settled] + [each + 1 for each in attempts]
+        fresh = max(ends, default=self._offset_low)
+        unsettled.remove(fresh, offset_end)
+        ledger = Ledger(self._offset_low)
+        ledger.restore(fresh, unsettled, self._deferred, attempts)
         return ledger
 
 
 def is_settlement(key: bytes) -> bool:
     """Or else it is a record of somebody who keeps others beside these."""
-    return key[0] in (_LOW, _PAGE, _DEFERRED)
+    return key[0] in (_LOW, _PAGE, _DEFERRED, _ATTEMPTS)
 
 
 def lane_of(key: bytes) -> PartitionId:

@@ -60,7 +60,8 @@ def list_(vhost: str | None, as_json: bool) -> None:
     metavar="TYPE",
     default="direct",
     show_default=True,
-    help="direct, fanout, topic, headers, x-consistent-hash or x-delayed-message.",
+    help="direct, fanout, topic, headers, x-consistent-hash, x-delayed-message or "
+    "x-message-deduplication.",
 )
 @click.option("--transient", is_flag=True, help="Gone after a restart.")
 @click.option("--auto-delete", is_flag=True, help="Deleted with its last binding.")

@@ -125,6 +125,7 @@ QUEUE_TURN_MESSAGES_MAX = 1_000  # Handed out, expired or counted before others 
 QUEUE_TURN_BYTES_MAX = 4 * MIB  # Read at once to be handed out, about.
 QUEUE_CONSUMERS_MAX = 100_000
 QUEUE_DEFERRED_MAX = 1_000_000  # Messages that wait for a time, each with an entry in memory.
+LANE_ATTEMPTS_MAX = 1_000_000  # Messages that came back, and how often is remembered on disk.
 QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are consumed.
 QUEUE_TIMER_MS_MAX = 3_600_000  # Then it is looked again: clocks may be set.
 DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no room.
@@ -151,6 +152,7 @@ VHOSTS_MAX = 10_000
 VHOST_NAME_CHARACTERS_MAX = 255
 QUEUES_PER_VHOST_MAX = 200_000
 QUEUE_SEGMENT_BYTES = 64 * MIB  # Settled messages leave the disk a segment at a time.
+DEDUPLICATION_IDS_MAX = 1_000_000  # That a deduplicating exchange remembers for one queue.
 DELAYED_IN_FLIGHT_MAX = 1_000  # Of one virtual host: messages that are due and on their way.
 STREAM_BATCH_BYTES_MAX = 17 * MIB  # Of a topic that AMQP made: one message must fit in.
 

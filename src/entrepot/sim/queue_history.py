@@ -7,7 +7,9 @@ What must hold of a message in each of them:
   dead letter. What nobody published, or took back, never comes out.
 - Once its acknowledgement is permanent, it never comes again.
 - It is with one consumer at a time. Whoever gets it after another is told so, as long as the
-  broker lives that gave it out before.
+  broker lives that gave it out before; and ever after, once it came back and that is permanent.
+- How often it came back is counted. The count grows with each delivery, and a crash takes back
+  only what was not permanent of it. At the limit, there is no other delivery.
 - What one publisher sent on one connection comes to a consumer in that order, but for what
   was delivered before.
 
@@ -52,6 +54,7 @@ class Hold:
     value: str
     life: int  # Of the broker.
     is_unique: bool  # There is one copy of it in the queue.
+    tried: int  # How often it came back before, as far as the delivery says.
     given_back_s: float | None = None  # When that was said.
 
     @property
@@ -71,6 +74,9 @@ class QueueHistory:
     _finished: dict[tuple[str, str], None] = field(default_factory=dict)  # Queue and value.
     _times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # Life, count.
     _holds: dict[tuple[str, str], Hold] = field(default_factory=dict)  # The newest of each.
+    _lives: dict[AmqpClient, int] = field(default_factory=dict)  # Of whom it is known.
+    _tried: dict[int, dict[tuple[str, str], int]] = field(default_factory=dict)  # By life.
+    _tried_least: dict[tuple[str, str], int] = field(default_factory=dict)  # What is permanent.
     _orders: dict[tuple[AmqpClient, str, str, int], int] = field(default_factory=dict)
 
     # --- publishers
@@ -100,18 +106,33 @@ class QueueHistory:
 
     # --- consumers
 
+    def connected(self, client: AmqpClient, life: int) -> None:
+        """The broker had that life before it was connected."""
+        if life == self.life:
+            self._lives[client] = life
+
     def deliver(
-        self, client: AmqpClient, queue: str, origin: str, value: str, *, redelivered: bool
+        self,
+        client: AmqpClient,
+        queue: str,
+        origin: str,
+        value: str,
+        *,
+        redelivered: bool,
+        count: int | None,
     ) -> Hold:
+        """With the count of earlier deliveries, if the queue tells it."""
         self.deliveries += 1
         self.note("delivered", queue, origin, value, redelivered)
         sent = self.sent.get(value)
         if sent is None or origin not in sent.queues or sent.is_taken_back:
             raise Violation(f"nobody published {value!r} to {origin}, and it came out of {queue}")
         is_unique = queue == origin and not sent.is_delayed
-        hold = Hold(client, queue, origin, value, self.life, is_unique)
+        tried = int(redelivered) if count is None else count
+        hold = Hold(client, queue, origin, value, self.life, is_unique, tried)
         if is_unique:
             self._check_again(hold, redelivered)
+            self._check_tried(hold, redelivered)
             if not redelivered:
                 self._check_order(hold, sent)
         return hold
@@ -132,6 +153,37 @@ class QueueHistory:
         self._holds[place] = hold
         if before is not None and before.life == self.life and before.given_back_s is None:
             self._suspect(f"{place} was given to two at the same time", hold, before)
+
+    def _check_tried(self, hold: Hold, redelivered: bool) -> None:
+        place, tried = hold.place, hold.tried
+        if redelivered != (tried > 0):
+            raise Violation(f"{place} came back {tried} times, and redelivered is {redelivered}")
+        if tried > self._tried_max(hold.queue):
+            raise Violation(f"{place} is delivered and came back {tried} times")
+        if tried < self._tried_least.get(place, 0):
+            self._suspect(f"{place}: that it came back was permanent, and is forgotten", hold)
+        life = self._lives.get(hold.client)
+        if life is None:
+            return
+        known = self._tried.setdefault(life, {})
+        if hold.queue in self.delivery_limits and tried <= known.get(place, -1):
+            self._suspect(f"{place} came back, and this is not counted", hold)
+        known[place] = max(tried, known.get(place, 0))
+
+    def _tried_max(self, queue: str) -> int:
+        """Other queues than those with limits say only that there was a delivery."""
+        return self.delivery_limits.get(queue, 1)
+
+    def tried(self, client: AmqpClient) -> dict[tuple[str, str], int]:
+        """What the broker that it is connected to has said so far of messages' coming back."""
+        return dict(self._tried.get(self._lives.get(client, -1), {}))
+
+    def keep_tried(self, tried: dict[tuple[str, str], int], requeued: Sequence[Hold]) -> None:
+        """That is permanent now, and that these came back once more."""
+        told = [*tried.items(), *((each.place, each.tried + 1) for each in requeued)]
+        for place, count in told:
+            count = min(count, self._tried_max(place[0]))
+            self._tried_least[place] = max(count, self._tried_least.get(place, 0))
 
     def _suspect(self, text: str, *holds: Hold) -> None:
         """What one of them was sent may have been on its way when it lost its connection, or

@@ -183,9 +183,11 @@ class Consuming:
         self._history = history
         self._writer = writer
         self._holds: dict[int, Hold] = {}  # By delivery tag, those of which nothing was said.
-        # In the open transaction: what was acknowledged, what was rejected, what was published.
+        # In the open transaction: what was acknowledged, what was rejected or handed back (and
+        # what only the latter), what was published.
         self._acked: dict[int, Hold] = {}
         self._rejected: dict[int, Hold] = {}
+        self._requeued: dict[int, Hold] = {}
         self._published: list[Letter] = []
         self._is_recovering = False  # What comes was taken back already, or will be.
 
@@ -213,8 +215,14 @@ class Consuming:
         value = str(view.get("message_id"))
         death = view.header("x-first-death-queue")
         origin = self.queue if death is None else str(death)
+        count = view.header("x-delivery-count")
         self._holds[tag] = self._history.deliver(
-            self.client, self.queue, origin, value, redelivered=redelivered
+            self.client,
+            self.queue,
+            origin,
+            value,
+            redelivered=redelivered,
+            count=count if isinstance(count, int) else None,
         )
         sent = self._history.sent[value]
         is_direct = exchange == "" or exchange in (DIRECT, FAN, LATER)
@@ -258,6 +266,8 @@ class Consuming:
         elif roll < 0.85:
             self._client.say(basic.Nack(tag, multiple, requeue=True))
             self._conclude(taken, is_acked=False)
+            if self._writer is not None:
+                self._requeued.update(taken)
         else:
             self._client.say(basic.Nack(tag, multiple, requeue=False))
             self._conclude(taken, is_acked=self.queue in _DROPS_REJECTED)
@@ -285,21 +295,24 @@ class Consuming:
             self._published.clear()
             # They are where they were: not acknowledged.
             self._holds = dict(sorted({**self._holds, **self._acked, **self._rejected}.items()))
-            self._acked, self._rejected = {}, {}
+            self._acked, self._rejected, self._requeued = {}, {}, {}
         else:
             await self.commit()
 
     async def commit(self) -> None:
         """Raises Gone."""
         acked, rejected = [*self._acked.values()], [*self._rejected.values()]
-        published = [*self._published]
-        self._acked, self._rejected, self._published = {}, {}, []
+        requeued, published = [*self._requeued.values()], [*self._published]
+        self._acked, self._rejected, self._requeued, self._published = {}, {}, {}, []
+        tried = self._history.tried(self._client)
         self._history.give_back([*acked, *rejected])
         self._history.come_out(acked)
         self._client.mistake = ReplyCode.PRECONDITION_FAILED  # A full queue refuses a commit.
         await self._client.ask(tx.Commit(), tx.CommitOk)
         self._client.mistake = None
         self._history.finish(acked)
+        if acked or rejected:  # Else nothing of the ledgers was waited for.
+            self._history.keep_tried(tried, [hold for hold in requeued if hold.is_unique])
         for letter in published:
             self._history.confirm(letter.value)
 

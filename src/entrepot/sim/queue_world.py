@@ -132,13 +132,16 @@ class QueueWorld(Trouble):
     # --- clients
 
     async def _open(self, name: str, heard: Heard, random: Random) -> AmqpClient:
-        return await AmqpClient.open(
+        life = self.seen.life
+        client = await AmqpClient.open(
             self._network.door(name),
             (HOST, PORT),
             heard,
             channel_number=random.randint(1, 5),
             heartbeat_s=random.choice((0, 1)),
         )
+        self.seen.connected(client, life)
+        return client
 
     async def _live(
         self, name: str, work: Callable[[str, Random], Coroutine[Any, Any, None]]

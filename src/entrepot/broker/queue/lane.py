@@ -68,6 +68,9 @@ class Lane(Protocol):
     def settled(self, offsets: Iterable[range]) -> None:
         """They are settled; of any step."""
 
+    def attempted(self, offsets: Iterable[range]) -> None:
+        """They came back, and that was counted."""
+
     def deferred(self, offset: int, until_ms: int | None) -> None:
         """Kept back until then; None: no longer."""
 

@@ -116,6 +116,10 @@ class LogLane:
         self._store.mark(self._settlements)
         self._cache.drop_before(self._shelf, offset_low)
 
+    def attempted(self, offsets: Iterable[range]) -> None:
+        self._settlements.note_attempts(offsets, self.ledger.attempts)
+        self._store.mark(self._settlements)
+
     def deferred(self, offset: int, until_ms: int | None) -> None:
         self._settlements.defer(offset, until_ms)
         self._store.mark(self._settlements)

@@ -62,6 +62,9 @@ class MemoryLane:
             for book in self._shelf.within(each.start, each.stop):
                 self._settle(book, each)
 
+    def attempted(self, offsets: Iterable[range]) -> None:
+        """The ledger counts."""
+
     def deferred(self, offset: int, until_ms: int | None) -> None:
         """The ledger remembers it, for as long as there is anything to remember."""
 

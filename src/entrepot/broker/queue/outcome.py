@@ -1,7 +1,7 @@
-"""What becomes of messages: consumed, dropped, or dead.
+"""What becomes of messages: consumed, dropped, dead, or handed back.
 
-Every message that leaves a queue leaves it here, so that the ledger, the lane, who watches
-and the dead letters agree about it.
+Every message that leaves a queue or comes back to it does so here, so that the ledger, the
+lane, who watches and the dead letters agree about it.
 """
 
 from __future__ import annotations
@@ -81,11 +81,19 @@ class Outcome:
                 try:
                     pieces = front.lane.read(held)
                 except StorageError:  # The log says so itself. They come again.
-                    front.came_back(front.ledger.release(held, self))
+                    self.release(lane, held, self)
                 else:
                     for gap in gaps(held, pieces):
                         self._buried(lane, gap)
                     self._burials.bury(pieces, reason, partial(self._buried, lane))
+
+    def release(self, lane: int, offsets: range, owner: object, *, is_attempt: bool = True) -> None:
+        """The owner hands them back, to their old place."""
+        front = self._fronts[lane]
+        released = front.ledger.release(offsets, owner, is_attempt=is_attempt)
+        if is_attempt and released and not self._is_closed:
+            front.lane.attempted(released)
+        front.came_back(released)
 
     def refused(self, run: Run) -> None:
         """These were never in the queue."""

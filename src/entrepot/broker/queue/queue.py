@@ -369,12 +369,12 @@ class Queue:
         self, owner: object, lane: int, offsets: Sequence[int], *, is_attempt: bool = True
     ) -> None:
         """The owner hands them back, to their old place."""
-        front, limit = self._fronts[lane], self.arguments.delivery_limit
+        ledger, limit = self._fronts[lane].ledger, self.arguments.delivery_limit
         if limit is not None and is_attempt:
-            spent = [each for each in offsets if front.ledger.attempts(each) >= limit]
+            spent = [each for each in offsets if ledger.attempts(each) >= limit]
             self._outcome.kill(lane, _ranges(spent), owner, DELIVERY_LIMIT)
         for each in _ranges(offsets):
-            front.came_back(front.ledger.release(each, owner, is_attempt=is_attempt))
+            self._outcome.release(lane, each, owner, is_attempt=is_attempt)
         if self._overflow.drops and not self._is_gone:
             self._drop_excess()
         self._continue()

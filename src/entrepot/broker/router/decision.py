@@ -11,6 +11,7 @@ asked elsewhere.
 
 from __future__ import annotations
 
+from entrepot.broker.router import duplicate
 from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
     Binding,
@@ -208,7 +209,7 @@ def _check_name(name: str) -> None:
 def _check_arguments(exchange: Exchange) -> None:
     if exchange.type is ExchangeType.DELAYED:
         inner = lookup(exchange.arguments, _DELAYED_TYPE)
-        if inner == ExchangeType.DELAYED.value:
+        if inner in (ExchangeType.DELAYED.value, ExchangeType.DEDUPLICATION.value):
             raise InvalidExchange(
                 f"Invalid argument, '{inner}' can't be used for '{_DELAYED_TYPE}'"
             )
@@ -217,6 +218,8 @@ def _check_arguments(exchange: Exchange) -> None:
                 f"Invalid argument, '{_DELAYED_TYPE}' must be an existing exchange type"
             )
         exchange_type(inner)
+    if exchange.type is ExchangeType.DEDUPLICATION:
+        duplicate.terms(exchange.arguments)
     if exchange.matching_type is ExchangeType.CONSISTENT_HASH:
         _check_hashing(exchange.arguments)
 

@@ -27,6 +27,7 @@ class ExchangeType(Enum):
     HEADERS = "headers"
     CONSISTENT_HASH = "x-consistent-hash"
     DELAYED = "x-delayed-message"
+    DEDUPLICATION = "x-message-deduplication"
 
 
 class Kind(Enum):
@@ -59,6 +60,8 @@ class Exchange:
     @property
     def matching_type(self) -> ExchangeType:
         """How it matches: what a delayed exchange stands before, or what it is."""
+        if self.type is ExchangeType.DEDUPLICATION:
+            return ExchangeType.FANOUT
         if self.type is not ExchangeType.DELAYED:
             return self.type
         return ExchangeType(lookup(self.arguments, "x-delayed-type"))

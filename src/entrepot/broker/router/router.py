@@ -92,7 +92,8 @@ class _Node:
         self.bindings: dict[Binding, None] = {}  # Those that lead away from it.
         self.leads_to: dict[str, int] = {}  # Exchanges, and how many bindings there are to each.
         self.matcher = _matcher(exchange)
-        self.reads_headers = self.is_delayed or self.matcher.reads_headers
+        is_choosy = self.is_delayed or exchange.type is ExchangeType.DEDUPLICATION
+        self.reads_headers = is_choosy or self.matcher.reads_headers
         self.routes: dict[str, Route] = {}  # Remembered, by key.
         self.may_read_headers: bool | None = None  # Remembered. Of all that is behind it, too.
 

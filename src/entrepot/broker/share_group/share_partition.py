@@ -6,8 +6,8 @@ or, when it was rejected or has been delivered as often as it may be, it ends: s
 copied to the group's dead-letter topic before that if there is one. Until the copy is
 permanent the record is held by nobody's lock, so that no consumer gets it.
 
-What is settled is recorded; locks, and how often a record was delivered, are not: after a
-restart, what was locked is ready again.
+What is settled is recorded, and how often a record was delivered that came back. Locks are
+not: after a restart, what was locked is ready again.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class SharePartition:
         deliveries_max = self._settings().deliveries_max
         for part in self._counted(offsets):
             if part.delivery_count < deliveries_max:
-                self.ledger.release(part.offsets, owner)
+                self._note_attempts(self.ledger.release(part.offsets, owner))
             else:
                 self._end(part, owner, Cause.DELIVERED_TOO_OFTEN)
 
@@ -319,6 +319,11 @@ class SharePartition:
         rows = list(settled)
         if rows:
             self.settlements.note(rows, self.ledger.offset_low)
+            self._store.mark(self.settlements)
+
+    def _note_attempts(self, released: Sequence[range]) -> None:
+        if released:
+            self.settlements.note_attempts(released, self.ledger.attempts)
             self._store.mark(self.settlements)
 
     async def kept(self) -> None:

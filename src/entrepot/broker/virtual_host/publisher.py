@@ -4,6 +4,8 @@ Mostly nothing but the routing key decides: then a run is routed once and handed
 Where headers have a say, at the exchange or in the message, each message is asked, but what
 is the same for several in a row goes on as a run again.
 
+What is published to a deduplicating exchange goes once to each queue: see `deduplication`.
+
 Three headers of a message are read here. `CC` and `BCC` are more routing keys, and nobody
 downstream sees the second. `x-confirm: consumed` asks for the confirmation only when
 consumers have settled the message.
@@ -12,11 +14,13 @@ consumers have settled the message.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Message, PropertyReader, Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.router import Held, Route, Router
+from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core.ports import Clock
 
@@ -64,6 +68,7 @@ class Publisher:
         queues: Mapping[str, Queue],
         feed: Callable[[str], TopicFeed],
         hold: Hold,
+        deduplication: Deduplication,
         reader: PropertyReader,
         clock: Clock,
     ) -> None:
@@ -71,6 +76,7 @@ class Publisher:
         self._queues = queues
         self._feed = feed  # Of the topic with that name.
         self._hold = hold
+        self._deduplication = deduplication
         self._reader = reader
         self._clock = clock
 
@@ -110,6 +116,7 @@ class Publisher:
         nowhere: list[Message] = []
         ways: dict[bytes, _Way] = {}  # Of the properties in this run.
         together: _Together | None = None
+        memory = self._deduplication.memory(start)
 
         def go() -> None:
             if together is not None:
@@ -117,7 +124,11 @@ class Publisher:
                 sent = run._replace(messages=together.sent)
                 places = range(together.first, together.first + len(received))
                 part = None if publication is None else publication.part(places)
-                self._send(route.queues, sent, part, avoided, until_settled)
+                if memory is None:
+                    self._send(route.queues, sent, part, avoided, until_settled)
+                else:
+                    names = [name for name in route.queues if name not in avoided]
+                    self._send_once(memory, names, sent, part, until_settled)
                 for held in route.held:
                     self._hold(held, run._replace(messages=received), part, until_settled)
                 if part is not None:
@@ -162,6 +173,23 @@ class Publisher:
                 self._feed(name).publish(run, publication)
             else:
                 queue.publish(run, publication, until_settled=until_settled)
+
+    def _send_once(
+        self,
+        memory: Memory,
+        names: Sequence[str],
+        run: Run,
+        publication: Publication | None,
+        until_settled: bool,
+    ) -> None:
+        for name in names:
+            queue = self._queues.get(name)
+            if queue is None:
+                feed = self._feed(name)
+                memory.send(feed, run, publication, feed.publish)
+            else:
+                publish = partial(queue.publish, until_settled=until_settled)
+                memory.send(queue, run, publication, publish)
 
 
 def _may_have_headers_to_read(messages: Sequence[Message]) -> bool:

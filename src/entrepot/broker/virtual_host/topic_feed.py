@@ -19,7 +19,7 @@ Published = tuple[Run, Publication | None]
 
 class TopicFeed:
     def __init__(self, streams: Callable[[], Sequence[Stream]], reader: PropertyReader) -> None:
-        self._streams = streams  # The topic's; none when it is gone.
+        self.streams = streams  # The topic's; none when it is gone.
         self._encoder = RunEncoder(reader)
         self._gathered: list[Published] = []  # In this turn.
         self._turn = 0
@@ -33,7 +33,7 @@ class TopicFeed:
 
     def _append_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
-        streams = self._streams()
+        streams = self.streams()
         if not streams:
             _answer(gathered, Refused("the topic is gone"))
             return

@@ -18,6 +18,7 @@ from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Event, Exchange, ExchangeType, Kind
 from entrepot.broker.router.router import Held, Router
 from entrepot.broker.stream import Stream
+from entrepot.broker.virtual_host.deduplication import Deduplication
 from entrepot.broker.virtual_host.inventory import Inventory
 from entrepot.broker.virtual_host.publisher import Publisher
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
@@ -43,11 +44,20 @@ class VirtualHost:
         self._inventory = Inventory(self._routing, broker, maker, self._dead_letters)
         self._feeds: dict[str, TopicFeed] = {}
         self._waiting_room: WaitingRoom | None = None  # Once there is a delayed exchange.
+        self._deduplication: Deduplication | None = None
         self._publisher = None if maker is None else self._new_publisher(maker)
 
     def _new_publisher(self, maker: QueueMaker) -> Publisher:
-        queues = self._inventory.queues
-        return Publisher(self.router, queues, self._feed, self._hold, maker.reader, maker.clock)
+        self._deduplication = Deduplication(self.router, maker.reader)
+        return Publisher(
+            self.router,
+            self._inventory.queues,
+            self._feed,
+            self._hold,
+            self._deduplication,
+            maker.reader,
+            maker.clock,
+        )
 
     @property
     def is_deleted(self) -> bool:
@@ -225,6 +235,8 @@ class VirtualHost:
         for event in events:
             self.router.apply(event)
         self._find_waiting_room()
+        if self._deduplication is not None:
+            self._deduplication.restored(self.router.exchanges())
 
     async def clear(self, *records: Record) -> None:
         """The virtual host is deleted, which is recorded together with all that is in it.

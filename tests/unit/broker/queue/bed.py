@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from entrepot.broker.queue.arguments import QueueSpec, parse_arguments
@@ -161,6 +161,9 @@ class TroubledLane(MemoryLane):
             if self.gone
             else pieces
         )
+
+    def attempted(self, offsets: Iterable[range]) -> None:
+        self.told.append(("attempted", *offsets))
 
     def deferred(self, offset: int, until_ms: int | None) -> None:
         self.told.append((offset, until_ms))

@@ -135,6 +135,12 @@ class LaneBed(Life):
             settled = lane.ledger.settle(range(offset, offset + 1), OWNER)
             self.call(lane.settled, settled)
 
+    def release(self, name: str, *offsets: int) -> None:
+        lane = self.lanes[name]
+        for offset in offsets:
+            released = lane.ledger.release(range(offset, offset + 1), OWNER)
+            self.call(lane.attempted, released)
+
     async def settlements(self, name: str) -> None:
         await self.wait(self.lanes[name].when_settlements_committed)
 

@@ -122,6 +122,45 @@ async def test_delays_survive(bed: LaneBed) -> None:
 
 
 @simulated
+async def test_attempts_survive(bed: LaneBed) -> None:
+    """And what nobody was given is passed over on the way to what somebody was."""
+    await bed.start("a")
+    await bed.publish("a", run(*[b"x"] * 6))
+    take(bed.lanes["a"], 5)
+    bed.settle("a", 2)
+    bed.release("a", 1, 3)
+    assert take(bed.lanes["a"], 1) == [1]
+    bed.release("a", 1)
+    await bed.settlements("a")
+    bed.crash()
+    await bed.start("a")
+    ledger = bed.lanes["a"].ledger
+    assert [ledger.attempts(each) for each in range(6)] == [0, 2, 0, 1, 0, 0]
+    assert ledger.offset_fresh == 4
+    assert bed.ready("a") == [0, 1, 3, 4, 5]
+
+
+@simulated
+async def test_attempts_of_messages_that_a_power_cut_took_are_not_the_next_ones(
+    bed: LaneBed,
+) -> None:
+    await bed.start("a", durability="os")
+    bed.append("a", run(*[b"old"] * 3))
+    take(bed.lanes["a"], 3)
+    bed.release("a", 0, 1, 2)
+    await bed.settlements("a")
+    bed.disk.remove_directory("partitions/a-0")
+    bed.kill()
+    for _ in range(2):
+        await bed.start("a", durability="os")
+        ledger = bed.lanes["a"].ledger
+        assert [ledger.attempts(each) for each in range(3)] == [0, 0, 0]
+        await bed.settlements("a")
+        bed.append("a", run(*[b"new"] * 3))
+        bed.kill()
+
+
+@simulated
 async def test_a_rewind_survives(bed: LaneBed) -> None:
     await bed.start("a")
     await bed.publish("a", run(*[b"x"] * 6))
@@ -188,12 +227,13 @@ class Story:
         self.confirmed: dict[bytes, None] = {}
         self.settled: dict[bytes, None] = {}
         self.gone: dict[bytes, None] = {}  # Settled for good.
+        self.tried: dict[bytes, int] = {}  # How often it came back,
+        self.tried_least: dict[bytes, int] = {}  # and how much of that is permanent.
 
     async def live(self) -> None:
         """For a while, until the process dies."""
         while True:
             name = self.chance.choice(NAMES)
-            lane = self.bed.lanes[name]
             verb = self.chance.choice(("publish", "publish", "settle", "settle", "release"))
             try:
                 if verb == "publish":
@@ -201,8 +241,7 @@ class Story:
                 elif verb == "settle":
                     self.settle(name)
                 else:
-                    offsets = range(lane.ledger.offset_low, lane.offset_end)
-                    lane.ledger.release(offsets, "ana")
+                    self.release(name)
             except StorageError:
                 return
             if self.chance.random() < 0.7:
@@ -238,6 +277,22 @@ class Story:
 
         lane.when_settlements_committed(committed)
 
+    def release(self, name: str) -> None:
+        lane = self.bed.lanes[name]
+        released = lane.ledger.release(range(lane.ledger.offset_low, lane.offset_end), "ana")
+        lane.attempted(released)
+        tried: dict[bytes, int] = {}
+        for offsets in released:
+            found = bodies(lane.read(offsets))
+            tried.update(zip(found, map(lane.ledger.attempts, offsets), strict=True))
+        self.tried.update(tried)
+
+        def committed(error: StorageError | None) -> None:
+            if error is None:
+                self.tried_least.update(tried)
+
+        lane.when_settlements_committed(committed)
+
     def check(self, *, may_forget: bool = False) -> None:
         ready: list[bytes] = []
         for name in NAMES:
@@ -247,6 +302,7 @@ class Story:
                 (body,) = bodies(lane.read(range(offset, offset + 1)))
                 assert self.published[body] == name
                 ready.append(body)
+                self.check_attempts(body, lane.ledger.attempts(offset), may_forget=may_forget)
         assert len(ready) == len(set(ready))
         if may_forget:
             self.gone.clear()
@@ -261,6 +317,12 @@ class Story:
                 del self.settled[body]
         self.confirmed.update(dict.fromkeys(ready))
         self.gone.update(self.settled)
+
+    def check_attempts(self, body: bytes, tried: int, *, may_forget: bool) -> None:
+        """A crash forgets only what was not permanent."""
+        least = 0 if may_forget else self.tried_least.get(body, 0)
+        assert least <= tried <= self.tried.get(body, 0), body
+        self.tried[body] = self.tried_least[body] = tried
 
 
 async def tell(bed: LaneBed, durability: str = "fsync") -> Story:
@@ -286,6 +348,7 @@ async def test_crashes_at_any_moment(bed: LaneBed, seed: int) -> None:
     story = await tell(bed)
     assert story.confirmed
     assert story.gone
+    assert any(story.tried_least.values())
 
 
 @simulated

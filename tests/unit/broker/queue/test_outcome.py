@@ -30,6 +30,25 @@ async def test_rejected_and_not_to_be_read(bed: Bed) -> None:
     bed.lane.cannot_read = False
     assert (bed.dead, ready(queue)) == ("", "a")
     assert bed.lane.ledger.attempts(0) == 1  # Somebody had it.
+    assert bed.lane.told == [("attempted", range(1))]
+
+
+@on_queues
+async def test_the_lane_is_told_what_came_back_and_counts(bed: Bed) -> None:
+    queue, eater = bed.queue(), Eater()
+    queue.add_consumer(eater)
+    await bed.publish(queue, "a b c d")
+    eater.ack(queue, "a")
+    assert bed.lane.told == []
+    eater.nack(queue, "b", is_attempt=False)
+    queue.requeue(eater, 0, range(10, 20))  # It has none of them.
+    assert bed.lane.told == []
+    eater.nack(queue, "c")
+    assert bed.lane.told == [("attempted", range(2, 3))]
+    queue.remove_consumer(eater)
+    queue.delete()
+    queue.release(eater)
+    assert bed.lane.told == [("attempted", range(2, 3))]
 
 
 @on_queues

@@ -106,6 +106,9 @@ def test_declaring_with_an_alternate_where_there_was_none() -> None:
     assert said(error).endswith("received the value 'a' of type 'longstr' but current is none")
 
 
+NO_SIZE = "Missing or invalid argument, 'x-cache-size' must be an integer greater than 0"
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "arguments", "text"),
     [
@@ -116,6 +119,19 @@ def test_declaring_with_an_alternate_where_there_was_none() -> None:
         ("x", "x-delayed-message", {"x-delayed-type": "x-delayed-message"}, "Invalid argument, "
          "'x-delayed-message' can't be used for 'x-delayed-type'"),
         ("x", "x-delayed-message", {"x-delayed-type": "odd"}, "unknown exchange type 'odd'"),
+        ("x", "x-delayed-message", {"x-delayed-type": "x-message-deduplication"}, "Invalid "
+         "argument, 'x-message-deduplication' can't be used for 'x-delayed-type'"),
+        ("x", "x-message-deduplication", {}, NO_SIZE),
+        ("x", "x-message-deduplication", {"x-cache-size": 0}, NO_SIZE),
+        ("x", "x-message-deduplication", {"x-cache-size": True}, NO_SIZE),
+        ("x", "x-message-deduplication", {"x-cache-size": "many"}, NO_SIZE),
+        ("x", "x-message-deduplication", {"x-cache-size": "9" * 5_000}, NO_SIZE),
+        ("x", "x-message-deduplication", {"x-cache-size": 1_000_001},
+         "Invalid argument, 'x-cache-size' must not exceed 1000000"),
+        ("x", "x-message-deduplication", {"x-cache-size": 5, "x-cache-ttl": -1},
+         "Invalid argument, 'x-cache-ttl' must be an integer greater than 0"),
+        ("x", "x-message-deduplication", {"x-cache-size": 5, "x-cache-persistence": "tape"},
+         "Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'"),
         ("x", "x-consistent-hash", {"hash-header": "a", "hash-property": "message_id"},
          "hash-header and hash-property are mutually exclusive"),
         ("x", "x-consistent-hash", {"hash-property": "user_id"}, "Unsupported property: user_id"),

@@ -198,6 +198,32 @@ async def test_what_was_settled_survives_and_locks_do_not(bed: Stage) -> None:
 
 
 @simulated
+async def test_delivery_counts_survive(bed: Stage) -> None:
+    await bed.open("t", share_delivery_count_limit="3")
+    await bed.fill(6)
+    bed.acquire(ONE)
+    await bed.settle(ONE, Ack.RELEASE, range(1, 4))
+    await bed.restart()
+    assert bed.acquire(ONE) == [(range(1), 1), (range(1, 4), 2), (range(4, 6), 1)]
+    await bed.settle(ONE, Ack.RELEASE, range(2, 4))
+    await bed.restart()
+    assert bed.acquire(ONE) == [
+        (range(1), 1),
+        (range(1, 2), 2),
+        (range(2, 4), 3),
+        (range(4, 6), 1),
+    ]
+    await bed.settle(ONE, Ack.RELEASE, range(2, 3))  # Three times: no more.
+    await bed.restart()
+    assert bed.acquire(ONE) == [
+        (range(1), 1),
+        (range(1, 2), 2),
+        (range(3, 4), 3),
+        (range(4, 6), 1),
+    ]
+
+
+@simulated
 async def test_an_acknowledgement_waits_for_the_disk(bed: Stage, seed: int) -> None:
     """What was told to be kept is never delivered again, whenever the power fails."""
     await bed.open("t")

@@ -117,7 +117,7 @@ async def test_acknowledgements_come_along(node: Node) -> None:
     (wrong,) = partitions_of(await member.fetch(acks={0: [(3, 2, ACCEPT)]}))
     assert wrong.acknowledge_error_code == ErrorCode.invalid_request
     await node.power_fails()
-    assert await Member(node).get() == [(2, 3, 1)]
+    assert await Member(node).get() == [(2, 2, 2), (3, 3, 1)]
 
 
 @on_node()
