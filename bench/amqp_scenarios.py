@@ -1,4 +1,4 @@
-"""What is measured of queues: messages through one, deep ones, copies, many bindings."""
+"""What is measured of queues: messages through one, deep ones, copies, many bindings and keys."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ DRAINED_MIN = 500_000  # A shallow queue is filled and drained so often that it 
 DEEPER = "{}, {:,} waiting : {:,}"
 COPIES, COPIED = 100, 2_000
 BINDINGS, KEYS, ROUTED = 10_000, 1_000, 100_000
+KEYED = {TRANSIENT: 100_000, DURABLE: 60_000}
 
 
 def queue_scenarios(quick: bool) -> Iterator[Scenario]:
@@ -35,6 +36,9 @@ def queue_scenarios(quick: bool) -> Iterator[Scenario]:
         yield Scenario(name, measure, peer=RABBITMQ, fsync_only=not kind.durable)
     yield Scenario("routing/copies", copies, peer=RABBITMQ, fsync_only=True)
     yield Scenario("routing/bindings", bindings, peer=RABBITMQ, fsync_only=True)
+    for kind, count in KEYED.items():
+        name = f"routing/keys, {kind.name}"
+        yield Scenario(name, partial(keys, kind, count // part), peer=RABBITMQ, fsync_only=True)
     deep = DEPTH_MODEST if quick else DEPTH_DEEP
     yield Scenario("depth/drain", partial(depth, deep), peer=RABBITMQ, fsync_only=True, once=True)
 
@@ -85,6 +89,30 @@ def bindings(arena: Arena, contestant: Contestant) -> Measured:
         yield Row("routing", f"topic, {many}, {KEYS:,} keys, 100 B", "msg/s"), sample
     label = f"a message, {BINDINGS:,} bindings : 1"
     yield Row("routing", label, "x"), Sample(rates[1] / rates[BINDINGS])
+
+
+def keys(kind: Kind, count: int, arena: Arena, contestant: Contestant) -> Measured:
+    """To one queue, under one key, and under a thousand, no two in a row the same."""
+    broker = arena.shared(contestant, warm_up)
+    rates = {}
+    for number in (1, KEYS):
+        names = [f"key-{each:05}" for each in range(number)]
+        with (
+            queues_of(broker, 1, kind.durable) as queues,
+            exchange_of(broker, "direct") as exchange,
+        ):
+            with broker.amqp() as connection:
+                connection.bind(queues[0], exchange, names)
+            messages = [
+                publication(exchange, names[each % number], bytes(100), kind.durable)
+                for each in range(KEYS)
+            ]
+            sample = amqp_load.through(broker, kind, queues, messages, count, 100)
+        rates[number] = sample.value
+        many = "1 key" if number == 1 else f"{number:,} keys"
+        yield Row("routing", f"direct, {many}, {kind.name}, 100 B", "msg/s"), sample
+    label = f"a message, {KEYS:,} keys : 1, {kind.name}"
+    yield Row("routing", label, "x"), Sample(rates[1] / rates[KEYS])
 
 
 def depth(deep: int, arena: Arena, contestant: Contestant) -> Measured:

@@ -26,7 +26,7 @@ SECTIONS = {
     "spark cost": "The same: processor seconds a million rows, with the broker (less is better)",
     "spark micro-batch": "Spark: from `produce` to foreachBatch, row by row (less is better)",
     "queues": "AMQP: through a queue, one publisher, one consumer, messages/s (more is better)",
-    "routing": "AMQP: transient, deliveries/s (more is better), and what it costs to have more",
+    "routing": "AMQP: routing, deliveries/s (more is better), and what it costs to have more",
     "depth": "AMQP: durable, with so many messages waiting: messages/s (more is better), MiB",
     "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }

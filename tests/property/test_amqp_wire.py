@@ -128,7 +128,7 @@ def read_all(events: list[Any]) -> None:
             case scan.Content(_, payload, raw, _):
                 raws = [raw]
             case scan.Publishes(_, _, messages):
-                raws = [raw for raw, _ in messages]
+                raws = [envelope.properties for envelope, _ in messages]
         with suppress(AmqpError):
             methods.decode(payload)
         for raw in raws:

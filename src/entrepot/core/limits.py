@@ -96,7 +96,7 @@ AMQP_FRAME_BYTES_MAX = 128 * KIB  # Offered when a connection is tuned, as Rabbi
 AMQP_MESSAGE_BYTES_MAX = 16 * MIB  # One body; RabbitMQ's max_message_size.
 AMQP_UNFINISHED_BYTES_MAX = 256 * MIB  # Of one connection: contents that are not whole yet.
 AMQP_TABLE_DEPTH_MAX = 32  # Tables and arrays within tables and arrays.
-AMQP_TARGETS_CACHED_MAX = 1_000  # Of one connection: exchanges and keys that it publishes to.
+AMQP_PLACES_CACHED_MAX = 4_000  # Of one connection: exchanges and keys, each way.
 
 assert AMQP_FRAME_BYTES_MIN <= LOGIN_FRAME_BYTES_MAX <= AMQP_FRAME_BYTES_MAX
 assert AMQP_MESSAGE_BYTES_MAX <= AMQP_UNFINISHED_BYTES_MAX
@@ -173,8 +173,8 @@ QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larg
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB  # Messages of the log in memory, of all queues together.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB  # Of one; more than a batch is, however small its messages.
-QUEUE_HEADERS_CACHED_MAX = 1_000  # Of one lane: ways in which messages' headers are written.
-QUEUE_HEADERS_CACHED_BYTES_MAX = 4 * KIB  # A longer one is written anew each time.
+QUEUE_HEADERS_CACHED_MAX = 4_000  # Of one lane: ways in which messages' headers are written.
+QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # A longer one is written anew each time.
 TRANSIENT_BYTES_MAX = 1 * GIB  # Messages that are in memory alone; then publishers wait.
 STREAM_READ_AHEAD_BYTES = 256 * KIB  # Of one reader, unless one batch is larger.
 

@@ -78,10 +78,11 @@ def test_all_are_sent_and_confirmed() -> None:
         publisher.close()
         assert peer.login == b"\0ana\0secret"
         target = peer.published[0].target
-        assert target == ("x", "k", True, False)
+        assert target == ("x", True, False)
         messages = [message for run in peer.published for message in run.messages]
         assert [len(body) for _, body in messages] == [4, 4, 20_000]
-        view = PropertyView(messages[0][0])
+        assert messages[0][0][:2] == ("x", "k")
+        view = PropertyView(messages[0][0].properties)
         assert view.get("delivery_mode") == 2
         assert view.get("headers") == {"h": "v", "raw": b"\xff", "none": None}
 

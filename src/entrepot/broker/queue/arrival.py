@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from entrepot.broker.queue.message import Failure, Message, PropertyReader, Publication, Run
+from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Run
+from entrepot.core.envelope import Message
 
 
 class Arrival(NamedTuple):
@@ -25,8 +26,7 @@ class Arrival(NamedTuple):
 
     def part(self, messages: Sequence[Message]) -> Arrival:
         """Some of its messages; the publication must expect an answer for them."""
-        run = self.run
-        return self._replace(run=Run(run.exchange, run.routing_key, run.time_ms, messages))
+        return self._replace(run=Run(self.run.time_ms, messages))
 
 
 def by_priority(
@@ -39,7 +39,7 @@ def by_priority(
     for arrival in arrivals:
         parts: dict[int, list[Message]] = {}
         for message in arrival.run.messages:
-            priority = min(priority_max, reader.facts(message[0]).priority)
+            priority = min(priority_max, reader.facts(message[0].properties).priority)
             parts.setdefault(priority, []).append(message)
         if arrival.publication is not None:
             for _ in range(len(parts) - 1):

@@ -17,7 +17,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from entrepot.broker.queue.message import Message, PropertyReader, Run
+from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.core.envelope import Envelope, Message, distinct
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 
@@ -40,34 +41,34 @@ class Letters(NamedTuple):
 
 def letters(run: Run, death: Death, reader: PropertyReader) -> Iterator[Letters]:
     """The run's messages as dead letters, in their order, by where they may go."""
-    made: dict[bytes, tuple[bytes, Sequence[str]]] = {}
-    for properties in dict.fromkeys([message[0] for message in run.messages]):
-        made[properties] = _letter(run, properties, death, reader)
-    key = run.routing_key if death.key is None else death.key
-    pairs = ((made[properties], body) for properties, body in run.messages)
+    made = {each: _letter(each, death, reader) for each in distinct(run.messages)}
+    pairs = ((made[envelope], body) for envelope, body in run.messages)
     for avoided, group in groupby(pairs, lambda pair: pair[0][1]):
         messages: list[Message] = [(letter, body) for (letter, _), body in group]
-        yield Letters(Run(death.exchange, key, death.time_ms, messages), avoided)
+        yield Letters(Run(death.time_ms, messages), avoided)
 
 
 def _letter(
-    run: Run, properties: bytes, death: Death, reader: PropertyReader
-) -> tuple[bytes, Sequence[str]]:
+    envelope: Envelope, death: Death, reader: PropertyReader
+) -> tuple[Envelope, Sequence[str]]:
+    exchange, key, properties = envelope
     headers = dict(reader.headers(properties))
     before = _deaths(headers)
-    deaths = _recorded(before, run, headers, death)
+    deaths = _recorded(before, envelope, headers, death)
     ttl_ms = reader.facts(properties).ttl_ms
     if ttl_ms is not None and len(deaths) > len(before):
         deaths[0] = {"original-expiration": str(ttl_ms), **deaths[0]}
     headers[_DEATHS] = deaths
-    facts = {"reason": death.reason, "queue": death.queue, "exchange": run.exchange}
+    facts = {"reason": death.reason, "queue": death.queue, "exchange": exchange}
     for name, value in facts.items():
         if not before:
             headers[f"x-first-death-{name}"] = value
         headers[f"x-last-death-{name}"] = value
     if death.key is not None:
         headers.pop(_COPIES, None)  # They were the old key's; nobody routes by them again.
-    return reader.with_headers(properties, headers, expires=False), _avoided(deaths)
+        key = death.key
+    properties = reader.with_headers(properties, headers, expires=False)
+    return Envelope(death.exchange, key, properties), _avoided(deaths)
 
 
 def _deaths(headers: Mapping[str, object]) -> list[Mapping[str, object]]:
@@ -85,7 +86,10 @@ def _deaths(headers: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def _recorded(
-    before: Sequence[Mapping[str, object]], run: Run, headers: Mapping[str, object], death: Death
+    before: Sequence[Mapping[str, object]],
+    envelope: Envelope,
+    headers: Mapping[str, object],
+    death: Death,
 ) -> list[Mapping[str, object]]:
     here = (death.queue, death.reason)
     place = itemgetter("queue", "reason")
@@ -101,8 +105,8 @@ def _recorded(
         "reason": death.reason,
         "queue": death.queue,
         "time": datetime.fromtimestamp(death.time_ms // 1_000, UTC),
-        "exchange": run.exchange,
-        "routing-keys": [run.routing_key, *(key for key in copies if isinstance(key, str))],
+        "exchange": envelope.exchange,
+        "routing-keys": [envelope.routing_key, *(key for key in copies if isinstance(key, str))],
     }
     return [newest, *rest]
 

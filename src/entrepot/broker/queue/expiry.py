@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.core.envelope import kinds
 
 
 def expiry_ms(run: Run, place: int, ttl_ms: int | None, reader: PropertyReader) -> int:
     """When that message of the run expires; NEVER when it does not."""
-    own_ms = reader.facts(run.messages[place][0]).ttl_ms
+    own_ms = reader.facts(run.messages[place][0].properties).ttl_ms
     if own_ms is None:
         return NEVER if ttl_ms is None else run.time_ms + ttl_ms
     return run.time_ms + (own_ms if ttl_ms is None else min(ttl_ms, own_ms))
@@ -20,5 +21,4 @@ def expiry_ms(run: Run, place: int, ttl_ms: int | None, reader: PropertyReader) 
 
 def has_own_times(run: Run, reader: PropertyReader) -> bool:
     """Whether any of its messages brings a time of its own."""
-    distinct = dict.fromkeys([message[0] for message in run.messages])
-    return any(reader.facts(properties).ttl_ms is not None for properties in distinct)
+    return any(reader.facts(each).ttl_ms is not None for each in kinds(run.messages))

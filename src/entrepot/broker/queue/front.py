@@ -17,8 +17,9 @@ from entrepot.broker.queue.arguments import QUORUM, QueueArguments
 from entrepot.broker.queue.arrival import Arrival
 from entrepot.broker.queue.expiry import expiry_ms, has_own_times
 from entrepot.broker.queue.lane import Lane, Piece
-from entrepot.broker.queue.message import Message, PropertyReader, Run, Taken
+from entrepot.broker.queue.message import PropertyReader, Run, Taken
 from entrepot.core import limits
+from entrepot.core.envelope import Message
 from entrepot.core.errors import StorageError
 
 
@@ -244,11 +245,11 @@ class Front:
         popped.good.append(self._taken(piece, is_fresh=is_fresh))
 
     def _is_transient(self, message: Message) -> bool:
-        return not self._reader.facts(message[0]).is_persistent
+        return not self._reader.facts(message[0].properties).is_persistent
 
     def _overdue(self, time_ms: int, now_ms: int) -> Callable[[Message], bool]:
         def is_overdue(message: Message) -> bool:
-            ttl_ms = self._reader.facts(message[0]).ttl_ms
+            ttl_ms = self._reader.facts(message[0].properties).ttl_ms
             return ttl_ms is not None and time_ms + ttl_ms <= now_ms
 
         return is_overdue
@@ -279,7 +280,7 @@ def divide(piece: Piece, is_so: Callable[[Message], bool]) -> Iterator[tuple[boo
     start = 0
     for answer, alike in groupby(map(is_so, run.messages)):
         stop = start + sum(1 for _ in alike)
-        part = Run(run.exchange, run.routing_key, run.time_ms, run.messages[start:stop])
+        part = Run(run.time_ms, run.messages[start:stop])
         yield answer, (offsets[start:stop], part)
         start = stop
 

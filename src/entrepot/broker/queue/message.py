@@ -1,8 +1,8 @@
-"""Messages of queues as the broker has them: runs that were published to one place.
+"""Messages of queues as the broker has them: runs that came at one time.
 
 A message's properties are bytes of AMQP's wire, whatever protocol it came by: the broker
-hands them on and asks a `PropertyReader` the little that it must know. A run keeps what
-its messages have in common once; a run of a thousand costs little more than one of one.
+hands them on and asks a `PropertyReader` the little that it must know. A run is handled as one,
+wherever its messages were published to; a run of a thousand costs little more than one of one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
-from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
 
-Message = tuple[bytes, Buffer]  # Properties as on AMQP's wire, and the body.
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Run(NamedTuple):
-    """Messages that were published one after the other to one place."""
+    """Messages in their order."""
 
-    exchange: str
-    routing_key: str
     time_ms: int  # When they came.
     messages: Sequence[Message]
 
@@ -59,11 +56,11 @@ class PropertyReader(Protocol):
     ) -> bytes:
         """The same with another table of headers; and without its expiration unless `expires`."""
 
-    def to_record(self, exchange: str, routing_key: str, properties: bytes) -> Headers:
+    def to_record(self, envelope: Envelope) -> Headers:
         """A record's headers: all there is to know, also for those who speak no AMQP."""
 
-    def from_record(self, record: Record) -> tuple[str, str, bytes]:
-        """Exchange, routing key and properties; also of a record that came by another way."""
+    def from_record(self, record: Record) -> Envelope:
+        """Also of a record that came by another way."""
 
 
 class Publication:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from entrepot.broker.queue.arguments import DROP_HEAD, QueueArguments
-from entrepot.broker.queue.message import Message
+from entrepot.core.envelope import Message
 
 
 class Overflow:

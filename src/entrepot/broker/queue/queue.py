@@ -47,7 +47,7 @@ class DeadLetters(Protocol):
     def __call__(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
     ) -> None:
-        """Publish these: the run's exchange is the dead letter exchange, and its key the key.
+        """Publish these: their exchange is the dead letter exchange, all of them.
 
         They must not come to the queues that are avoided, or they would go round in circles.
         That they went nowhere is no failure.
@@ -488,8 +488,8 @@ class Queue:
 
 
 def _some(taken: Taken, hand: slice) -> Taken:
-    offsets, (exchange, key, time_ms, messages), attempts = taken
-    run = Run(exchange, key, time_ms, messages[hand])
+    offsets, (time_ms, messages), attempts = taken
+    run = Run(time_ms, messages[hand])
     return Taken(offsets[hand], run, None if attempts is None else attempts[hand])
 
 

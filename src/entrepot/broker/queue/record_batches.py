@@ -1,8 +1,8 @@
 """Runs of messages as batches of the log, and back.
 
 A message is a record: its body is the value, all else is in the headers. Messages of one
-publisher mostly have the same properties, so the encoded headers are remembered by what
-they were made of, and what they say by their bytes: neither is worked out for each message.
+publisher mostly have few envelopes, so the encoded headers are remembered by what they were
+made of, and what they say by their bytes: neither is worked out for each message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from entrepot.broker.queue.lane import Piece
-from entrepot.broker.queue.message import Message, PropertyReader, Run
+from entrepot.broker.queue.message import PropertyReader, Run
 from entrepot.core import limits
 from entrepot.core.batch import (
     BatchHeader,
@@ -23,6 +23,7 @@ from entrepot.core.batch import (
     walk,
 )
 from entrepot.core.body import decode_headers, encode_headers, encode_plain
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError
 from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
@@ -41,8 +42,7 @@ class Encoded(NamedTuple):
 class RunEncoder:
     def __init__(self, property_reader: PropertyReader) -> None:
         self._property_reader = property_reader
-        # By exchange, routing key and properties.
-        self._sections: dict[tuple[str, str, bytes], bytes] = {}
+        self._sections: dict[Envelope, bytes] = {}
 
     def encode(self, runs: Iterable[Run]) -> list[Encoded]:
         """Batches of 1 MiB at most, unless one message is larger."""
@@ -64,16 +64,16 @@ class RunEncoder:
         """The run as a whole, or cut where it would be too large for a batch."""
         messages = run.messages
         first, count = messages[0][0], len(messages)
-        section = self._section(run, first)
+        section = self._section(first)
         size = sum([len(body) for _, body in messages]) + count * (len(section) + _RECORD_BYTES)
-        is_plain = count == 1 or [properties for properties, _ in messages].count(first) == count
+        is_plain = count == 1 or [envelope for envelope, _ in messages].count(first) == count
         if is_plain and (size <= limits.QUEUE_BATCH_BYTES or count == 1):
             yield run, repeat(section), size
             return
         start = size = 0
         sections: list[bytes] = []
-        for number, (properties, body) in enumerate(messages):
-            section = self._section(run, properties)
+        for number, (envelope, body) in enumerate(messages):
+            section = self._section(envelope)
             added = len(body) + len(section) + _RECORD_BYTES
             if sections and size + added > limits.QUEUE_BATCH_BYTES:
                 yield run._replace(messages=messages[start:number]), sections, size
@@ -82,15 +82,14 @@ class RunEncoder:
             size += added
         yield run._replace(messages=messages[start:]) if start else run, sections, size
 
-    def _section(self, run: Run, properties: bytes) -> bytes:
-        key = run.exchange, run.routing_key, properties
-        section = self._sections.get(key)
+    def _section(self, envelope: Envelope) -> bytes:
+        section = self._sections.get(envelope)
         if section is None:
-            section = encode_headers(self._property_reader.to_record(*key))
+            section = encode_headers(self._property_reader.to_record(envelope))
             if len(section) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX:
                 if len(self._sections) >= limits.QUEUE_HEADERS_CACHED_MAX:
                     self._sections.clear()
-                self._sections[key] = section
+                self._sections[envelope] = section
         return section
 
 
@@ -118,8 +117,7 @@ class _Batch:
 class RunDecoder:
     def __init__(self, property_reader: PropertyReader) -> None:
         self._property_reader = property_reader
-        # By encoded headers and key: exchange, routing key and properties.
-        self._places: dict[tuple[bytes, bytes | None], tuple[str, str, bytes]] = {}
+        self._envelopes: dict[tuple[bytes, bytes | None], Envelope] = {}  # By headers and key.
 
     def decode(self, batch: Buffer) -> list[Piece]:
         """What is in one batch, in runs. Raises Corruption: a producer's batch may be whole and
@@ -133,28 +131,26 @@ class RunDecoder:
         offset_first = read_header(batch).offset_first
         pieces: list[tuple[int, Run]] = []
         messages: list[Message] = []
-        last: tuple[str, str, int, int] | None = None
+        last: tuple[int, int] | None = None
         for delta, time_ms, key, section, values in split_records(batch):
-            exchange, routing_key, properties = self._place(section, key)
-            if last != (exchange, routing_key, time_ms, delta):
+            if last != (time_ms, delta):
                 messages = []
-                run = Run(exchange, routing_key, time_ms, messages)
-                pieces.append((offset_first + delta, run))
+                pieces.append((offset_first + delta, Run(time_ms, messages)))
             bodies = [b"" if value is None else value for value in values]
-            messages += zip(repeat(properties), bodies)
-            last = exchange, routing_key, time_ms, delta + len(values)
+            messages += zip(repeat(self._envelope(section, key)), bodies)
+            last = time_ms, delta + len(values)
         return [(range(first, first + len(run.messages)), run) for first, run in pieces]
 
-    def _place(self, section: bytes, key: bytes | None) -> tuple[str, str, bytes]:
-        place = self._places.get((section, key))
-        if place is None:
+    def _envelope(self, section: bytes, key: bytes | None) -> Envelope:
+        envelope = self._envelopes.get((section, key))
+        if envelope is None:
             record = Record(key, None, decode_headers(section))
-            place = self._property_reader.from_record(record)
+            envelope = self._property_reader.from_record(record)
             if len(section) + len(key or b"") <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX:
-                if len(self._places) >= limits.QUEUE_HEADERS_CACHED_MAX:
-                    self._places.clear()
-                self._places[section, key] = place
-        return place
+                if len(self._envelopes) >= limits.QUEUE_HEADERS_CACHED_MAX:
+                    self._envelopes.clear()
+                self._envelopes[section, key] = envelope
+        return envelope
 
 
 def stored_batches(

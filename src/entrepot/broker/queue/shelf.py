@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
+from operator import attrgetter
 
 from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.message import Run
+from entrepot.core.envelope import Message, kinds
 
 MESSAGE_BYTES = 200  # About what Python takes for a message beside its bytes.
 _GONE_MAX = 1_000  # Places at the front that may be empty, or as many as are taken.
@@ -27,8 +29,7 @@ class Book:
         self.offset_end = offset_first + len(run.messages)
         self.run = run
         self.live = len(run.messages)  # Those that are not settled, where that is counted.
-        held = sum(map(len, chain.from_iterable(run.messages)))  # Properties and bodies.
-        self.size = held + MESSAGE_BYTES * self.live  # Bytes, about.
+        self.size = _held(run.messages) + MESSAGE_BYTES * self.live  # Bytes, about.
 
     def part(self, first: int, end: int) -> Piece:
         """What of it lies there; something does."""
@@ -44,22 +45,25 @@ class Book:
         return self if run is self.run else Book(offsets.start, run)
 
 
+def _held(messages: Sequence[Message]) -> int:
+    """Bodies, and properties, which are there once for all that share them."""
+    if not messages:
+        return 0
+    return sum(map(len, kinds(messages))) + sum([len(body) for _, body in messages])
+
+
 def joined(runs: Sequence[Run]) -> Sequence[Run]:
-    """The same messages in fewer runs: those of one place and time in a row are one."""
+    """The same messages in fewer runs: those of one time in a row are one."""
     if len(runs) == 1:
         return runs
     output: list[Run] = []
-    for _, group in groupby(runs, key=_place_and_time):
+    for _, group in groupby(runs, key=attrgetter("time_ms")):
         first, *others = group
         if others:
             messages = [message for run in (first, *others) for message in run.messages]
             first = first._replace(messages=messages)
         output.append(first)
     return output
-
-
-def _place_and_time(run: Run) -> tuple[str, str, int]:
-    return run.exchange, run.routing_key, run.time_ms
 
 
 class Shelf:
@@ -141,4 +145,4 @@ class Shelf:
             self._head = 0
 
 
-_GONE = Book(0, Run("", "", 0, ()))
+_GONE = Book(0, Run(0, ()))

@@ -32,7 +32,7 @@ from entrepot.core import limits
 from entrepot.core.errors import StorageError
 
 Target: TypeAlias = Queue | TopicFeed
-Publish = Callable[[Run, Publication], None]
+Publish = Callable[[Run, Publication | None], None]
 
 
 class _Mark(NamedTuple):
@@ -126,7 +126,7 @@ class Memory:
 
     def _send(self, ids: _Ids, sending: _Sending) -> None:
         run, publication, publish = sending
-        marks = [self._mark(properties, run.time_ms) for properties, _ in run.messages]
+        marks = [self._mark(envelope.properties, run.time_ms) for envelope, _ in run.messages]
         places = ids.admit(marks, run.time_ms, publication)
         if not places:
             return
@@ -184,16 +184,16 @@ class Memory:
             are_all_kept = True
             chunks = _newest_of_topic(target, self._terms.size, self._reader)
         for chunk in chunks:
-            runs = [run for _, run in chunk if run.exchange == self.exchange.name]
-            yield [found for run in runs for found in self._marks(run, are_all_kept)]
+            yield [found for _, run in chunk for found in self._marks(run, are_all_kept)]
 
     def _marks(self, run: Run, are_all_kept: bool) -> Iterator[_Found]:
         """Where not all are kept, transient messages did not survive."""
-        for properties, _ in run.messages:
-            mark = self._mark(properties, run.time_ms)
-            is_kept = are_all_kept or self._reader.facts(properties).is_persistent
-            if mark.id is not None and is_kept:
-                yield run.time_ms, mark
+        for (exchange, _, properties), _ in run.messages:
+            if exchange == self.exchange.name:
+                mark = self._mark(properties, run.time_ms)
+                is_kept = are_all_kept or self._reader.facts(properties).is_persistent
+                if mark.id is not None and is_kept:
+                    yield run.time_ms, mark
 
 
 def _newest_of_queue(queue: Queue, count: int) -> Iterator[list[Piece]]:

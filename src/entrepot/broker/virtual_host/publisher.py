@@ -1,8 +1,9 @@
 """Where the messages of a run go, and that they get there.
 
-Mostly nothing but the routing key decides: then a run is routed once and handed on as it is.
-Where headers have a say, at the exchange or in the message, each message is asked, but what
-is the same for several in a row goes on as a run again.
+Mostly nothing but routing keys decides: then each key in the run is routed once. Where headers
+have a say, at the exchange or in a message, each envelope is. A run whose messages all go the
+same way is handed on as it is; otherwise each queue gets what is for it as one run, in the order
+in which it came.
 
 What is published to a deduplicating exchange goes once to each queue: see `deduplication`.
 
@@ -15,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
-from entrepot.broker.queue.message import Message, PropertyReader, Publication, Run
+from entrepot.broker.queue.message import PropertyReader, Publication, Run
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.router import Held, Route, Router
-from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
+from entrepot.broker.router.router import NOWHERE, Held, Route, Router
+from entrepot.broker.virtual_host.deduplication import Deduplication, Memory, Publish
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
+from entrepot.core.envelope import Envelope, Message, distinct, kinds, routing_keys
+from entrepot.core.errors import PeerError
 from entrepot.core.ports import Clock
 
 CONFIRM = "x-confirm"
@@ -36,29 +40,31 @@ Hold = Callable[[Held, Run, Publication | None, bool], None]
 
 
 class _Way(NamedTuple):
-    """What becomes of messages with the same properties."""
+    """What becomes of messages with the same envelope."""
 
     route: Route
-    properties: bytes  # As the receivers see them.
-    until_settled: bool
-
-    def is_shared_with(self, other: _Way) -> bool:
-        return self.route == other.route and self.until_settled == other.until_settled
+    until_settled: bool = False
+    seen: Envelope | None = None  # The one that queues see, if it is another.
 
 
-class _Together:
-    """Messages in a row that go the same way."""
+class _Sending(NamedTuple):
+    """What holds for all messages of a publish."""
 
-    def __init__(self, way: _Way, first: int) -> None:
-        self.way = way
-        self.first = first  # The place of the first one in its run.
-        self.received: list[Message] = []
-        self.sent: list[Message] = []
+    publication: Publication | None
+    avoided: Sequence[str]  # Queues.
+    memory: Memory | None  # Of an exchange that drops duplicates.
 
-    def add(self, message: Message, way: _Way) -> None:
-        properties, body = message
-        self.received.append(message)
-        self.sent.append(message if way.properties is properties else (way.properties, body))
+
+class _Share:
+    """What a queue gets of a run, or what waits at an exchange for the same time."""
+
+    __slots__ = ("destination", "messages", "places", "until_settled")
+
+    def __init__(self, destination: str | Held, until_settled: bool) -> None:
+        self.destination = destination
+        self.until_settled = until_settled
+        self.messages: list[Message] = []
+        self.places: list[int] = []  # Of the messages, in the run.
 
 
 class Publisher:
@@ -82,119 +88,130 @@ class Publisher:
 
     def publish(
         self,
-        exchange: str,
-        key: str,
+        start: str,
         messages: Sequence[Message],
         publication: Publication | None,
         *,
-        start: str | None = None,
         inside: bool = False,
         avoided: Sequence[str] = (),
     ) -> Sequence[Message]:
         """Returns those that went nowhere.
 
-        They are routed from the exchange they were published to, or from where they waited
-        (`start`). `inside` is for what is not a client's own publish. Raises UnknownExchange,
+        They are routed from that exchange: the one they were published to, or the one where
+        they waited. `inside` is for what is not a client's own publish. Raises UnknownExchange,
         ExchangeRefused, InvalidRoutingHeader; what came before that is published.
         """
-        run = Run(exchange, key, self._clock.now_ms(), messages)
-        start = exchange if start is None else start
+        sending = _Sending(publication, avoided, self._deduplication.memory(start))
         if self._router.reads_headers(start) or _may_have_headers_to_read(messages):
-            return self._publish_each(start, run, publication, inside, avoided)
-        route = self._router.route(start, key, inside=inside)
-        self._send(route.queues, run, publication, avoided)
-        return () if route.queues else messages
+            return self._publish_by_headers(start, messages, sending, inside)
+        keys = routing_keys(messages)
+        routes = [self._router.route(start, key, inside=inside) for key in keys]
+        if routes.count(routes[0]) == len(routes):
+            return self._send_whole(messages, _Way(routes[0]), sending)
+        by_key = dict(zip(keys, map(_Way, routes), strict=True))
+        ways = {envelope: by_key[envelope.routing_key] for envelope in distinct(messages)}
+        return self._send_parts(messages, ways, sending)
 
-    def _publish_each(
-        self,
-        start: str,
-        run: Run,
-        publication: Publication | None,
-        inside: bool,
-        avoided: Sequence[str],
-    ) -> list[Message]:
-        nowhere: list[Message] = []
-        ways: dict[bytes, _Way] = {}  # Of the properties in this run.
-        together: _Together | None = None
-        memory = self._deduplication.memory(start)
-
-        def go() -> None:
-            if together is not None:
-                (route, _, until_settled), received = together.way, together.received
-                sent = run._replace(messages=together.sent)
-                places = range(together.first, together.first + len(received))
-                part = None if publication is None else publication.part(places)
-                if memory is None:
-                    self._send(route.queues, sent, part, avoided, until_settled)
-                else:
-                    names = [name for name in route.queues if name not in avoided]
-                    self._send_once(memory, names, sent, part, until_settled)
-                for held in route.held:
-                    self._hold(held, run._replace(messages=received), part, until_settled)
-                if part is not None:
-                    part.arrived()
-                if not route.queues and not route.held:
-                    nowhere.extend(received)
-
+    def _publish_by_headers(
+        self, start: str, messages: Sequence[Message], sending: _Sending, inside: bool
+    ) -> Sequence[Message]:
+        ways: dict[Envelope, _Way] = {}
         try:
-            for place, message in enumerate(run.messages):
-                way = ways.get(message[0])
-                if way is None:
-                    way = ways[message[0]] = self._way(start, run.routing_key, message[0], inside)
-                if together is None or not way.is_shared_with(together.way):
-                    go()
-                    together = _Together(way, place)
-                together.add(message, way)
-        finally:  # Also if the next one is wrong.
-            go()
-        return nowhere
+            for envelope in distinct(messages):
+                ways[envelope] = self._way_by_headers(start, envelope, inside)
+        except PeerError:
+            before = [*takewhile(lambda message: message[0] in ways, messages)]
+            self._send_parts(before, ways, sending)
+            raise
+        first, *others = ways.values()
+        if first.seen is None and all(way == first for way in others):
+            return self._send_whole(messages, first, sending)
+        return self._send_parts(messages, ways, sending)
 
-    def _way(self, start: str, key: str, properties: bytes, inside: bool) -> _Way:
+    def _way_by_headers(self, start: str, envelope: Envelope, inside: bool) -> _Way:
+        _, key, properties = envelope
         headers, named = self._reader.headers(properties), self._reader.named(properties)
         route = self._router.route(start, key, headers, named, inside=inside)
-        if _BLIND_COPY in headers:
-            seen = {name: value for name, value in headers.items() if name != _BLIND_COPY}
-            properties = self._reader.with_headers(properties, seen)
-        return _Way(route, properties, headers.get(CONFIRM) == CONSUMED)
+        until_settled = headers.get(CONFIRM) == CONSUMED
+        if _BLIND_COPY not in headers:
+            return _Way(route, until_settled)
+        kept = {name: value for name, value in headers.items() if name != _BLIND_COPY}
+        properties = self._reader.with_headers(properties, kept)
+        return _Way(route, until_settled, envelope._replace(properties=properties))
 
-    def _send(
-        self,
-        names: Sequence[str],
-        run: Run,
-        publication: Publication | None,
-        avoided: Sequence[str],
-        until_settled: bool = False,
-    ) -> None:
-        for name in names:
-            if name in avoided:
-                continue
-            queue = self._queues.get(name)
-            if queue is None:  # A topic is never consumed: what it has, it has.
-                self._feed(name).publish(run, publication)
-            else:
-                queue.publish(run, publication, until_settled=until_settled)
+    def _send_whole(
+        self, messages: Sequence[Message], way: _Way, sending: _Sending
+    ) -> Sequence[Message]:
+        """All go the same way. Returns those that go nowhere."""
+        (queues, held), until_settled, _ = way
+        run = Run(self._clock.now_ms(), messages)
+        destinations: list[str | Held] = [*queues, *held]
+        for destination in destinations:
+            self._send_to(destination, run, sending, until_settled)
+        return () if destinations else messages
 
-    def _send_once(
-        self,
-        memory: Memory,
-        names: Sequence[str],
-        run: Run,
-        publication: Publication | None,
-        until_settled: bool,
+    def _send_parts(
+        self, messages: Sequence[Message], ways: Mapping[Envelope, _Way], sending: _Sending
+    ) -> Sequence[Message]:
+        """To each destination what is for it. Returns those that go nowhere."""
+        time_ms, publication = self._clock.now_ms(), sending.publication
+        for share in _shares(messages, ways):
+            part = None if publication is None else publication.part(share.places)
+            run = Run(time_ms, share.messages)
+            own = sending._replace(publication=part)
+            self._send_to(share.destination, run, own, share.until_settled)
+            if part is not None:
+                part.arrived()
+        return [message for message in messages if ways[message[0]].route == NOWHERE]
+
+    def _send_to(
+        self, destination: str | Held, run: Run, sending: _Sending, until_settled: bool
     ) -> None:
-        for name in names:
-            queue = self._queues.get(name)
-            if queue is None:
-                feed = self._feed(name)
-                memory.send(feed, run, publication, feed.publish)
-            else:
-                publish = partial(queue.publish, until_settled=until_settled)
-                memory.send(queue, run, publication, publish)
+        publication, avoided, memory = sending
+        if isinstance(destination, Held):
+            self._hold(destination, run, publication, until_settled)
+            return
+        if destination in avoided:
+            return
+        target: Queue | TopicFeed
+        publish: Publish
+        queue = self._queues.get(destination)
+        if queue is not None:
+            target, publish = queue, partial(queue.publish, until_settled=until_settled)
+        else:  # A topic is never consumed: what it has, it has.
+            target = self._feed(destination)
+            publish = target.publish
+        if memory is None:
+            publish(run, publication)
+        else:
+            memory.send(target, run, publication, publish)
 
 
 def _may_have_headers_to_read(messages: Sequence[Message]) -> bool:
-    """Looks at each kind of properties once. Rarely says yes where there is nothing."""
-    for properties in dict.fromkeys([message[0] for message in messages]):
-        if _COPY_BYTES in properties or _CONFIRM_BYTES in properties:
-            return True
-    return False
+    """Rarely says yes where there is nothing."""
+    return any(_COPY_BYTES in each or _CONFIRM_BYTES in each for each in kinds(messages))
+
+
+def _shares(messages: Sequence[Message], ways: Mapping[Envelope, _Way]) -> list[_Share]:
+    """Who gets what. A destination has several shares, in their order, where messages that are
+    confirmed when they are consumed are among others."""
+    shares: list[_Share] = []
+    latest: dict[str | Held, _Share] = {}
+
+    def add(destination: str | Held, place: int, message: Message, until_settled: bool) -> None:
+        share = latest.get(destination)
+        if share is None or share.until_settled is not until_settled:
+            share = latest[destination] = _Share(destination, until_settled)
+            shares.append(share)
+        share.messages.append(message)
+        share.places.append(place)
+
+    for place, message in enumerate(messages):
+        envelope, body = message
+        (queues, held), until_settled, seen = ways[envelope]
+        sent = message if seen is None else (seen, body)
+        for name in queues:
+            add(name, place, sent, until_settled)
+        for each in held:
+            add(each, place, message, until_settled)
+    return shares

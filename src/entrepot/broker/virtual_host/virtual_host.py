@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import StoredQueue, Topic
 from entrepot.broker.queue.arguments import QueueSpec
-from entrepot.broker.queue.message import Message, Publication, Run
+from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Event, Exchange, ExchangeType, Kind
@@ -25,6 +25,7 @@ from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.routing import Routing
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.broker.virtual_host.waiting_room import WaitingRoom
+from entrepot.core.envelope import Message
 from entrepot.core.errors import PeerError
 from entrepot.core.record import Record
 
@@ -157,25 +158,26 @@ class VirtualHost:
     # --- messages
 
     def publish(
-        self, exchange: str, key: str, messages: Sequence[Message], publication: Publication | None
+        self, exchange: str, messages: Sequence[Message], publication: Publication | None
     ) -> Sequence[Message]:
-        """Returns those that went nowhere.
+        """To that exchange, which is in their envelopes, too. Returns those that went nowhere.
 
         Raises UnknownExchange, ExchangeRefused, InvalidRoutingHeader; what came before the
         message that is wrong is published.
         """
         assert self._publisher is not None
-        return self._publisher.publish(exchange, key, messages, publication)
+        return self._publisher.publish(exchange, messages, publication)
 
     def _dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
     ) -> None:
         assert self._publisher is not None
-        exchange, key, _, messages = run
+        messages = run.messages
+        exchange = messages[0][0].exchange
         try:
             if self.router.exchange(exchange) is not None:
                 self._publisher.publish(
-                    exchange, key, messages, publication, inside=True, avoided=avoided
+                    exchange, messages, publication, inside=True, avoided=avoided
                 )
         except PeerError as error:
             log.warning("dead letters of queue %s in %s: %s", queue.name, self.name, error)
@@ -212,10 +214,9 @@ class VirtualHost:
         assert self._waiting_room is not None, "no delayed exchange is declared without one"
         self._waiting_room.hold(held, run, publication, until_settled)
 
-    def _release(self, start: str, run: Run, publication: Publication) -> None:
+    def _release(self, start: str, messages: Sequence[Message], publication: Publication) -> None:
         assert self._publisher is not None
-        exchange, key, _, messages = run
-        self._publisher.publish(exchange, key, messages, publication, start=start, inside=True)
+        self._publisher.publish(start, messages, publication, inside=True)
 
     # --- life, for the broker
 

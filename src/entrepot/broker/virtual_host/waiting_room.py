@@ -14,26 +14,20 @@ import contextlib
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from entrepot.broker.queue.message import (
-    Message,
-    PropertyReader,
-    Publication,
-    Refused,
-    Run,
-    Taken,
-)
+from entrepot.broker.queue.message import PropertyReader, Publication, Refused, Run, Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.delay import released
 from entrepot.broker.router.router import Held
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope, Message, distinct
 from entrepot.core.errors import StorageError, UnknownExchange
 
 QUEUE_NAME = "amq.delayed"  # No client's queue is called like that.
 HELD_AT = "x-entrepot-held-at"  # The exchange a message waits at.
 _RETRY_S = 1.0
 
-# Routes on: where they waited, exchange and key they were published with, the messages.
-Release = Callable[[str, Run, Publication], None]
+# Routes on: where they waited, and the messages.
+Release = Callable[[str, Sequence[Message], Publication], None]
 
 
 class WaitingRoom:
@@ -54,7 +48,8 @@ class WaitingRoom:
     def hold(
         self, held: Held, run: Run, publication: Publication | None, until_settled: bool
     ) -> None:
-        messages = [(self._held(properties, held), body) for properties, body in run.messages]
+        kept = {each: self._held(each, held) for each in distinct(run.messages)}
+        messages = [(kept[envelope], body) for envelope, body in run.messages]
         self.queue.publish(
             run._replace(messages=messages),
             publication,
@@ -62,9 +57,10 @@ class WaitingRoom:
             due_ms=run.time_ms + held.delay_ms,
         )
 
-    def _held(self, properties: bytes, held: Held) -> bytes:
+    def _held(self, envelope: Envelope, held: Held) -> Envelope:
+        properties = envelope.properties
         headers = {**self._reader.headers(properties), HELD_AT: held.exchange}
-        return self._reader.with_headers(properties, headers)
+        return envelope._replace(properties=self._reader.with_headers(properties, headers))
 
     # --- as a consumer
 
@@ -73,29 +69,26 @@ class WaitingRoom:
 
     def deliver(self, lane: int, taken: Taken) -> None:
         self._out += len(taken.offsets)
-        known: dict[bytes, tuple[str, bytes]] = {}
+        known = {each: self._released(each) for each in distinct(taken.run.messages)}
         found: list[tuple[str, Message]] = []
-        for properties, body in taken.run.messages:
-            if properties not in known:
-                known[properties] = self._released(properties)
-            exchange, seen = known[properties]
+        for envelope, body in taken.run.messages:
+            exchange, seen = known[envelope]
             found.append((exchange, (seen, body)))
         publication = Publication(lambda failure: self._done(lane, taken.offsets, failure))
         for exchange, group in groupby(found, lambda each: each[0]):
-            self._route(exchange, taken.run, [message for _, message in group], publication)
+            self._route(exchange, [message for _, message in group], publication)
         publication.arrived()
 
-    def _route(
-        self, exchange: str, run: Run, messages: Sequence[Message], publication: Publication
-    ) -> None:
+    def _route(self, exchange: str, messages: Sequence[Message], publication: Publication) -> None:
         with contextlib.suppress(UnknownExchange):  # It was deleted meanwhile, they with it.
-            self._release(exchange, run._replace(messages=messages), publication)
+            self._release(exchange, messages, publication)
 
-    def _released(self, properties: bytes) -> tuple[str, bytes]:
-        headers = released(self._reader.headers(properties))
+    def _released(self, envelope: Envelope) -> tuple[str, Envelope]:
+        headers = released(self._reader.headers(envelope.properties))
         exchange = headers.pop(HELD_AT)
         assert isinstance(exchange, str), exchange
-        return exchange, self._reader.with_headers(properties, headers)
+        properties = self._reader.with_headers(envelope.properties, headers)
+        return exchange, envelope._replace(properties=properties)
 
     def _done(self, lane: int, offsets: range, failure: StorageError | Refused | None) -> None:
         if isinstance(failure, StorageError):

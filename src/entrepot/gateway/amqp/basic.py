@@ -173,8 +173,9 @@ def get(channel: Channel, method: Get) -> None:
     if not method.no_ack:
         channel.unacked.add(tag, channel.gets_of(queue), lane, offsets)
     redelivered = attempts is not None and attempts[0] > 0
-    answer = GetOk(tag, redelivered, run.exchange, run.routing_key, queue.ready_count)
-    chunks = content(channel.number, answer, *run.messages[0], connection.frame_bytes_max)
+    (exchange, key, properties), body = run.messages[0]
+    answer = GetOk(tag, redelivered, exchange, key, queue.ready_count)
+    chunks = content(channel.number, answer, properties, body, connection.frame_bytes_max)
     connection.outbox.send(chunks)
 
 

@@ -28,6 +28,7 @@ from entrepot.gateway.amqp.errors import explain
 from entrepot.gateway.amqp.handshake import Terms
 from entrepot.gateway.amqp.outbox import Outbox
 from entrepot.gateway.amqp.publishing import publish
+from entrepot.wire.amqp.deliver import Tails
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.method import Id, Method
 from entrepot.wire.amqp.methods import basic, decode
@@ -51,6 +52,7 @@ class Connection:
         self.vhost = vhost
         self.outbox: Outbox = adapter.outbox
         self.frame_bytes_max = terms.frame_bytes_max
+        self.tails = Tails()  # Of all its consumers.
         self.channels: dict[int, Channel] = {}
         self._closing: dict[int, None] = {}  # Channels that we closed and the client has not.
         self._roomy: dict[Queue, None] = {}  # Their consumers have room again.

@@ -15,6 +15,7 @@ from entrepot.broker.queue.lane import Waiter
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.sessions import ConsumerFacts
+from entrepot.core.envelope import Envelope
 from entrepot.core.ports import Buffer
 from entrepot.gateway.amqp.patience import patience
 from entrepot.wire.amqp.deliver import DeliverEncoder
@@ -35,7 +36,10 @@ class Delivering:
         self.tag = tag
         self.unacked = 0
         self._channel = channel
-        self._encoder = DeliverEncoder(channel.number, tag, channel.connection.frame_bytes_max)
+        connection = channel.connection
+        self._encoder = DeliverEncoder(
+            channel.number, tag, connection.frame_bytes_max, connection.tails
+        )
 
     def send(self, taken: Taken) -> int:
         """Returns the first message's delivery tag."""
@@ -44,7 +48,7 @@ class Delivering:
         first = channel.tag_next
         channel.tag_next = first + len(offsets)
         if attempts is None:
-            chunks = self._encoder.encode_run(first, run.exchange, run.routing_key, run.messages)
+            chunks = self._encoder.encode_run(first, run.messages)
         else:
             chunks = self._encode_again(first, taken)
         channel.connection.delivered(chunks, len(offsets))
@@ -56,10 +60,7 @@ class Delivering:
         assert attempts is not None
         messages = enumerate(zip(run.messages, attempts, strict=True), first)
         return self._encoder.encode(
-            [
-                (tag, tried > 0, run.exchange, run.routing_key, *message)
-                for tag, (message, tried) in messages
-            ]
+            [(tag, tried > 0, *message) for tag, (message, tried) in messages]
         )
 
     def cancelled(self) -> None:
@@ -183,12 +184,15 @@ def with_counts(queue: Queue, taken: Taken) -> Taken:
     if queue.arguments.type != QUORUM or attempts is None:
         return taken
     messages = [
-        (PropertyView(properties).patch_headers({_COUNT: Int64(tried)}), body)
-        if tried
-        else (properties, body)
-        for (properties, body), tried in zip(run.messages, attempts, strict=True)
+        (_counted(envelope, tried) if tried else envelope, body)
+        for (envelope, body), tried in zip(run.messages, attempts, strict=True)
     ]
     return Taken(offsets, run._replace(messages=messages), attempts)
+
+
+def _counted(envelope: Envelope, tried: int) -> Envelope:
+    view = PropertyView(envelope.properties)
+    return envelope._replace(properties=view.patch_headers({_COUNT: Int64(tried)}))
 
 
 class Gets:

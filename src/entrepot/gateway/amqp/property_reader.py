@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from entrepot.broker.queue.message import Facts, Headers
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope
 from entrepot.core.record import Record
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
@@ -57,7 +58,6 @@ class Inspection(NamedTuple):
     facts: Facts
     user_id: str | None
     asks_reply: bool  # The answer is to come to the publisher's channel.
-    is_patient: bool  # It may be confirmed only when it is consumed, which may take long.
     refusal: str = ""  # Why a publisher may not say this.
 
 
@@ -102,17 +102,23 @@ class AmqpPropertyReader:
 
     # --- records
 
-    def to_record(self, exchange: str, routing_key: str, properties: bytes) -> Headers:
+    def to_record(self, envelope: Envelope) -> Headers:
+        exchange, routing_key, properties = envelope
         authority = short_string(exchange) + short_string(routing_key) + properties
         readable = [(AMQP_HEADER, authority), *_readable(PropertyView(properties))]
         return tuple(readable)
 
-    def from_record(self, record: Record) -> tuple[str, str, bytes]:
+    def from_record(self, record: Record) -> Envelope:
         if record.headers and record.headers[0][0] == AMQP_HEADER:
             found = _split(record.headers[0][1] or b"")
             if found is not None:
                 return found
         return _translated(record)
+
+
+def may_be_patient(properties: bytes) -> bool:
+    """Whether it may be confirmed only when it is consumed, which may take long."""
+    return _CONFIRM_BYTES in properties
 
 
 def _inspect(view: PropertyView) -> Inspection:
@@ -126,7 +132,6 @@ def _inspect(view: PropertyView) -> Inspection:
         facts,
         view.get("user_id"),
         view.get("reply_to") == REPLY_TO,
-        _CONFIRM_BYTES in view.raw,
         refusal,
     )
 
@@ -181,7 +186,7 @@ def _unicode(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _split(authority: bytes) -> tuple[str, str, bytes] | None:
+def _split(authority: bytes) -> Envelope | None:
     """None: nothing that we wrote. Anybody may write records with such a header."""
     try:
         key_at = 1 + authority[0]
@@ -190,14 +195,14 @@ def _split(authority: bytes) -> tuple[str, str, bytes] | None:
     except (IndexError, AmqpError):
         return None
     exchange, key = authority[1:key_at], authority[key_at + 1 : properties_at]
-    return (
+    return Envelope(
         exchange.decode("utf-8", "surrogateescape"),
         key.decode("utf-8", "surrogateescape"),
         authority[properties_at:],
     )
 
 
-def _translated(record: Record) -> tuple[str, str, bytes]:
+def _translated(record: Record) -> Envelope:
     """A record of others, as properties."""
     found: dict[str, Value] = {}
     headers: Table = {}
@@ -219,7 +224,7 @@ def _translated(record: Record) -> tuple[str, str, bytes]:
         found.setdefault("timestamp", record.timestamp_ms // 1_000)
     if headers:
         found["headers"] = headers
-    return "", routing_key, wire.encode(wire.Properties(**found))
+    return Envelope("", routing_key, wire.encode(wire.Properties(**found)))
 
 
 def _text(data: bytes) -> str | bytes:

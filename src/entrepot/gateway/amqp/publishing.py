@@ -1,24 +1,27 @@
-"""Publishing: a run of messages to one place, looked at, sent on, and accounted for.
+"""Publishing: a run of messages to one exchange, looked at, sent on, and accounted for.
 
 Nothing here looks at messages one by one when they have the same properties, as those of a
-run nearly always do. What is wrong with one message closes the channel; those before it in
-the run are published all the same, and those after it are not.
+run nearly always do, under whatever keys. What is wrong with one message closes the channel;
+those before it in the run are published all the same, and those after it are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
 from entrepot.broker.permissions import Right
-from entrepot.broker.queue.message import Failure, Message, Publication
+from entrepot.broker.queue.message import Failure, Publication
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Kind
+from entrepot.core.envelope import Message, kinds, routing_keys
 from entrepot.core.errors import PeerError, UnknownExchange
+from entrepot.gateway.amqp.property_reader import may_be_patient
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
 from entrepot.wire.amqp.deliver import returned
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.place import Target
 from entrepot.wire.amqp.properties import PropertyView
-from entrepot.wire.amqp.scan import Target
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel
@@ -34,9 +37,24 @@ def publish(channel: Channel, target: Target, messages: list[Message]) -> None:
     channel.connection.check(Right.WRITE, Kind.EXCHANGE, target.exchange)
     accepted, error = _checked(channel, messages)
     if accepted:
-        _take(channel, target, accepted)
+        for some in _replies_apart(target, accepted):
+            _take(channel, target, some)
     if error is not None:
         raise error
+
+
+def _replies_apart(target: Target, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """All of them, nearly always; or the answers to each one who waits for some by themselves."""
+    if target.exchange != DEFAULT_EXCHANGE or not any(map(_reply_name, routing_keys(messages))):
+        yield messages
+        return
+    for _, some in groupby(messages, lambda message: _reply_name(message[0].routing_key)):
+        yield list(some)
+
+
+def _reply_name(key: str) -> str:
+    """Who waits for what has this key; empty when it is a message like others."""
+    return key if key.startswith(REPLY_PREFIX) else ""
 
 
 def _take(channel: Channel, target: Target, messages: Sequence[Message]) -> None:
@@ -88,40 +106,29 @@ def send(
     `told` hears when all of it has arrived, after what is returned was sent.
     """
     connection = channel.connection
-    inspect = connection.context.reader.inspect
-    kinds = dict.fromkeys([properties for properties, _ in messages])
     size = None
-    if not any(inspect(properties).is_patient for properties in kinds):
+    if not any(map(may_be_patient, kinds(messages))):
         size = sum([len(body) for _, body in messages])
     flight = Flight(connection, size, told)
-    exchange, key, mandatory, _ = target
+    vhost, exchange = connection.vhost, target.exchange
     try:
         nowhere: Sequence[Message]
-        if exchange == DEFAULT_EXCHANGE and key.startswith(REPLY_PREFIX):
-            vhost = connection.vhost.name
-            nowhere = connection.context.replies.deliver(vhost, key, messages)
+        if exchange == DEFAULT_EXCHANGE and (name := _reply_name(messages[0][0].routing_key)):
+            nowhere = connection.context.replies.deliver(vhost.name, name, messages)
         else:
-            nowhere = connection.vhost.publish(exchange, key, messages, flight.publication)
+            nowhere = vhost.publish(exchange, messages, flight.publication)
     except PeerError:
         flight.end()
         raise
-    if nowhere and mandatory:
-        _give_back(channel, target, nowhere)
+    if nowhere and target.mandatory:
+        _give_back(channel, nowhere)
     flight.publication.arrived()
 
 
-def _give_back(channel: Channel, target: Target, messages: Sequence[Message]) -> None:
+def _give_back(channel: Channel, messages: Sequence[Message]) -> None:
     connection = channel.connection
-    for properties, body in messages:
-        chunks = returned(
-            channel.number,
-            ReplyCode.NO_ROUTE,
-            target.exchange,
-            target.routing_key,
-            properties,
-            body,
-            connection.frame_bytes_max,
-        )
+    for message in messages:
+        chunks = returned(channel.number, ReplyCode.NO_ROUTE, message, connection.frame_bytes_max)
         connection.outbox.send(chunks)
 
 
@@ -132,21 +139,21 @@ def _checked(
     channel: Channel, messages: list[Message]
 ) -> tuple[Sequence[Message], AmqpError | None]:
     """Those up to the first that is wrong, and what is wrong with it."""
-    kinds = [properties for properties, _ in messages]
-    first = kinds[0]
-    accepted: list[Message] = []
-    try:
-        if kinds.count(first) == len(kinds):
-            properties = _check(channel, first)
-            if properties is first:
-                return messages, None
-            return [(properties, body) for _, body in messages], None
-        for message in messages:
-            properties = _check(channel, message[0])
-            accepted.append(message if properties is message[0] else (properties, message[1]))
-    except AmqpError as error:
-        return accepted, error
-    return accepted, None
+    checked: dict[bytes, bytes] = {}
+    failure: AmqpError | None = None
+    for properties in kinds(messages):
+        try:
+            checked[properties] = _check(channel, properties)
+        except AmqpError as error:
+            messages = [*takewhile(lambda each: each[0].properties in checked, messages)]
+            failure = error
+            break
+    if any(before is not after for before, after in checked.items()):
+        messages = [
+            (envelope._replace(properties=checked[envelope.properties]), body)
+            for envelope, body in messages
+        ]
+    return messages, failure
 
 
 def _check(channel: Channel, properties: bytes) -> bytes:

@@ -11,7 +11,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from entrepot.broker.queue.message import Message, Run, Taken
+from entrepot.broker.queue.message import Run, Taken
+from entrepot.core.envelope import Message
 from entrepot.core.ports import Entropy
 from entrepot.gateway.amqp.property_reader import REPLY_TO
 
@@ -45,7 +46,7 @@ class Replies:
         consumer = self._consumers.get((vhost, name))
         if consumer is None:
             return messages
-        consumer.deliver(0, Taken(range(len(messages)), Run("", name, 0, messages), None))
+        consumer.deliver(0, Taken(range(len(messages)), Run(0, messages), None))
         return ()
 
 

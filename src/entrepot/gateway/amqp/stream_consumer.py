@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import Topic
 from entrepot.broker.queue.lane import Piece, Waiter
-from entrepot.broker.queue.message import Message, Taken
+from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.stream_reader import StreamReader, Where, offset_at, offset_of
 from entrepot.broker.sessions import ConsumerFacts
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.consumer import Delivering
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
@@ -180,11 +181,12 @@ def _with_offsets(offsets: range, messages: Sequence[Message]) -> list[Message]:
     """Each with its offset in a header. Where it goes is found once for equal properties."""
     found: list[Message] = []
     known, before, after = b"", b"", b""
-    for offset, (properties, body) in zip(offsets, messages, strict=True):
+    for offset, ((exchange, key, properties), body) in zip(offsets, messages, strict=True):
         if properties != known:
             known = properties
             before, after = _around_offset(properties)
-        found.append((before + _NUMBER.pack(offset) + after, body))
+        numbered = before + _NUMBER.pack(offset) + after
+        found.append((Envelope(exchange, key, numbered), body))
     return found
 
 

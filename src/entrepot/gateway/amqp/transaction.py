@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from entrepot.broker.queue.message import Message
 from entrepot.core import limits
+from entrepot.core.envelope import Message
 from entrepot.gateway.amqp.unacked import Held, Holder
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
-from entrepot.wire.amqp.scan import Target
+from entrepot.wire.amqp.place import Target
 
 
 class Outcome(Enum):

@@ -10,14 +10,17 @@ Properties are sent as they are: they were a peer's bytes and are checked when t
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from struct import Struct
 
+from entrepot.core import limits
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.ports import Buffer
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.frames import END, FRAME_ENVELOPE_BYTES, frame
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, encode
-from entrepot.wire.amqp.scan import BODY, FRAME_HEAD, HEADER, METHOD, Message
+from entrepot.wire.amqp.scan import BODY, FRAME_HEAD, HEADER, METHOD
 from entrepot.wire.amqp.table import short_string
 
 COPIED_BYTES_MAX = 8_192  # A longer body is not copied.
@@ -29,21 +32,42 @@ _TAG = Struct(">Q?")
 _FRESH_TAG = Struct(">Q")  # Before a bit that is not set.
 _BASIC = basic.Deliver.ID[0]
 
-# Delivery tag, whether it was delivered before, exchange, routing key, properties, body.
-Delivery = tuple[int, bool, str, str, bytes, Buffer]
+# Delivery tag, whether it was delivered before, envelope, body.
+Delivery = tuple[int, bool, Envelope, Buffer]
+
+
+class Tails:
+    """How the methods of deliveries end: with exchange and key, which come again and again."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bytes] = {}
+
+    def of(self, exchange: str, key: str) -> bytes:
+        tail = self._known.get((exchange, key))
+        if tail is None:
+            tail = short_string(exchange) + short_string(key) + END
+            if len(self._known) >= limits.AMQP_PLACES_CACHED_MAX:
+                self._known.clear()
+            self._known[exchange, key] = tail
+        return tail
 
 
 class DeliverEncoder:
     """What one consumer is sent."""
 
-    __slots__ = ("_channel", "_consumer_tag", "_piece_bytes_max", "_place", "_place_ends")
+    __slots__ = ("_channel", "_consumer_tag", "_heads", "_piece_bytes_max", "_tails")
 
-    def __init__(self, channel: int, consumer_tag: str, frame_bytes_max: int) -> None:
+    def __init__(
+        self, channel: int, consumer_tag: str, frame_bytes_max: int, tails: Tails | None = None
+    ) -> None:
+        """Those of a connection should have the same tails."""
         self._channel = channel
         self._consumer_tag = short_string(consumer_tag)
         self._piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
-        self._place: tuple[str, str] | None = None  # Where the last one was published to,
-        self._place_ends = b"", b""  # and what is the same for all that were.
+        self._tails = Tails() if tails is None else tails
+        self._heads: dict[int, bytes] = {}  # By the size of the tail.
 
     def encode(self, run: Iterable[Delivery]) -> list[Buffer]:
         """`basic.deliver` for each, as chunks to be sent one after the other."""
@@ -51,45 +75,44 @@ class DeliverEncoder:
         pieces: list[Buffer] = []
         copied_max = min(COPIED_BYTES_MAX, self._piece_bytes_max)
         pack = _TAG.pack
-        head = tail = middle = b""
+        head = tail = lead = b""
         exchange_before = key_before = properties_before = None
         size_before = -1
-        for tag, redelivered, exchange, key, properties, body in run:
+        for tag, redelivered, (exchange, key, properties), body in run:
             size = len(body)
-            if exchange != exchange_before or key != key_before:
+            if key is not key_before or exchange is not exchange_before:
                 head, tail = self._ends(exchange, key)
-                exchange_before, key_before, size_before = exchange, key, -1
+                exchange_before, key_before = exchange, key
             if size != size_before or properties != properties_before:
-                middle = tail + _content_lead(self._channel, properties, size, copied_max)
+                lead = _content_lead(self._channel, properties, size, copied_max)
                 size_before, properties_before = size, properties
             if 0 < size <= copied_max:
-                pieces += (head, pack(tag, redelivered), middle, body, END)
+                pieces += (head, pack(tag, redelivered), tail, lead, body, END)
                 continue
-            pieces += (head, pack(tag, redelivered), middle)
+            pieces += (head, pack(tag, redelivered), tail, lead)
             if size > copied_max:
                 _add_body(chunks, pieces, self._channel, body, self._piece_bytes_max)
         if pieces:
             chunks.append(b"".join(pieces))
         return chunks
 
-    def encode_run(
-        self, tag: int, exchange: str, key: str, messages: Sequence[Message]
-    ) -> list[Buffer]:
-        """The same for messages that were published to one place, never delivered before,
-        and get tags in a row. Most runs have one size and the same properties: then nothing
-        is looked at one by one."""
+    def encode_run(self, tag: int, messages: Sequence[Message]) -> list[Buffer]:
+        """The same for messages that were never delivered before and get tags in a row. Most
+        runs have one size and one envelope: then nothing is looked at one by one."""
         bodies = [body for _, body in messages]
         sizes = list(map(len, bodies))
-        kinds = [properties for properties, _ in messages]
-        count, size = len(messages), sizes[0]
+        envelopes = [envelope for envelope, _ in messages]
+        first, count, size = envelopes[0], len(messages), sizes[0]
         copied_max = min(COPIED_BYTES_MAX, self._piece_bytes_max)
         if not (
-            0 < size <= copied_max and sizes.count(size) == count and kinds.count(kinds[0]) == count
+            0 < size <= copied_max
+            and sizes.count(size) == count
+            and envelopes.count(first) == count
         ):
-            run = zip(range(tag, tag + count), messages, strict=True)
-            return self.encode([(each, False, exchange, key, *message) for each, message in run])
+            return self.encode(zip(range(tag, tag + count), repeat(False), envelopes, bodies))
+        exchange, key, properties = first
         head, tail = self._ends(exchange, key)
-        lead = _content_lead(self._channel, kinds[0], size, copied_max)
+        lead = _content_lead(self._channel, properties, size, copied_max)
         pieces: list[Buffer] = [b"\0" + tail + lead] * (4 * count)
         pieces[0::4] = map(_FRESH_TAG.pack, range(tag, tag + count))
         pieces[2::4] = bodies
@@ -99,15 +122,13 @@ class DeliverEncoder:
 
     def _ends(self, exchange: str, key: str) -> tuple[bytes, bytes]:
         """The method's frame before and after the delivery tag and the bit."""
-        if (exchange, key) != self._place:
-            self._place, self._place_ends = (exchange, key), self._make_ends(exchange, key)
-        return self._place_ends
-
-    def _make_ends(self, exchange: str, key: str) -> tuple[bytes, bytes]:
-        names = short_string(exchange) + short_string(key)
-        size = 4 + len(self._consumer_tag) + _TAG.size + len(names)
-        lead = _METHOD_LEAD.pack(METHOD, self._channel, size, *basic.Deliver.ID)
-        return lead + self._consumer_tag, names + END
+        tail = self._tails.of(exchange, key)
+        head = self._heads.get(len(tail))
+        if head is None:
+            size = 4 + len(self._consumer_tag) + _TAG.size + len(tail) - len(END)
+            lead = _METHOD_LEAD.pack(METHOD, self._channel, size, *basic.Deliver.ID)
+            head = self._heads[len(tail)] = lead + self._consumer_tag
+        return head, tail
 
 
 def _content_lead(channel: int, properties: bytes, size: int, one_frame_max: int) -> bytes:
@@ -139,16 +160,9 @@ def content(
     return [*chunks, b"".join(pieces)]
 
 
-def returned(
-    channel: int,
-    code: ReplyCode,
-    exchange: str,
-    key: str,
-    properties: bytes,
-    body: Buffer,
-    frame_bytes_max: int,
-) -> list[Buffer]:
+def returned(channel: int, code: ReplyCode, message: Message, frame_bytes_max: int) -> list[Buffer]:
     """A message that could not be routed, on its way back, with the text for the code."""
+    (exchange, key, properties), body = message
     method = basic.Return(code, code.name, exchange, key)
     return content(channel, method, properties, body, frame_bytes_max)
 

@@ -6,11 +6,12 @@ of bytes, gives the events in it in their order and says how much of the block t
 contents that are not whole yet it keeps, by channel.
 
 Most of what a busy broker reads is `basic.publish` after `basic.publish` to the same
-place, and `basic.ack` after `basic.ack`. Those come out as runs: a publish whose method
+exchange, and `basic.ack` after `basic.ack`. Those come out as runs: a publish whose method
 frame equals the one before costs a comparison, one unpacking and two slices, and nothing
 in it is decoded; those that have the same size and properties, too, are cut in one go. A
-message's properties stay the bytes they are, unchecked; whoever takes the message looks into
-them with `properties`.
+method frame that was seen before on this connection is not decoded either. A message's
+properties stay the bytes they are, unchecked; whoever takes the message looks into them with
+`properties`.
 
 A body is always one piece of memory. A small one is bytes of its own, for they are
 cheaper than a reference to them; a larger one that came in one frame refers to the
@@ -27,10 +28,12 @@ from struct import Struct, iter_unpack
 from typing import Any, NamedTuple
 
 from entrepot.core import limits
+from entrepot.core.envelope import Message
 from entrepot.core.ports import Buffer
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
-from entrepot.wire.amqp.methods import METHODS, basic, decode
+from entrepot.wire.amqp.methods import METHODS, basic
 from entrepot.wire.amqp.methods.channel import Close, CloseOk
+from entrepot.wire.amqp.place import Place, Target, read_place
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 0xCE
@@ -42,7 +45,6 @@ FRAME_HEAD_BYTES = FRAME_HEAD.size
 _ID = Struct(">HH")
 _PUBLISH, _ACK = _ID.pack(*basic.Publish.ID), _ID.pack(*basic.Ack.ID)
 _CLOSE, _CLOSE_OK = _ID.pack(*Close.ID), _ID.pack(*CloseOk.ID)
-_EXCHANGE_START = 7  # In a publish's payload: after class, method, ticket and its size.
 _CONTENT_METHODS = tuple(_ID.pack(*each.ID) for each in METHODS.values() if each.HAS_CONTENT)
 
 _CONTENT_HEADER = Struct(">HHQ")  # Class, weight, size of the body; then the properties.
@@ -66,20 +68,9 @@ _NO_SHAPE: _Shape = (  # What begins like this is none, and does not end right e
     _HEADER_LEAD.size + _SHORTEST.size,
 )
 
-Message = tuple[bytes, Buffer]  # The properties as they came, and the body.
-
-
-class Target(NamedTuple):
-    """What all publishes of a run have in common."""
-
-    exchange: str
-    routing_key: str
-    mandatory: bool
-    immediate: bool
-
 
 class Publishes(NamedTuple):
-    """Messages published one after the other, on one channel, to one place."""
+    """Messages published one after the other, on one channel, to one exchange."""
 
     channel: int
     target: Target
@@ -120,11 +111,11 @@ Event = Publishes | Acks | MethodFrame | Content | Heartbeat | AmqpError
 class _Unfinished:
     """A message of which something is missing."""
 
-    __slots__ = ("body", "held", "left", "payload", "properties", "target")
+    __slots__ = ("body", "held", "left", "payload", "place", "properties")
 
-    def __init__(self, payload: bytes, target: Target | None) -> None:
+    def __init__(self, payload: bytes, place: Place | None) -> None:
         self.payload = payload
-        self.target = target  # Of a publish, and only of one.
+        self.place = place  # Of a publish, and only of one.
         self.properties: bytes | None = None  # None: the header has not come.
         self.left = 0  # Bytes of the body that have not come.
         self.body: bytearray | None = None  # Made when the second frame of a body is needed.
@@ -138,9 +129,9 @@ class Scanner:
         "_layouts",
         "_message_bytes_max",
         "_payload_bytes_max",
+        "_places",
         "_shape",
         "_shape_channel",
-        "_targets",
         "_unfinished",
         "_unfinished_bytes",
     )
@@ -151,7 +142,7 @@ class Scanner:
         self._closing: dict[int, None] = {}  # Channels that we closed and the peer has not.
         self._unfinished: dict[int, _Unfinished] = {}  # By channel; by none that is closing.
         self._unfinished_bytes = 0  # What they all hold.
-        self._targets: dict[bytes, Target] = {}  # By the method's payload.
+        self._places: dict[bytes, Place] = {}  # By the method's frame.
         self._layouts: dict[int, Struct] = {}  # By size of the content header.
 
     def limit_payload(self, bytes_max: int) -> None:
@@ -228,19 +219,19 @@ class Scanner:
     def _publishes(
         self, block: bytes, position: int, stop: int, channel: int, events: list[Event]
     ) -> int:
-        payload = block[position + FRAME_HEAD_BYTES : stop]
-        target = self._target(payload)
+        """Takes all that follow on this channel to the same exchange, whatever their keys."""
         method = block[position : stop + 1]
+        place = self._place(method)
+        target, envelope = place.target, place.envelope
         messages: list[Message] = []
         append, starts = messages.append, block.startswith
-        method_size = len(method)
-        end, bytes_max = len(block), self._body_bytes_max
+        places, end, bytes_max = self._places, len(block), self._body_bytes_max
         view: memoryview | None = None
         shape = self._shape if self._shape_channel == channel else _NO_SHAPE
         lead, between, unpack, offset = shape
-        before = (0, b"")  # The size and the properties of the last message.
-        while starts(method, position):
-            start = position + method_size
+        size_before, envelope_before = 0, envelope  # Of the last message.
+        while True:
+            start = position + len(method)
             if not starts(lead, start):
                 if not self._reshape(block, start, channel):
                     break
@@ -258,24 +249,31 @@ class Scanner:
                 or block[body_end] != FRAME_END
             ):
                 break
+            if properties != envelope.properties:
+                envelope = place.sealed(properties)
             if size <= SMALL_BYTES:
-                append((properties, block[body_start:body_end]))
+                append((envelope, block[body_start:body_end]))
             else:
                 view = view or memoryview(block)
-                append((properties, view[body_start:body_end]))
-            if (size, properties) == before and size <= _ALIKE_BYTES_MAX:
+                append((envelope, view[body_start:body_end]))
+            if envelope is envelope_before and size == size_before <= _ALIKE_BYTES_MAX:
                 position = _alike(block, position, body_start, body_end, messages)
             else:
                 position = body_end + 1
-                before = size, properties
-        else:
-            _publish(events, channel, target, messages)
-            return position
+                size_before, envelope_before = size, envelope
+            if starts(method, position):
+                continue
+            method = _method_frame(block, position, channel)
+            known = places.get(method)
+            if known is None or known.target != target:  # If it is a publish, a run of its own,
+                _publish(events, channel, target, messages)  # or its place is to be found.
+                return position
+            place, envelope = known, known.envelope
         # Not a message of the usual shape, or not all of it is there.
         if messages:
             _publish(events, channel, target, messages)
-        self._open(channel, payload, target)
-        return position + method_size
+        self._open(channel, method[FRAME_HEAD_BYTES:-1], place)
+        return position + len(method)
 
     def _reshape(self, block: bytes, start: int, channel: int) -> bool:
         """Whether a header frame begins there, and if so, makes `_shape` that of its like."""
@@ -298,14 +296,14 @@ class Scanner:
         self._shape = lead, between, layout.unpack_from, len(lead) + layout.size
         return True
 
-    def _target(self, payload: bytes) -> Target:
-        target = self._targets.get(payload)
-        if target is None:
-            target = _read_target(payload)
-            if len(self._targets) >= limits.AMQP_TARGETS_CACHED_MAX:
-                self._targets.clear()
-            self._targets[payload] = target
-        return target
+    def _place(self, method: bytes) -> Place:
+        place = self._places.get(method)
+        if place is None:
+            place = read_place(method[FRAME_HEAD_BYTES:-1])
+            if len(self._places) >= limits.AMQP_PLACES_CACHED_MAX:
+                self._places.clear()
+            self._places[method] = place
+        return place
 
     # Contents.
 
@@ -363,10 +361,10 @@ class Scanner:
             if content.left == 0:
                 self._finish(channel, content, memoryview(content.body).toreadonly(), events)
 
-    def _open(self, channel: int, payload: bytes, target: Target | None) -> None:
+    def _open(self, channel: int, payload: bytes, place: Place | None) -> None:
         if channel == 0:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, "a message on channel 0")
-        content = _Unfinished(payload, target)
+        content = _Unfinished(payload, place)
         self._unfinished[channel] = content
         self._hold(content, len(payload))
 
@@ -386,30 +384,21 @@ class Scanner:
     ) -> None:
         self._drop(channel)
         assert content.properties is not None
-        if content.target is None:
+        if content.place is None:
             events.append(Content(channel, content.payload, content.properties, body))
         else:
-            _publish(events, channel, content.target, [(content.properties, body)])
+            envelope = content.place.sealed(content.properties)
+            _publish(events, channel, content.place.target, [(envelope, body)])
 
 
-def _read_target(payload: bytes) -> Target:
-    """What `decode` would find, in a fraction of its time: keys may be many."""
-    try:
-        exchange_end = _EXCHANGE_START + payload[_EXCHANGE_START - 1]
-        key_start = exchange_end + 1
-        key_end = key_start + payload[exchange_end]
-        bits = payload[key_end]
-    except IndexError:
-        key_end = -1
-    if key_end != len(payload) - 1:
-        decode(payload)  # Knows what is wrong with it, and says so.
-        raise AssertionError(payload)
-    return Target(
-        payload[_EXCHANGE_START:exchange_end].decode("utf-8", "surrogateescape"),
-        payload[key_start:key_end].decode("utf-8", "surrogateescape"),
-        bits & 1 != 0,
-        bits & 2 != 0,
-    )
+def _method_frame(block: bytes, position: int, channel: int) -> bytes:
+    """The frame there, if it may be a method of that channel. It may be cut off, or end wrongly."""
+    if len(block) - position < FRAME_HEAD_BYTES:
+        return b""
+    kind, found, size = FRAME_HEAD.unpack_from(block, position)
+    if kind != METHOD or found != channel:
+        return b""
+    return block[position : position + FRAME_HEAD_BYTES + size + 1]
 
 
 def _acks(block: bytes, position: int, channel: int, events: list[Event]) -> int:
@@ -435,7 +424,7 @@ def _alike(
     position = body_end + 1
     if not block.startswith(head, position):
         return position
-    properties = messages[-1][0]
+    envelope = messages[-1][0]
     append = messages.append
     size = position - start
     count = (len(block) - position) // size
@@ -443,7 +432,7 @@ def _alike(
     for found, body, end in iter_unpack(f"{len(head)}s{body_end - body_start}sB", run):
         if found != head or end != FRAME_END:
             break
-        append((properties, body))
+        append((envelope, body))
         position += size
     return position
 
@@ -452,7 +441,7 @@ def _publish(events: list[Event], channel: int, target: Target, messages: list[M
     """Adds the messages to the run before, if they continue it."""
     if events:
         last = events[-1]
-        if type(last) is Publishes and last.channel == channel and last.target is target:
+        if type(last) is Publishes and last.channel == channel and last.target == target:
             last.messages.extend(messages)
             return
     events.append(Publishes(channel, target, messages))
@@ -471,6 +460,6 @@ def _frame_error(explanation: str) -> AmqpError:
 
 
 def _unexpected(explanation: str, content: _Unfinished | None) -> AmqpError:
-    is_publish = content is not None and content.target is not None
+    is_publish = content is not None and content.place is not None
     method_id = basic.Publish.ID if is_publish else (0, 0)
     return AmqpError(ReplyCode.UNEXPECTED_FRAME, explanation, method_id=method_id)

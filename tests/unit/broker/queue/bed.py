@@ -14,6 +14,7 @@ from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Failure, Publication, Run, Taken
 from entrepot.broker.queue.queue import Queue, Surroundings
 from entrepot.broker.router.value import freeze_table
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.sim.clock import SimClock
@@ -49,11 +50,15 @@ def properties(headers: Mapping[str, object] | None = None, **fields: Any) -> by
     return encode(Properties(headers=headers, **fields))
 
 
-def words(text: str, head: bytes = properties()) -> list[tuple[bytes, bytes]]:
-    return [(head, word.encode()) for word in text.split()]
+def envelope(head: bytes = properties()) -> Envelope:
+    return Envelope("x", "key", head)
 
 
-def text_of(messages: Sequence[tuple[bytes, Any]]) -> str:
+def words(text: str, head: bytes = properties()) -> list[Message]:
+    return [(envelope(head), word.encode()) for word in text.split()]
+
+
+def text_of(messages: Sequence[Message]) -> str:
     return " ".join(bytes(body).decode() for _, body in messages)
 
 
@@ -207,11 +212,9 @@ class Bed:
         self.publish_run(queue, words(text, head), text, **options)
         await settle_down()
 
-    def publish_run(
-        self, queue: Queue, messages: list[tuple[bytes, bytes]], name: str, **options: Any
-    ) -> None:
+    def publish_run(self, queue: Queue, messages: list[Message], name: str, **options: Any) -> None:
         publication = Publication(lambda failure: self.confirms.append((name, failure)))
-        queue.publish(Run("x", "key", self.clock.now_ms(), messages), publication, **options)
+        queue.publish(Run(self.clock.now_ms(), messages), publication, **options)
         publication.arrived()
 
     def _dead_letters(

@@ -9,11 +9,12 @@ from entrepot.broker.ledger import Lease
 from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Lane, Piece, Waiter
 from entrepot.broker.queue.log_lane import LogLane
-from entrepot.broker.queue.message import Facts, Headers, Message, Run
+from entrepot.broker.queue.message import Facts, Headers, Run
 from entrepot.broker.queue.message_cache import MessageCache
 from entrepot.broker.stream import Stream
 from entrepot.broker.topic_config import topic_config
 from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.record import Record
@@ -42,15 +43,16 @@ class PlainReader:
     ) -> bytes:
         return properties
 
-    def to_record(self, exchange: str, routing_key: str, properties: bytes) -> Headers:
+    def to_record(self, envelope: Envelope) -> Headers:
         self.asked += 1
+        exchange, routing_key, properties = envelope
         return (("x", exchange.encode()), ("k", routing_key.encode()), ("p", properties))
 
-    def from_record(self, record: Record) -> tuple[str, str, bytes]:
+    def from_record(self, record: Record) -> Envelope:
         self.asked += 1
         headers = dict(record.headers)
         exchange, key = headers.get("x") or b"", headers.get("k") or record.key or b""
-        return exchange.decode(), key.decode(), headers.get("p") or b""
+        return Envelope(exchange.decode(), key.decode(), headers.get("p") or b"")
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def identity(name: str) -> PartitionId:
 
 
 def run(*bodies: bytes, key: str = "k", time_ms: int = 1_000, properties: bytes = b"p") -> Run:
-    return Run("x", key, time_ms, [(properties, body) for body in bodies])
+    return Run(time_ms, [(Envelope("x", key, properties), body) for body in bodies])
 
 
 def take(lane: Lane, count: int) -> list[int]:
@@ -173,14 +175,13 @@ def take(lane: Lane, count: int) -> list[int]:
     return [offset for each in taken for offset in each]
 
 
-def flat(pieces: Iterable[Piece]) -> list[tuple[int, str, str, int, Message]]:
-    """Message by message: offset, exchange, key, time, and the message."""
+def flat(pieces: Iterable[Piece]) -> list[tuple[int, int, Message]]:
+    """Message by message: offset, time, and the message."""
     found = []
     for offsets, each in pieces:
         assert len(offsets) == len(each.messages) > 0
-        for offset, (properties, body) in zip(offsets, each.messages, strict=True):
-            message = properties, bytes(body)
-            found.append((offset, each.exchange, each.routing_key, each.time_ms, message))
+        for offset, (envelope, body) in zip(offsets, each.messages, strict=True):
+            found.append((offset, each.time_ms, (envelope, bytes(body))))
     return found
 
 

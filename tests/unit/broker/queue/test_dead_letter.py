@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 from entrepot.broker.queue.dead_letter import EXPIRED, MAXLEN, REJECTED, Death, Letters, letters
 from entrepot.broker.queue.message import Run
+from entrepot.core.envelope import Envelope
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.amqp.table import Int64, Timestamp, Value, type_name
-from tests.unit.broker.queue.bed import READER, properties
+from tests.unit.broker.queue.bed import READER, envelope, properties
 
 TIME_MS = 1_700_000_000_999
 
@@ -18,8 +19,8 @@ def bury(run: Run, queue: str, reason: str, key: str | None = None) -> list[Lett
 
 def one(head: bytes, queue: str, reason: str, key: str | None = None) -> tuple[bytes, list[str]]:
     """The properties of a letter, and where it must not go."""
-    [some] = bury(Run("x", "key", 5, [(head, b"body")]), queue, reason, key)
-    return some.run.messages[0][0], list(some.avoided)
+    [some] = bury(Run(5, [(envelope(head), b"body")]), queue, reason, key)
+    return some.run.messages[0][0].properties, list(some.avoided)
 
 
 def headers(head: bytes) -> dict[str, Value]:
@@ -81,19 +82,30 @@ def test_deaths_are_counted_by_queue_and_reason_and_the_newest_is_first() -> Non
 def test_a_time_stays_that_of_the_first_death_there() -> None:
     head, _ = one(properties(expiration="9"), "q", REJECTED)
     death = Death("q", REJECTED, TIME_MS + 60_000, "dlx", None)
-    [some] = letters(Run("dlx", "key", 0, [(head, b"")]), death, READER)
-    [told] = headers(some.run.messages[0][0])["x-death"]
+    [some] = letters(Run(0, [(Envelope("dlx", "key", head), b"")]), death, READER)
+    [told] = headers(some.run.messages[0][0].properties)["x-death"]
     assert (told["time"], told["count"]) == (TIME_MS // 1_000, 2)
     assert (told["exchange"], told["original-expiration"]) == ("x", "9")
     assert datetime.fromtimestamp(told["time"], UTC).year == 2023
 
 
 def test_a_key_of_the_queue_replaces_the_message_s_keys() -> None:
-    [some] = bury(Run("x", "key", 0, [(properties({"CC": ["copy"]}), b"")]), "q", REJECTED, "k")
-    assert (some.run.exchange, some.run.routing_key, some.run.time_ms) == ("dlx", "k", TIME_MS)
-    found = headers(some.run.messages[0][0])
+    head = envelope(properties({"CC": ["copy"]}))
+    [some] = bury(Run(0, [(head, b"")]), "q", REJECTED, "k")
+    [(letter, _)] = some.run.messages
+    assert (*letter[:2], some.run.time_ms) == ("dlx", "k", TIME_MS)
+    found = headers(letter.properties)
     assert "CC" not in found
     assert found["x-death"][0]["routing-keys"] == ["key", "copy"]
+
+
+def test_letters_of_one_run_keep_their_own_keys() -> None:
+    heads = [Envelope("x", key, properties()) for key in ("a", "b", "a")]
+    [some] = bury(Run(0, [(head, b"") for head in heads]), "q", REJECTED)
+    letters_made = [letter for letter, _ in some.run.messages]
+    assert [letter[:2] for letter in letters_made] == [("dlx", "a"), ("dlx", "b"), ("dlx", "a")]
+    deaths = [headers(letter.properties)["x-death"][0] for letter in letters_made]
+    assert [death["routing-keys"] for death in deaths] == [["a"], ["b"], ["a"]]
 
 
 def test_circles_end_unless_somebody_rejected_on_the_way() -> None:
@@ -110,8 +122,9 @@ def test_circles_end_unless_somebody_rejected_on_the_way() -> None:
 def test_letters_with_different_histories_are_different_runs() -> None:
     old, _ = one(properties(), "other", EXPIRED)
     new, newer = properties(), properties(message_id="n")
-    messages = [(new, b"1"), (newer, b"2"), (old, b"3"), (new, b"4")]
-    found = bury(Run("x", "key", 0, messages), "q", EXPIRED)
+    heads = [envelope(each) for each in (new, newer, old, new)]
+    messages = [(head, str(number).encode()) for number, head in enumerate(heads, 1)]
+    found = bury(Run(0, messages), "q", EXPIRED)
     told = [([bytes(body) for _, body in some.run.messages], some.avoided) for some in found]
     assert told == [([b"1", b"2"], ["q"]), ([b"3"], ["q", "other"]), ([b"4"], ["q"])]
 

@@ -24,24 +24,24 @@ PERSISTENT = properties(delivery_mode=2)
 
 
 def arrival(text: str, time_ms: int = 0, head: bytes = properties(), **fields: object) -> Arrival:
-    return Arrival(Run("", "q", time_ms, words(text, head)), None, False, None)._replace(
+    return Arrival(Run(time_ms, words(text, head)), None, False, None)._replace(
         **fields  # type: ignore[arg-type]
     )
 
 
 def test_parts_whose_messages_are_alike() -> None:
-    run = Run("x", "k", 7, words("a bb cc d"))
+    run = Run(7, words("a bb cc d"))
     parts = list(divide((range(5, 9), run), lambda message: len(message[1]) == 1))
     assert [(is_so, offsets) for is_so, (offsets, _) in parts] == [
         (True, range(5, 6)),
         (False, range(6, 8)),
         (True, range(8, 9)),
     ]
-    assert parts[1][1][1] == Run("x", "k", 7, words("bb cc"))
+    assert parts[1][1][1] == Run(7, words("bb cc"))
 
 
 def test_gaps() -> None:
-    run = Run("", "", 0, ())
+    run = Run(0, ())
     assert list(gaps(range(9), [(range(9), run)])) == []
     assert list(gaps(range(9), [(range(2, 4), run), (range(6, 8), run)])) == [
         range(2),

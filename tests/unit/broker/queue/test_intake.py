@@ -4,7 +4,16 @@ import pytest
 
 from entrepot.broker.queue.message import Publication, Refused, Run
 from entrepot.core.errors import StorageError
-from tests.unit.broker.queue.bed import Bed, Eater, on_queues, properties, ready, settle_down, words
+from tests.unit.broker.queue.bed import (
+    Bed,
+    Eater,
+    envelope,
+    on_queues,
+    properties,
+    ready,
+    settle_down,
+    words,
+)
 
 
 @on_queues
@@ -59,7 +68,7 @@ async def test_a_run_of_several_priorities_is_confirmed_when_all_lanes_have_it(b
     for lane in bed.lanes:
         lane.commits_late = True
     heads = [properties(priority=number) for number in (0, 2, 1, 0)]
-    messages = [(head, str(at).encode()) for at, head in enumerate(heads)]
+    messages = [(envelope(head), str(at).encode()) for at, head in enumerate(heads)]
     bed.publish_run(queue, messages, "mixed")
     await settle_down()
     for lane in bed.lanes:
@@ -89,7 +98,7 @@ async def test_what_two_queues_say_is_said_together(bed: Bed) -> None:
     answers: list[object] = []
     publication = Publication(answers.append)
     for queue in (small, smaller, bed.queue()):
-        queue.publish(Run("", "", 0, words("a b")), publication)
+        queue.publish(Run(0, words("a b")), publication)
     publication.arrived()
     await settle_down()
     [refused] = answers

@@ -9,7 +9,15 @@ from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.core import limits
 from entrepot.core.errors import StorageError, TooManyLeases, UnknownLease
-from tests.unit.broker.queue.bed import Bed, on_queues, properties, ready, settle_down, text_of
+from tests.unit.broker.queue.bed import (
+    Bed,
+    envelope,
+    on_queues,
+    properties,
+    ready,
+    settle_down,
+    text_of,
+)
 
 
 def text(pieces: list[tuple[int, Taken]]) -> str:
@@ -172,7 +180,7 @@ async def test_all_leases_together_hold_a_bounded_number(
 async def test_large_messages_come_a_few_at_a_time(bed: Bed) -> None:
     queue = bed.queue()
     body = bytes(limits.QUEUE_TURN_BYTES_MAX)
-    bed.publish_run(queue, [(properties(), body)] * 3, "large")
+    bed.publish_run(queue, [(envelope(), body)] * 3, "large")
     await settle_down()
     lease = queue.desk.open(1_000)
     queue.desk.take(lease, 1)

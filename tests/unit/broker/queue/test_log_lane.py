@@ -7,6 +7,7 @@ import pytest
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Run
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope
 from entrepot.core.errors import Corruption, StorageError
 from tests.unit.broker.queue.lane_bed import LaneBed, bodies, flat, run, take
 from tests.unit.log.bed import simulated
@@ -21,10 +22,11 @@ def read_all(lane: LogLane) -> list[bytes]:
 @simulated
 async def test_what_is_appended_is_read_as_it_was(bed: LaneBed) -> None:
     await bed.start("a")
+    one, other = Envelope("", "k", b"p"), Envelope("y", "l", b"q" * 300)
     runs = [
         run(b"1", b"", b"333"),
         run(b"4" * 5_000, key="other", time_ms=900),
-        Run("", "k", 2_000_000, [(b"p", b"5"), (b"q" * 300, memoryview(b"666")), (b"p", b"7")]),
+        Run(2_000_000, [(one, b"5"), (other, memoryview(b"666")), (one, b"7")]),
     ]
     assert await bed.publish("a", *runs) == 7
     expected = flat([(range(3), runs[0]), (range(3, 4), runs[1]), (range(4, 7), runs[2])])

@@ -10,18 +10,19 @@ from entrepot.broker.queue.lane import Lane
 from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Run
+from entrepot.core.envelope import Envelope
 from entrepot.core.errors import StorageError
 from entrepot.sim.loop import run as simulate
 from tests.unit.broker.queue.lane_bed import LEASE, OWNER, LaneBed, bodies, flat, run, take
 
 BODIES = st.binary(max_size=3) | st.binary(min_size=60, max_size=300)
-RUNS = st.builds(
-    Run,
+ENVELOPES = st.builds(
+    Envelope,
     st.sampled_from(["", "x"]),
     st.sampled_from(["k", "key"]),
-    st.integers(1_000, 1_002),
-    st.lists(st.tuples(st.sampled_from([b"p", b"q" * 70]), BODIES), max_size=5),
+    st.sampled_from([b"p", b"q" * 70]),
 )
+RUNS = st.builds(Run, st.integers(1_000, 1_002), st.lists(st.tuples(ENVELOPES, BODIES), max_size=5))
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.lists(RUNS, min_size=1, max_size=3)),
@@ -56,7 +57,7 @@ def do(lane: Lane, verb: str, first: object, *numbers: int) -> object:
             lane.deferred(offset, 10**15)
         return ready
     if verb == "time":
-        return [m[3] for m in flat(lane.read(range(lane.offset_for_time(first), lane.offset_end)))]
+        return [m[1] for m in flat(lane.read(range(lane.offset_for_time(first), lane.offset_end)))]
     offsets = range(first, first + numbers[0], numbers[1])
     if verb == "release":
         return ledger.release(offsets, OWNER)
@@ -105,7 +106,7 @@ def test_what_is_settled_is_let_go_of_although_something_before_is_held() -> Non
     use = MemoryUse()
     lane = MemoryLane(use)
     for number in range(100):
-        lane.append([run(*[b"x" * 1_000] * 100, time_ms=number)])
+        lane.append([run(*[b"x" * 1_000] * 100, time_ms=number, properties=b"")])
     full = lane.bytes_kept
     take(lane, 10_000)
     for first in range(6, 10_000, 100):  # All but the first six of each hundred.

@@ -11,6 +11,7 @@ from entrepot.core.errors import InvalidQueue, QueueInUse
 from tests.unit.broker.queue.bed import (
     Bed,
     Eater,
+    envelope,
     on_queues,
     properties,
     ready,
@@ -251,7 +252,7 @@ async def test_the_delivery_limit(bed: Bed) -> None:
 async def test_priorities(bed: Bed) -> None:
     queue, eater = bed.queue({"x-max-priority": 5}), Eater(room=1)
     messages = words("none") + [
-        (properties(priority=number), str(number).encode()) for number in (1, 9, 5, 3)
+        (envelope(properties(priority=number)), str(number).encode()) for number in (1, 9, 5, 3)
     ]
     bed.publish_run(queue, messages, "mixed")
     await settle_down()
@@ -368,7 +369,7 @@ async def test_a_deleted_queue_tells_its_consumers_and_takes_nothing(bed: Bed) -
     await bed.publish(queue, "d")
     assert isinstance(bed.confirms[-1][1], Refused)
     publication = Publication(lambda _: None)
-    queue.publish(Run("", "q", 0, words("e")), publication)
-    queue.publish(Run("", "q", 0, words("e")), None)
+    queue.publish(Run(0, words("e")), publication)
+    queue.publish(Run(0, words("e")), None)
     await settle_down()
     assert bed.dead == ""

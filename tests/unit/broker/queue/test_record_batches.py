@@ -1,5 +1,7 @@
 """Runs become batches that anybody can read, and batches become runs again."""
 
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,24 +10,24 @@ from entrepot.broker.queue.message import Run
 from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder
 from entrepot.broker.queue.shelf import joined
 from entrepot.core import batch, limits
+from entrepot.core.envelope import Envelope
 from entrepot.core.errors import Corruption
 from entrepot.core.record import Record
 from tests.unit.broker.queue.lane_bed import PlainReader, flat, run
 
 SIZES = st.sampled_from([0, 1, 63, 64, 2_047, 2_048, 8_192])
-MESSAGES = st.lists(
-    st.tuples(st.sampled_from([b"", b"p", b"q" * 70]), SIZES.map(bytes)), min_size=1, max_size=70
+ENVELOPES = st.builds(
+    Envelope,
+    st.sampled_from(["", "x"]),
+    st.sampled_from(["k", "k" * 200]),
+    st.sampled_from([b"", b"p", b"q" * 70]),
 )
+ALIKE = st.tuples(ENVELOPES, st.lists(SIZES.map(bytes), min_size=1, max_size=20)).map(
+    lambda made: [(made[0], body) for body in made[1]]
+)
+MESSAGES = st.lists(ALIKE, min_size=1, max_size=10).map(lambda parts: [*chain.from_iterable(parts)])
 RUNS = st.lists(
-    st.builds(
-        Run,
-        st.sampled_from(["", "x"]),
-        st.sampled_from(["k", "k" * 200]),
-        st.sampled_from([-1, 0, 1_000, 2**41]),
-        MESSAGES,
-    ),
-    min_size=1,
-    max_size=4,
+    st.builds(Run, st.sampled_from([-1, 0, 1_000, 2**41]), MESSAGES), min_size=1, max_size=4
 )
 
 
@@ -47,9 +49,8 @@ def test_there_and_back(runs: list[Run]) -> None:
     assert flat(RunDecoder(PlainReader()).decode(encoded.data)) == flat(place(runs))
     # The same as records, for those who read them one by one.
     reader, found = PlainReader(), list(batch.records(encoded.data))
-    assert [(*reader.from_record(each), each.value, each.timestamp_ms) for each in found] == [
-        (exchange, key, properties, body, time_ms)
-        for _, exchange, key, time_ms, (properties, body) in flat(place(runs))
+    assert [(each.timestamp_ms, (reader.from_record(each), each.value)) for each in found] == [
+        (time_ms, message) for _, time_ms, message in flat(place(runs))
     ]
 
 
@@ -68,7 +69,7 @@ def test_what_is_remembered_is_bounded() -> None:
         (encoded,) = encoder.encode([run(b"x", properties=b"%d" % number)])
         decoder.decode(encoded.data)
     encoder.encode([run(b"x", properties=bytes(limits.QUEUE_HEADERS_CACHED_BYTES_MAX))])
-    for known in (encoder._sections, decoder._places):
+    for known in (encoder._sections, decoder._envelopes):
         assert len(known) <= limits.QUEUE_HEADERS_CACHED_MAX
     assert max(map(len, encoder._sections.values())) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX
 
@@ -76,8 +77,9 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_a_run_is_cut_where_a_batch_is_full() -> None:
     sizes = (500_000, 500_000, 500_000, 2_000_000, 10)
     for properties in ([b"p"] * 5, [b"p", b"q", b"p", b"p", b"q"]):
-        messages = [(each, bytes(size)) for each, size in zip(properties, sizes, strict=True)]
-        encoded = RunEncoder(PlainReader()).encode([run(b"0"), Run("x", "k", 1_000, messages)])
+        heads = [Envelope("x", "k", each) for each in properties]
+        messages = [(head, bytes(size)) for head, size in zip(heads, sizes, strict=True)]
+        encoded = RunEncoder(PlainReader()).encode([run(b"0"), Run(1_000, messages)])
         counts = [sum(len(each.messages) for each in made.runs) for made in encoded]
         assert counts in ([3, 1, 1, 1], [1, 2, 1, 1, 1])
         assert [len(made.data) > limits.QUEUE_BATCH_BYTES for made in encoded].count(True) == 1
@@ -89,7 +91,10 @@ def test_gaps_and_records_of_others() -> None:
     whole = batch.build(records, now_ms=5, codec=batch.Codec.GZIP)
     kept = [each for each in batch.records(whole) if each.offset != 1]
     pieces = RunDecoder(PlainReader()).decode(batch.retain(whole, kept))
-    assert flat(pieces) == [(0, "", "key", 5, (b"", b"")), (2, "", "", 5, (b"", b"3"))]
+    assert flat(pieces) == [
+        (0, 5, (Envelope("", "key", b""), b"")),
+        (2, 5, (Envelope("", "", b""), b"3")),
+    ]
 
 
 def test_nonsense_inside_of_a_batch_is_damage() -> None:

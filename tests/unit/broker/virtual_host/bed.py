@@ -7,11 +7,12 @@ from typing import Any
 from entrepot.broker.broker import Broker, Defaults
 from entrepot.broker.catalog import Topic
 from entrepot.broker.queue.arguments import QueueSpec
-from entrepot.broker.queue.message import Message, Publication, Refused, Taken
+from entrepot.broker.queue.message import Publication, Refused, Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
 from entrepot.broker.router.value import freeze_table
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.wire.amqp.properties import Properties, encode
@@ -25,10 +26,17 @@ def properties(**facts: Any) -> bytes:
     return encode(Properties(delivery_mode=2, **facts))
 
 
-def message(body: bytes, headers: Mapping[str, Any] | None = None, **facts: Any) -> Message:
+Unsent = tuple[bytes, bytes]  # A message's properties and body; where to, is said later.
+
+
+def message(body: bytes, headers: Mapping[str, Any] | None = None, **facts: Any) -> Unsent:
     if headers:
         facts["headers"] = dict(headers)
     return properties(**facts), body
+
+
+def addressed(exchange: str, key: str, unsent: Unsent) -> Message:
+    return Envelope(exchange, key, unsent[0]), unsent[1]
 
 
 class Host(Bed):
@@ -93,26 +101,31 @@ class Host(Bed):
 
     # --- messages
 
-    async def publish(self, exchange: str, key: str, *messages: Message | bytes) -> list[bytes]:
+    async def publish(self, exchange: str, key: str, *messages: Unsent | bytes) -> list[bytes]:
         """Wait until they have arrived; returns the bodies of those that went nowhere."""
         nowhere, failure = await self.published(exchange, key, *messages)
         assert failure is None, failure
         return nowhere
 
     async def published(
-        self, exchange: str, key: str, *messages: Message | bytes
+        self, exchange: str, key: str, *messages: Unsent | bytes
     ) -> tuple[list[bytes], Failure]:
         """The same, and how it ended."""
         nowhere, answer = self.send(exchange, key, *messages)
         return nowhere, await answer
 
     def send(
-        self, exchange: str, key: str, *messages: Message | bytes
+        self, exchange: str, key: str, *messages: Unsent | bytes
+    ) -> tuple[list[bytes], "asyncio.Future[Failure]"]:
+        unsent = [message(each) if isinstance(each, bytes) else each for each in messages]
+        return self.send_run(exchange, [addressed(exchange, key, each) for each in unsent])
+
+    def send_run(
+        self, exchange: str, run: list[Message]
     ) -> tuple[list[bytes], "asyncio.Future[Failure]"]:
         answer: asyncio.Future[Failure] = self.loop.create_future()
         publication = Publication(answer.set_result)
-        run = [message(each) if isinstance(each, bytes) else each for each in messages]
-        nowhere = self.call(self.vhost.publish, exchange, key, run, publication)
+        nowhere = self.call(self.vhost.publish, exchange, run, publication)
         self.call(publication.arrived)
         return [bytes(body) for _, body in nowhere], answer
 
@@ -127,7 +140,7 @@ class Host(Bed):
         return [bytes(taken.run.messages[0][1]) for taken in self.drain(name)]
 
     def headers(self, name: str) -> list[Mapping[str, object]]:
-        return [READER.headers(taken.run.messages[0][0]) for taken in self.drain(name)]
+        return [READER.headers(taken.run.messages[0][0].properties) for taken in self.drain(name)]
 
 
 def binding(source: str, queue: str, key: str = "", **arguments: Any) -> Binding:

@@ -13,7 +13,7 @@ from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication
 from entrepot.broker.router.event import Destination, Kind
 from entrepot.broker.virtual_host.routing import Routing
-from tests.unit.broker.virtual_host.bed import Failure, Host, binding, message
+from tests.unit.broker.virtual_host.bed import Failure, Host, addressed, binding, message
 from tests.unit.log.bed import simulated
 
 NAMES = ("a", "b", "a name with spaces")
@@ -49,7 +49,7 @@ class Life:
         body = f"{self.name} {self.number}".encode()
         answer: asyncio.Future[Failure] = bed.loop.create_future()
         publication = Publication(answer.set_result)
-        assert not bed.vhost.publish("", self.name, [message(body)], publication)
+        assert not bed.vhost.publish("", [addressed("", self.name, message(body))], publication)
         publication.arrived()
         assert await answer is None
         self.confirmed.append(body)

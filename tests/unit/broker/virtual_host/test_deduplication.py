@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from entrepot.broker.queue.message import Message, Refused
+from entrepot.broker.queue.message import Refused
 from entrepot.broker.queue.stream_reader import StreamReader
 from entrepot.broker.virtual_host.deduplication import Memory
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.wire.amqp.properties import Properties, encode
-from tests.unit.broker.virtual_host.bed import READER, Host, message
+from tests.unit.broker.virtual_host.bed import READER, Host, Unsent, addressed, message
 from tests.unit.broker.virtual_host.taker import Taker
 from tests.unit.log.bed import simulated
 
 
-def once(identity: object, body: bytes | None = None, **headers: object) -> Message:
+def once(identity: object, body: bytes | None = None, **headers: object) -> Unsent:
     body = str(identity).encode() if body is None else body
     return message(body, {"x-deduplication-header": identity, **headers})
 
@@ -56,7 +56,7 @@ async def test_without_an_id_it_comes_as_often_as_it_is_sent(bed: Host) -> None:
 async def test_without_anybody_who_waits(bed: Host) -> None:
     await house(bed, "a")
     for _ in range(2):
-        assert bed.call(bed.vhost.publish, "once", "", [once(1), once(1)], None) == []
+        assert not bed.call(bed.vhost.publish, "once", [addressed("once", "", once(1))] * 2, None)
     await asyncio.sleep(0.1)
     assert bed.bodies("a") == [b"1"]
 
@@ -261,7 +261,7 @@ async def test_a_log_that_cannot_be_read_is_not_guessed(bed: Host) -> None:
     bed.disk.fail_next("read", errno.EIO, "partitions/a*.log", 2)  # The queue's own, and ours.
     _, failure = await bed.published("once", "", once(1), once(2))
     assert isinstance(failure, StorageError)
-    assert bed.call(bed.vhost.publish, "once", "", [once(3)], None) == []
+    assert not bed.call(bed.vhost.publish, "once", [addressed("once", "", once(3))], None)
     await bed.publish("once", "", once(1), once(2))
     assert bed.bodies("a") == [b"1", b"3", b"2"]
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from entrepot.broker.queue.message import Refused
+from entrepot.core.envelope import Message
 from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownExchange
-from tests.unit.broker.virtual_host.bed import READER, Host, message, properties
+from tests.unit.broker.virtual_host.bed import READER, Host, addressed, message, properties
 from tests.unit.broker.virtual_host.taker import Taker
 from tests.unit.log.bed import simulated
 
@@ -38,7 +39,7 @@ async def test_what_is_wrong_with_the_exchange(bed: Host) -> None:
 async def test_without_anybody_who_waits_for_it(bed: Host) -> None:
     await bed.start()
     await bed.declare("a")
-    assert bed.call(bed.vhost.publish, "", "a", [message(b"1")], None) == ()
+    assert bed.call(bed.vhost.publish, "", [addressed("", "a", message(b"1"))], None) == ()
     await asyncio.sleep(0.1)
     assert bed.bodies("a") == [b"1"]
 
@@ -167,9 +168,9 @@ async def test_what_receivers_see(bed: Host) -> None:
     await bed.bind("amq.direct", "a", "k")
     await bed.publish("amq.direct", "k", message(b"1", message_id="m"))
     (taken,) = bed.drain("a")
-    assert taken.run[:3] == ("amq.direct", "k", taken.run.time_ms)
-    assert taken.run.messages[0][0] == properties(message_id="m")
-    assert READER.named(taken.run.messages[0][0]) == {"message_id": "m"}
+    [(envelope, body)] = taken.run.messages
+    assert (*envelope, body) == ("amq.direct", "k", properties(message_id="m"), b"1")
+    assert READER.named(envelope.properties) == {"message_id": "m"}
 
 
 @simulated
@@ -180,3 +181,105 @@ async def test_an_alternate_exchange(bed: Host) -> None:
     await bed.bind("amq.fanout", "rest")
     assert await bed.publish("first", "unknown", b"1") == []
     assert bed.bodies("rest") == [b"1"]
+
+
+# Runs with many keys.
+
+
+def run_of(exchange: str, *places: tuple[str, bytes]) -> list[Message]:
+    return [addressed(exchange, key, message(body)) for key, body in places]
+
+
+@simulated
+async def test_messages_that_go_the_same_way_stay_together_whatever_their_keys(bed: Host) -> None:
+    await bed.start()
+    for durable in (True, False):
+        queue = await bed.queue("a", durable=durable)
+        await bed.bind("amq.topic", "a", "#")
+        taker = Taker()
+        bed.call(queue.add_consumer, taker)
+        run = run_of("amq.topic", ("k.1", b"1"), ("k.2", b"2"), ("k.1", b"3"))
+        assert bed.send_run("amq.topic", run)[0] == []
+        await asyncio.sleep(0.1)
+        [(_, taken)] = taker.taken
+        assert taken.run.messages == run
+        await bed.delete_queue("a")
+
+
+@simulated
+async def test_a_durable_queue_has_each_message_under_its_key_after_a_crash(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("a")
+    await bed.bind("amq.topic", "a", "#")
+    run = run_of("amq.topic", *[(f"k.{number % 3}", b"%d" % number) for number in range(10)])
+    _, answer = bed.send_run("amq.topic", run)
+    assert await answer is None
+    await bed.restart("crash")
+    assert [taken.run.messages[0] for taken in bed.drain("a")] == run
+
+
+@simulated
+async def test_each_queue_gets_what_is_for_it_in_order_and_as_one_run(bed: Host) -> None:
+    await bed.start()
+    takers = {name: Taker() for name in ("odd", "even", "all")}
+    for name, taker in takers.items():
+        queue = await bed.queue(name)
+        bed.call(queue.add_consumer, taker)
+    for number in range(10):
+        await bed.bind("amq.direct", "odd" if number % 2 else "even", str(number))
+        await bed.bind("amq.direct", "all", str(number))
+    run = run_of("amq.direct", *[(str(number), b"%d" % number) for number in range(12)])
+    nowhere, answer = bed.send_run("amq.direct", run)
+    assert nowhere == [b"10", b"11"]
+    assert await answer is None
+    await asyncio.sleep(0.1)
+    assert {
+        name: [part.run.messages for _, part in each.taken] for name, each in takers.items()
+    } == {
+        "odd": [run[1:10:2]],
+        "even": [run[0:10:2]],
+        "all": [run[:10]],
+    }
+
+
+@simulated
+async def test_what_a_queue_refuses_of_many_keys_has_its_place_in_the_run(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("wide")
+    await bed.declare("small", max_length=1, overflow="reject-publish")
+    keys = ("small", "wide", "nobody", "small", "wide", "small")
+    _, answer = bed.send_run("", run_of("", *[(key, b"%d" % at) for at, key in enumerate(keys)]))
+    refused = await answer
+    assert isinstance(refused, Refused)
+    assert refused.places == [3, 5]
+    assert (bed.bodies("wide"), bed.bodies("small")) == ([b"1", b"4"], [b"0"])
+
+
+@simulated
+async def test_who_is_confirmed_late_keeps_its_place_among_others(bed: Host) -> None:
+    await bed.start()
+    queue = await bed.queue("a")
+    late = {"x-confirm": "consumed"}
+    run = [message(b"1"), message(b"2", late), message(b"3"), message(b"4", late)]
+    _, answer = bed.send("", "a", *run)
+    await asyncio.sleep(0.1)
+    assert not answer.done()
+    taker = Taker()
+    bed.call(queue.add_consumer, taker)
+    await asyncio.sleep(0.1)
+    assert taker.bodies == [b"1", b"2", b"3", b"4"]
+    for lane, taken in taker.taken:
+        bed.call(queue.settle, taker, lane, taken.offsets)
+    assert await answer is None
+
+
+@simulated
+async def test_topics_and_queues_in_one_run(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("work")
+    await bed.create("orders")
+    run = run_of("", ("work", b"1"), ("orders", b"2"), ("work", b"3"), ("orders", b"4"))
+    nowhere, answer = bed.send_run("", run)
+    assert (nowhere, await answer) == ([], None)
+    assert bed.bodies("work") == [b"1", b"3"]
+    assert [record.value for record in bed.records("orders")] == [b"2", b"4"]

@@ -151,7 +151,7 @@ async def test_dead_letters_are_routed(bed: Host, end: str) -> None:
     assert bed.vhost.queue("work").ready_count == 0
     taken = bed.drain("grave")
     assert [bytes(each.run.messages[0][1]) for each in taken] == [b"a", b"b"]
-    assert taken[0].run[:2] == ("dead", "work")
+    assert taken[0].run.messages[0][0][:2] == ("dead", "work")
 
 
 @simulated

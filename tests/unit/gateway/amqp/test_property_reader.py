@@ -8,6 +8,7 @@ import pytest
 
 from entrepot.broker.queue.message import Facts
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope
 from entrepot.core.record import Record
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.wire.amqp.errors import AmqpError
@@ -121,7 +122,7 @@ def test_deaths_have_the_types_of_rabbitmq(reader: AmqpPropertyReader) -> None:
 
 def test_there_and_back(reader: AmqpPropertyReader) -> None:
     raw = encode(ALL)
-    headers = reader.to_record("ex", "key", raw)
+    headers = reader.to_record(Envelope("ex", "key", raw))
     assert reader.from_record(Record(None, b"", headers)) == ("ex", "key", raw)
     assert dict(headers[1:]) == {
         "content-type": b"text/plain",
@@ -146,7 +147,7 @@ def test_there_and_back(reader: AmqpPropertyReader) -> None:
 
 def test_names_that_are_not_unicode(reader: AmqpPropertyReader) -> None:
     raw = encode(Properties(headers={"\udcff": "\udcfe", "d": Decimal("1.5"), "t": {"a": [1]}}))
-    headers = reader.to_record("\udcff", "k\udcfe", raw)
+    headers = reader.to_record(Envelope("\udcff", "k\udcfe", raw))
     assert headers[1] == ("\N{REPLACEMENT CHARACTER}", b"\xfe")
     assert reader.from_record(Record(None, b"", headers)) == ("\udcff", "k\udcfe", raw)
 

@@ -6,9 +6,11 @@ import errno
 import pytest
 
 from entrepot.core import limits
+from entrepot.core.ports import Buffer
+from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.methods import basic, channel, confirm, connection, exchange, queue
 from entrepot.wire.amqp.properties import NONE, Properties, encode
-from tests.unit.gateway.amqp.node import Client, Heard, Node, on_node
+from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Heard, Node, on_node
 
 PERSISTENT = encode(Properties(delivery_mode=2))
 
@@ -244,3 +246,96 @@ async def test_through_an_exchange(node: Node) -> None:
     assert await client.told() == [basic.Ack(1)]
     answer = await client.ask(basic.Get(queue="work"), basic.GetOk)
     assert (answer.exchange, answer.routing_key) == ("logs", "any")
+
+
+# Many keys.
+
+
+def frames(
+    *places: tuple[str, bytes],
+    exchange: str = "",
+    properties: bytes = NONE,
+    mandatory: bool = False,
+) -> list[Buffer]:
+    """To be sent at once: one read."""
+    found: list[Buffer] = []
+    for key, body in places:
+        method = basic.Publish(0, exchange, key, mandatory)
+        found += content(1, method, properties, body, FRAME_BYTES_MAX)
+    return found
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@on_node()
+async def test_a_run_of_many_keys_is_confirmed_with_one_word(node: Node, durable: bool) -> None:
+    client = await confirming(node, durable=durable)
+    await client.ask(queue.Bind(queue="work", exchange="amq.topic", routing_key="#"), queue.BindOk)
+    places = [(f"k.{number % 7}", b"%d" % number) for number in range(50)]
+    client.send(*frames(*places, exchange="amq.topic", properties=PERSISTENT))
+    assert await client.told() == [basic.Ack(50, multiple=True)]
+
+
+@on_node()
+async def test_each_message_is_delivered_under_its_own_key(node: Node) -> None:
+    client = await confirming(node)
+    await client.ask(queue.Bind(queue="work", exchange="amq.topic", routing_key="#"), queue.BindOk)
+    client.say(basic.Consume(queue="work", consumer_tag="c"))
+    await client.told()
+    places = [(f"k.{number % 3}", b"%d" % number) for number in range(9)]
+    client.send(*frames(*places, exchange="amq.topic"))
+    await asyncio.sleep(1)
+    heard = [each for each in client.heard() if isinstance(each.method, basic.Deliver)]
+    assert [(each.method, each.body) for each in heard] == [
+        (basic.Deliver("c", tag, False, "amq.topic", key), body)
+        for tag, (key, body) in enumerate(places, 1)
+    ]
+    client.say(basic.Nack(0, multiple=True, requeue=True))
+    await asyncio.sleep(1)
+    assert [(each.method, each.body) for each in client.heard()] == [
+        (basic.Deliver("c", tag, True, "amq.topic", key), body)
+        for tag, (key, body) in enumerate(places, 10)
+    ]
+
+
+@on_node()
+async def test_those_that_went_nowhere_come_back_with_their_keys(node: Node) -> None:
+    client = await confirming(node)
+    client.send(*frames(("none", b"1"), ("work", b"2"), ("nobody", b"3"), mandatory=True))
+    await asyncio.sleep(1)
+    assert client.heard() == [
+        Heard(1, basic.Return(312, "NO_ROUTE", "", "none"), NONE, b"1"),
+        Heard(1, basic.Return(312, "NO_ROUTE", "", "nobody"), NONE, b"3"),
+        Heard(1, basic.Ack(3, multiple=True)),
+    ]
+
+
+@on_node()
+async def test_a_full_queue_refuses_its_own_of_many_keys(node: Node) -> None:
+    client = await confirming(node)
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    await client.ask(queue.Declare(queue="small", arguments=arguments), queue.DeclareOk)
+    client.send(*frames(("small", b"1"), ("work", b"2"), ("small", b"3"), ("work", b"4")))
+    assert await client.told() == [
+        basic.Ack(1),
+        basic.Ack(2),
+        basic.Nack(3, requeue=False),
+        basic.Ack(4),
+    ]
+
+
+@on_node()
+async def test_what_comes_before_the_wrong_one_is_published_under_any_key(node: Node) -> None:
+    client = await confirming(node)
+    await client.ask(queue.Declare(queue="other"), queue.DeclareOk)
+    wrong = encode(Properties(expiration="soon"))
+    client.send(
+        *frames(("work", b"1"), ("other", b"2")),
+        *frames(("work", b"3"), properties=wrong),
+        *frames(("other", b"4"), ("work", b"5")),
+    )
+    assert "invalid expiration" in await client.closed()
+    client.say(channel.Open())
+    await client.told()
+    for name in ("work", "other"):
+        found = await client.ask(queue.Declare(queue=name, passive=True), queue.DeclareOk)
+        assert found.message_count == 1

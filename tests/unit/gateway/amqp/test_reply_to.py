@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, channel, confirm, queue
 from entrepot.wire.amqp.properties import NONE, Properties, decode, encode
-from tests.unit.gateway.amqp.node import Client, Heard, Node, on_node
+from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Heard, Node, on_node
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 CONSUME = basic.Consume(queue=REPLY_TO, consumer_tag="answers", no_ack=True)
@@ -83,3 +84,26 @@ async def test_it_can_begin_again(node: Node) -> None:
 async def test_what_is_refused(node: Node, methods: list[Method], text: str) -> None:
     client = await node.client()
     assert await client.refused(*methods) == f"PRECONDITION_FAILED - {text}"
+
+
+@on_node()
+async def test_answers_among_other_messages(node: Node) -> None:
+    """All of them in one read. What needs no queue has arrived before what does."""
+    client, server, name = await asking(node)
+    await server.ask(confirm.Select(), confirm.SelectOk)
+    gone = f"{REPLY_TO}.nobody"
+    sent = [("questions", b"1"), (name, b"2"), (name, b"3"), (gone, b"4"), ("questions", b"5")]
+    frames = [
+        content(1, basic.Publish(0, "", key, True), NONE, body, FRAME_BYTES_MAX)
+        for key, body in sent
+    ]
+    server.send(*[chunk for chunks in frames for chunk in chunks])
+    await asyncio.sleep(1)
+    assert [(each.method.routing_key, each.body) for each in client.heard()] == sent[1:3]  # type: ignore[attr-defined]
+    returned, *confirmed = server.heard()
+    assert returned == Heard(1, basic.Return(312, "NO_ROUTE", "", gone), NONE, b"4")
+    acks = [basic.Ack(2), basic.Ack(3), basic.Ack(4), basic.Ack(5, multiple=True)]
+    assert [each.method for each in confirmed] == acks
+    for body in (b"1", b"5"):
+        server.say(basic.Get(queue="questions", no_ack=True))
+        assert [each.body for each in server.heard()] == [body]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from entrepot.core.envelope import Envelope
 from entrepot.wire.amqp import deliver, scan, table
 from entrepot.wire.amqp.frames import FrameBuffer, frame
 from entrepot.wire.amqp.methods import METHODS, basic, decode
@@ -80,7 +81,7 @@ def flat(events: list[Any]) -> list[Any]:
     for event in events:
         match event:
             case scan.Publishes(channel, target, messages):
-                found += [(channel, target, each[0], bytes(each[1])) for each in messages]
+                found += [(channel, target, each, bytes(body)) for each, body in messages]
             case scan.Acks(channel, is_multiple, tags):
                 found += [(channel, is_multiple, tag) for tag in tags]
             case scan.Content(channel, payload, properties, body):
@@ -120,10 +121,9 @@ def read_slowly(data: bytes) -> list[Any]:
         if channel in begun and len(begun[channel][4]) == begun[channel][2]:
             method, payload, _, properties, body = begun.pop(channel)
             if isinstance(method, basic.Publish):
-                target = scan.Target(
-                    method.exchange, method.routing_key, method.mandatory, method.immediate
-                )
-                found.append((channel, target, properties, body))
+                target = scan.Target(method.exchange, method.mandatory, method.immediate)
+                envelope = Envelope(method.exchange, method.routing_key, properties)
+                found.append((channel, target, envelope, body))
             else:
                 found.append((channel, payload, properties, body))
     return found

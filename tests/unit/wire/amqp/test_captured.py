@@ -2,6 +2,7 @@
 
 import pytest
 
+from entrepot.core.envelope import Envelope
 from entrepot.wire.amqp import properties, scan, table
 from entrepot.wire.amqp.deliver import DeliverEncoder, returned
 from entrepot.wire.amqp.errors import ReplyCode
@@ -102,18 +103,13 @@ def test_rabbitmqs_deliveries_are_ours(client: str) -> None:
     for channel, payload, raw, body in deliveries:
         method = decode(payload)
         if isinstance(method, basic.Deliver):
-            delivery = (*method.__getstate__()[1:], raw, body)
+            envelope = Envelope(method.exchange, method.routing_key, raw)
+            delivery = (method.delivery_tag, method.redelivered, envelope, body)
             assert b"".join(encoder.encode([delivery])) in said(client, by_client=False)
             found += 1
         elif isinstance(method, basic.Return):
-            data = returned(
-                channel,
-                ReplyCode(method.reply_code),
-                method.exchange,
-                method.routing_key,
-                raw,
-                body,
-                FRAME_BYTES_MAX,
-            )
+            envelope = Envelope(method.exchange, method.routing_key, raw)
+            code = ReplyCode(method.reply_code)
+            data = returned(channel, code, (envelope, body), FRAME_BYTES_MAX)
             assert b"".join(data) in said(client, by_client=False)
     assert found == 3

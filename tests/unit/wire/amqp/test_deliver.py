@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from entrepot.core import limits
+from entrepot.core.envelope import Envelope
 from entrepot.wire.amqp import deliver
 from entrepot.wire.amqp.deliver import COPIED_BYTES_MAX, Delivery, content, returned
 from entrepot.wire.amqp.errors import ReplyCode
@@ -16,6 +18,7 @@ from entrepot.wire.amqp.methods import basic, encode
 from tests.unit.wire.amqp.oracle import FRAME_BYTES_MAX, read_slowly, split
 
 ENCODERS = [deliver.DeliverEncoder]
+PLAIN, PERSISTENT = (Envelope("ex", "key", each) for each in (b"\0\0", b"\x10\0\x02"))
 SIZES = (0, 1, 100, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 50_000, 131_064, 131_065, 300_000)
 
 
@@ -33,29 +36,26 @@ def one_by_one(channel: int, consumer_tag: str, run: list[Delivery]) -> list[Any
             properties,
             bytes(body),
         )
-        for tag, redelivered, exchange, key, properties, body in run
+        for tag, redelivered, (exchange, key, properties), body in run
     ]
 
 
 def test_a_run_of_deliveries(make: Callable[..., Any]) -> None:
-    run = [(tag, tag % 2 == 0, "ex", "key", b"\x10\0\x02", b"hello") for tag in range(1, 100)]
+    run = [(tag, tag % 2 == 0, PERSISTENT, b"hello") for tag in range(1, 100)]
     chunks = make(7, "ctag", FRAME_BYTES_MAX).encode(run)
     assert len(chunks) == 1
     assert read_slowly(chunks[0]) == one_by_one(7, "ctag", run)
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("other", [(), [(b"\x10\0\x02", b"other")], [(b"\0\0", b"x" * 100)]])
-def test_a_run_of_one_kind(
-    make: Callable[..., Any], size: int, other: list[tuple[bytes, bytes]]
-) -> None:
-    messages = [(b"\x10\0\x02", bytes(size))] * 20 + list(other)
+@pytest.mark.parametrize("other", [None, PERSISTENT, PLAIN, PERSISTENT._replace(routing_key="b")])
+def test_a_run_of_one_kind(make: Callable[..., Any], size: int, other: Envelope | None) -> None:
+    messages = [(PERSISTENT, bytes(size))] * 20
+    if other is not None:
+        messages += [(other, b"other"), (other, bytes(size))]
     for count in (1, 3, len(messages)):
-        chunks = make(7, "ctag", FRAME_BYTES_MAX).encode_run(5, "ex", "key", messages[-count:])
-        run = [
-            (tag, False, "ex", "key", properties, body)
-            for tag, (properties, body) in enumerate(messages[-count:], 5)
-        ]
+        chunks = make(7, "ctag", FRAME_BYTES_MAX).encode_run(5, messages[-count:])
+        run = [(tag, False, *message) for tag, message in enumerate(messages[-count:], 5)]
         assert read_slowly(b"".join(chunks)) == one_by_one(7, "ctag", run)
 
 
@@ -65,9 +65,11 @@ def test_any_run_of_deliveries(make: Callable[..., Any], seed: int) -> None:
         (
             random.randrange(1 << 64),
             random.random() < 0.5,
-            random.choice(("", "amq.topic")),
-            random.choice(("work", "", "\udcff")),
-            random.choice((b"\0\0", b"\x10\0\x02", b"\x08\0\x02")),
+            Envelope(
+                random.choice(("", "amq.topic")),
+                random.choice(("work", "", "\udcff")),
+                random.choice((b"\0\0", b"\x10\0\x02", b"\x08\0\x02")),
+            ),
             random.choice((bytes, memoryview))(bytes(random.choice(SIZES))),
         )
         for _ in range(30)
@@ -84,7 +86,7 @@ def test_no_deliveries_are_no_chunks(make: Callable[..., Any]) -> None:
 
 def test_large_bodies_are_not_copied(make: Callable[..., Any]) -> None:
     body = bytes(100_000)
-    run = [(tag, False, "", "work", b"\0\0", body) for tag in (1, 2)]
+    run = [(tag, False, PLAIN, body) for tag in (1, 2)]
     chunks = make(1, "ctag", FRAME_BYTES_MAX).encode(run)
     assert len(chunks) == 5
     for chunk in (chunks[1], chunks[3]):
@@ -93,7 +95,8 @@ def test_large_bodies_are_not_copied(make: Callable[..., Any]) -> None:
 
 
 def test_the_bytes_of_one_delivery(make: Callable[..., Any]) -> None:
-    (data,) = make(1, "c", 4_096).encode([(258, True, "e", "k", b"\x10\0\x02", b"hi")])
+    envelope = Envelope("e", "k", b"\x10\0\x02")
+    (data,) = make(1, "c", 4_096).encode([(258, True, envelope, b"hi")])
     assert data.hex(" ") == (
         "01 00 01 00 00 00 13 00 3c 00 3c 01 63 00 00 00 00 00 00 01 02 01 01 65 01 6b ce "
         "02 00 01 00 00 00 0f 00 3c 00 00 00 00 00 00 00 00 00 02 10 00 02 ce "
@@ -112,7 +115,7 @@ def test_one_message_with_any_method(size: int, frame_bytes_max: int) -> None:
 
 
 def test_a_message_that_comes_back() -> None:
-    data = b"".join(returned(3, ReplyCode.NO_ROUTE, "ex", "key", b"\0\0", b"x", FRAME_BYTES_MAX))
+    data = b"".join(returned(3, ReplyCode.NO_ROUTE, (PLAIN, b"x"), FRAME_BYTES_MAX))
     method = basic.Return(312, "NO_ROUTE", "ex", "key")
     assert read_slowly(data) == [(3, encode(method), b"\0\0", b"x")]
 
@@ -120,3 +123,12 @@ def test_a_message_that_comes_back() -> None:
 def test_a_method_without_content_is_a_mistake_of_ours() -> None:
     with pytest.raises(AssertionError):
         content(1, basic.Qos(), b"\0\0", b"", FRAME_BYTES_MAX)
+
+
+def test_many_places_are_not_remembered_for_ever(make: Callable[..., Any]) -> None:
+    tails = deliver.Tails()
+    encoder = make(1, "ctag", FRAME_BYTES_MAX, tails)
+    for number in range(2 * limits.AMQP_PLACES_CACHED_MAX + 10):
+        run = [(number, False, Envelope("ex", f"key-{number % 5_000}", b"\0\0"), b"x")]
+        assert read_slowly(b"".join(encoder.encode(run))) == one_by_one(1, "ctag", run)
+    assert 0 < len(tails._known) <= limits.AMQP_PLACES_CACHED_MAX

@@ -7,6 +7,7 @@ from struct import pack
 import pytest
 
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope
 from entrepot.core.limits import KIB, MIB
 from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.frames import (
@@ -113,7 +114,7 @@ def test_after_that_they_are_as_large_as_was_agreed(frame_bytes_max: int) -> Non
     body = bytes(frame_bytes_max - 8)
     data = publish_frames(1, body, frame_bytes_max=frame_bytes_max)
     (run,) = feed(opened(frame_bytes_max), data)
-    assert run.messages == [(b"\0\0", body)]
+    assert run.messages == [(Envelope("", "work", b"\0\0"), body)]
     # Eight bytes more are let through, for many clients count wrongly; not nine.
     data = pack(">BHI", BODY, 1, frame_bytes_max + 1)
     (error,) = feed(opened(frame_bytes_max), data)
@@ -167,7 +168,7 @@ def test_a_frame_that_comes_byte_by_byte_is_not_looked_at_again_and_again() -> N
     data = publish_frames(1, bytes(100_000))
     assert feed(buffer, data[:-1], 1) == []
     (run,) = feed(buffer, data[-1:])
-    assert run.messages == [(b"\0\0", bytes(100_000))]
+    assert run.messages == [(Envelope("", "work", b"\0\0"), bytes(100_000))]
     assert counting.calls < 50
 
 

@@ -11,6 +11,7 @@ from struct import pack
 import pytest
 
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope
 from entrepot.core.limits import KIB, MIB
 from entrepot.wire.amqp import scan
 from entrepot.wire.amqp.errors import AmqpError
@@ -42,10 +43,14 @@ from tests.unit.wire.amqp.oracle import (
 )
 
 SCANNERS = [scan.Scanner]
-WORK = Target("", "work", False, False)
+WORK = Target("", False, False)
 PUBLISH = frame(METHOD, 1, encode(basic.Publish(0, "", "work")))
 
 Make = Callable[..., Scanner]
+
+
+def work(properties: bytes = b"\0\0") -> Envelope:
+    return Envelope("", "work", properties)
 
 
 @pytest.fixture(params=SCANNERS)
@@ -74,30 +79,53 @@ def test_publishes_to_one_place_are_one_run(make: Make) -> None:
     data = b"".join(publish_frames(1, body) for body in bodies)
     events, taken = make().scan(data)
     assert taken == len(data)
-    assert events == [Publishes(1, WORK, [(b"\0\0", body) for body in bodies])]
+    assert events == [Publishes(1, WORK, [(work(), body) for body in bodies])]
 
 
 def test_a_run_goes_on_over_other_properties_and_empty_bodies(make: Make) -> None:
     messages = [(b"\0\0", b"a"), (b"\x10\0\x02", b""), (b"\0\x80\x02id", b"bb"), (b"\0\0", b"")]
     data = b"".join(publish_frames(1, body, properties=each) for each, body in messages)
-    assert make().scan(data) == ([Publishes(1, WORK, messages)], len(data))
+    expected = [(work(each), body) for each, body in messages]
+    assert make().scan(data) == ([Publishes(1, WORK, expected)], len(data))
+
+
+def test_a_run_goes_on_over_other_keys(make: Make) -> None:
+    keys = ["a", "b", "b", "a", "c" * 255, ""]
+    data = b"".join(publish_frames(1, b"x", key=key) for key in keys)
+    expected = [(Envelope("", key, b"\0\0"), b"x") for key in keys]
+    assert make().scan(data) == ([Publishes(1, WORK, expected)], len(data))
+    # Also when the last one is not all there, wherever it ends.
+    scanner = make()
+    for end in range(len(data) - 60, len(data)):
+        events, taken = scanner.scan(data[:end])
+        rest, _ = scanner.scan(data[taken:])
+        assert flat(events + rest) == read_slowly(data)
+
+
+def test_messages_to_one_place_share_an_envelope(make: Make) -> None:
+    (run,), _ = make().scan(b"".join(publish_frames(1, b"x", key=key) for key in "abab"))
+    first, second, third, fourth = (envelope for envelope, _ in run.messages)
+    assert first is third
+    assert second is fourth
 
 
 def test_another_target_or_channel_begins_another_run(make: Make) -> None:
     data = (
         publish_frames(1, b"a")
-        + publish_frames(1, b"b", key="other")
+        + publish_frames(1, b"b", mandatory=True)
         + publish_frames(2, b"c", exchange="amq.fanout", key="other", mandatory=True)
-        + publish_frames(1, b"d")
+        + publish_frames(1, b"d", exchange="amq.fanout")
+        + publish_frames(1, b"e")
     )
     events, _ = make().scan(data)
     assert [event[:2] for event in events] == [
         (1, WORK),
-        (1, Target("", "other", False, False)),
-        (2, Target("amq.fanout", "other", True, False)),
+        (1, Target("", True, False)),
+        (2, Target("amq.fanout", True, False)),
+        (1, Target("amq.fanout", False, False)),
         (1, WORK),
     ]
-    assert [bytes(event.messages[0][1]) for event in events] == [b"a", b"b", b"c", b"d"]
+    assert [bytes(event.messages[0][1]) for event in events] == [b"a", b"b", b"c", b"d", b"e"]
 
 
 def test_a_run_ends_where_something_else_is_said(make: Make) -> None:
@@ -194,8 +222,8 @@ def test_a_header_of_another_channel_does_not_belong_to_the_method_before(make: 
     one, two = split(publish_frames(1, b"one")), split(publish_frames(2, b"two"))
     data = b"".join([two[0], one[0], two[1], two[2], one[1], one[2]])
     assert flat(scanner.scan(data)[0]) == [
-        (2, WORK, b"\0\0", b"two"),
-        (1, WORK, b"\0\0", b"one"),
+        (2, WORK, work(), b"two"),
+        (1, WORK, work(), b"one"),
     ]
 
 
@@ -209,11 +237,11 @@ def test_of_a_closing_channel_nothing_is_heard_but_its_close(make: Make) -> None
     assert taken > len(data)
     close, other = events
     assert decode(close.payload) == channel.Close()
-    assert flat([other]) == [(2, WORK, b"\0\0", b"other")]
+    assert flat([other]) == [(2, WORK, work(), b"other")]
     data = method_frame(1, channel.CloseOk()) + publish_frames(1, b"new")
     close_ok, new = scanner.scan(data)[0]
     assert decode(close_ok.payload) == channel.CloseOk()
-    assert flat([new]) == [(1, WORK, b"\0\0", b"new")]
+    assert flat([new]) == [(1, WORK, work(), b"new")]
 
 
 # Mistakes.
@@ -221,7 +249,7 @@ def test_of_a_closing_channel_nothing_is_heard_but_its_close(make: Make) -> None
 
 def test_what_came_before_a_mistake_is_not_lost(make: Make) -> None:
     events, _ = make().scan(publish_frames(1, b"a") * 3 + b"\x07\0\x01\0\0\0\0\xce")
-    assert flat(events) == [(1, WORK, b"\0\0", b"a")] * 3 + [(501, 0)]
+    assert flat(events) == [(1, WORK, work(), b"a")] * 3 + [(501, 0)]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +318,7 @@ def test_a_message_too_large_closes_its_channel_and_is_passed_over(make: Make) -
     error, run = events
     assert (error.code, error.channel, error.closes_connection) == (406, 1, False)
     assert "1001 is larger than" in error.text
-    assert flat([run]) == [(2, WORK, b"\0\0", b"fits")]
+    assert flat([run]) == [(2, WORK, work(), b"fits")]
 
 
 def test_a_message_too_large_in_many_frames(make: Make) -> None:
@@ -300,7 +328,7 @@ def test_a_message_too_large_in_many_frames(make: Make) -> None:
     assert flat(events) == [
         (406, 1),
         MethodFrame(1, encode(channel.CloseOk())),
-        (1, WORK, b"\0\0", b"new"),
+        (1, WORK, work(), b"new"),
     ]
 
 
@@ -343,15 +371,16 @@ def test_unfinished_messages_are_bounded(make: Make, monkeypatch: pytest.MonkeyP
 
 def test_many_targets_and_shapes_are_not_remembered_for_ever(make: Make) -> None:
     scanner = make()
-    for number in range(0, 3_000, 50):
+    for number in range(0, 3 * limits.AMQP_PLACES_CACHED_MAX, 50):
         keys = [f"key-{each}" for each in range(number, number + 50)]
         data = b"".join(
             publish_frames(1, b"x", key=key, properties=b"\0\x80" + bytes([number % 250]) * 251)
             for key in keys
         )
         events, _ = scanner.scan(data)
-        assert [event.target.routing_key for event in events] == keys
-    assert len(scanner._targets) <= limits.AMQP_TARGETS_CACHED_MAX
+        [run] = events
+        assert [envelope.routing_key for envelope, _ in run.messages] == keys
+    assert len(scanner._places) <= limits.AMQP_PLACES_CACHED_MAX
     for size in range(2, 2_500):
         scanner.scan(publish_frames(1, b"x", properties=bytes(size)))
     assert len(scanner._layouts) <= 1_000
@@ -371,14 +400,15 @@ def test_a_target_is_what_the_method_says(make: Make, seed: int) -> None:
         if random.random() < 0.5:
             payload[random.randrange(4, len(payload))] = random.choice((0, 1, 2, 60, 255))
         events, _ = make().scan(frame(METHOD, 1, bytes(payload)) + header_frame(1, 0))
-        assert flat(events[:1])[0][:2] == expected(bytes(payload))
+        assert flat(events[:1])[0] == expected(bytes(payload))
 
 
-def expected(payload: bytes) -> tuple[object, object]:
-    """What `flat` begins with for a publish of this payload, or its error, on channel 1."""
+def expected(payload: bytes) -> tuple[object, ...]:
+    """What `flat` gives for an empty publish of this payload, or its error, on channel 1."""
     try:
         method = decode(payload)
     except AmqpError as error:
         return error.code, 0
     assert isinstance(method, basic.Publish)
-    return 1, Target(method.exchange, method.routing_key, method.mandatory, method.immediate)
+    target = Target(method.exchange, method.mandatory, method.immediate)
+    return 1, target, Envelope(method.exchange, method.routing_key, b"\0\0"), b""

@@ -186,10 +186,10 @@ async def _publish(target: Queue, pieces: Pieces) -> None:
 
 
 def _runs(pieces: Pieces) -> Iterator[Run]:
-    """Neighbours that were published to one place, at one time, as one."""
+    """Neighbours that were published at one time, as one."""
     runs = [taken.run for _, taken in pieces]
-    for (exchange, key, time), group in groupby(runs, lambda run: run[:3]):
-        yield Run(exchange, key, time, [message for run in group for message in run.messages])
+    for time, group in groupby(runs, lambda run: run.time_ms):
+        yield Run(time, [message for run in group for message in run.messages])
 
 
 def deferred(call: Call) -> list[Row]:

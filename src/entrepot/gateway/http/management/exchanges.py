@@ -92,8 +92,8 @@ async def publish(call: Call) -> Row:
     exchange = find(call)
     call.require(Right.WRITE, "exchange", exchange.name)
     call.fields.require("routing_key")
-    message = read(call.fields)
-    user_id = PropertyView(message[0]).get("user_id")
+    message = read(exchange.name, call.fields.text("routing_key"), call.fields)
+    user_id = PropertyView(message[0].properties).get("user_id")
     if user_id not in (None, call.user):
         raise bad(f"user_id property set to '{user_id}' but authenticated user was '{call.user}'")
     done: asyncio.Future[StorageError | Refused | None] = asyncio.Future()
@@ -103,8 +103,7 @@ async def publish(call: Call) -> Row:
             done.set_result(failure)
 
     publication = Publication(arrived)
-    key = call.fields.text("routing_key")
-    lost = call.vhost.publish(exchange.name, key, [message], publication)
+    lost = call.vhost.publish(exchange.name, [message], publication)
     publication.arrived()
     failure = await done
     if isinstance(failure, Refused):

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from entrepot.broker.queue.message import Message, Taken
+from entrepot.broker.queue.message import Taken
 from entrepot.core import limits
+from entrepot.core.envelope import Envelope, Message
 from entrepot.core.ports import Buffer
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.wire.amqp.errors import AmqpError
@@ -22,14 +23,14 @@ _SHORT_BYTES_MAX = 255
 
 def describe(taken: Taken, place: int, *, encoding: str, bytes_max: int | None) -> dict[str, Any]:
     """One message of those taken. Its place in its queue is our own; the rest is RabbitMQ's."""
-    raw, body = taken.run.messages[place]
+    (exchange, key, properties), body = taken.run.messages[place]
     payload, payload_encoding = _payload(bytes(body[:bytes_max]), encoding)
     return {
         "payload_bytes": len(body),
         "redelivered": taken.attempts is not None and taken.attempts[place] > 0,
-        "exchange": taken.run.exchange,
-        "routing_key": taken.run.routing_key,
-        "properties": properties_to_json(raw),
+        "exchange": exchange,
+        "routing_key": key,
+        "properties": properties_to_json(properties),
         "payload": payload,
         "payload_encoding": payload_encoding,
         "offset": taken.offsets[place],
@@ -46,10 +47,11 @@ def _payload(body: bytes, encoding: str) -> tuple[str, str]:
     return b64encode(body).decode(), "base64"
 
 
-def read(fields: Fields) -> Message:
-    """What is to be published. Raises HttpError."""
+def read(exchange: str, key: str, fields: Fields) -> Message:
+    """What is to be published there. Raises HttpError."""
     fields.require("properties", "payload", "payload_encoding")
-    return properties_from_json(fields.table("properties")), _body(fields)
+    properties = properties_from_json(fields.table("properties"))
+    return Envelope(exchange, key, properties), _body(fields)
 
 
 def _body(fields: Fields) -> Buffer:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from entrepot.broker.queue.message import Run
+from entrepot.core.envelope import Envelope
 from entrepot.wire.amqp.properties import NONE
 from tests.unit.gateway.http.management.house import House, in_house
 
@@ -139,7 +140,7 @@ async def test_deferred(house: House) -> None:
     queue = house.broker.vhosts.get("/").queue("work")
     now = house.clock.now_ms()
     for number in range(2):
-        run = Run("", "work", now, [(NONE, b"%d" % number)])
+        run = Run(now, [(Envelope("", "work", NONE), b"%d" % number)])
         queue.publish(run, None, due_ms=now + 60_000 * (number + 1))
     await house.publish("work", "now")
     rows = await house.get(f"{WORK}/deferred")
