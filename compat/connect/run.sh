@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Connectors against PostgreSQL, MariaDB and an S3 server: the tests of tests/end_to_end that
-# `make test` runs on SQLite and on a directory.
+# Connectors against PostgreSQL, MariaDB, an S3 server and RabbitMQ: the tests of
+# tests/end_to_end that `make test` runs on SQLite, on a directory and on an entrepot.
 #
 # The servers run on 127.0.0.1, on free ports, in a temporary directory, and not as root. What
 # is not installed is fetched with apt-get and unpacked there, and moto with pip; where that
-# cannot be done, its checks are skipped. PYTHON is the one that has entrepot[test,connect].
+# cannot be done, and where there is no RabbitMQ, the checks are skipped. PYTHON is the one that has entrepot[test,connect].
 . "$(dirname "$0")/../harness.sh"
 
 PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
@@ -109,6 +109,26 @@ urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:$port/trial', me
   export ENTREPOT_S3=http://127.0.0.1:$port/trial
 }
 
+start_rabbitmq() {
+  local rabbitmq port mapper_port home=$WORK/rabbitmq
+  rabbitmq=$(ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server 2>/dev/null | tail -1)
+  [ -n "$rabbitmq" ] || return
+  port=$(free_port)
+  mapper_port=$(free_port)
+  own_directory "$home"
+  local common=(env HOME="$home" ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT="$mapper_port")
+  serve "${common[@]}" epmd # By itself it would be a daemon whose number nobody knows.
+  serve "${common[@]}" ERL_CRASH_DUMP=/dev/null RABBITMQ_DIST_PORT="$(free_port)" \
+    RABBITMQ_NODENAME="connect$$@localhost" RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 \
+    RABBITMQ_NODE_PORT="$port" RABBITMQ_LOG_BASE="$home/log" RABBITMQ_MNESIA_BASE="$home/data" \
+    RABBITMQ_GENERATED_CONFIG_DIR="$home/generated" RABBITMQ_PID_FILE="$home/pid" \
+    RABBITMQ_CONF_ENV_FILE="$home/none" RABBITMQ_CONFIG_FILE="$home/none.conf" \
+    RABBITMQ_ENABLED_PLUGINS_FILE="$home/plugins" "$rabbitmq" >"$WORK/rabbitmq.log" 2>&1
+  local url=amqp://guest:guest@127.0.0.1:$port/%2F
+  until_it "$PYTHON" -c "import pika; pika.BlockingConnection(pika.URLParameters('$url'))" || return
+  export ENTREPOT_RABBITMQ=$url
+}
+
 run_tests() {
   (cd "$ROOT" && "$PYTHON" -m pytest -q -p no:cacheprovider "$1" -k "$2")
 }
@@ -127,5 +147,10 @@ if start_s3; then
   check "S3" run_tests tests/end_to_end/test_connect_stores.py s3
 else
   echo "SKIP  S3: moto cannot be started"
+fi
+if start_rabbitmq; then
+  check "RabbitMQ" run_tests tests/end_to_end/test_connect_amqp.py rabbitmq
+else
+  echo "SKIP  RabbitMQ: not installed"
 fi
 report

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import click
 import confluent_kafka
+import pika
 
 from entrepot.client.client import Client
 from entrepot.connect.running import Run
@@ -279,6 +280,10 @@ class Experiment:
                 count, deadline = arrived, time.monotonic() + WAIT_S
 
 
+def numbers_in(server: Broker, topic: str) -> list[int]:
+    return [json.loads(message.value())["n"] for message in received(server.bootstrap, topic)]
+
+
 def tail_a_log(experiment: Experiment) -> Outcome:
     """A file that grows and is rotated, into a topic."""
     experiment.topic("tailed")
@@ -295,11 +300,9 @@ def tail_a_log(experiment: Experiment) -> Outcome:
             rotations += 1
             log.rename(log.with_name(f"app.log.{rotations}"))
 
-    def find() -> list[int]:
-        messages = received(experiment.server.bootstrap, "tailed")
-        return [json.loads(message.value())["n"] for message in messages]
-
-    return experiment.run("file, tailed and rotated -> topic", feed, find)
+    return experiment.run(
+        "file, tailed and rotated -> topic", feed, lambda: numbers_in(experiment.server, "tailed")
+    )
 
 
 def copy_a_table(experiment: Experiment) -> Outcome:
@@ -383,7 +386,66 @@ def post_records(experiment: Experiment) -> Outcome:
         )
 
 
-EXPERIMENTS = (tail_a_log, copy_a_table, write_files, write_objects, post_records)
+def publish_records(experiment: Experiment) -> Outcome:
+    """A topic to a queue: none is lost, some come again, under the id they had."""
+    experiment.topic("published")
+    experiment.fill("published")
+    server = experiment.server
+    declare_queue(server, "queued")
+    options = {"url": server.amqp_url, "routing_key": "queued"}
+    experiment.connector(
+        "publish", "amqp-sink", topic="published", batch={"records": 10}, options=options
+    )
+
+    def find() -> list[int]:
+        # A durable queue is a topic that can be read.
+        return [
+            json.loads(message.value())["n"] for message in received(server.bootstrap, "queued")
+        ]
+
+    outcome = experiment.run("topic -> queue (at least once)", lambda number: None, find)
+    found = received(server.bootstrap, "queued")
+    identified = {dict(message.headers())["message-id"]: message.value() for message in found}
+    assert len(identified) == len(set(identified.values())) == len(set(find()))
+    return outcome
+
+
+def consume_messages(experiment: Experiment) -> Outcome:
+    """A queue into a topic, in many small batches: most kills come in the middle of one."""
+    experiment.topic("consumed")
+    server = experiment.server
+    numbers = (b'{"n": %d}' % number for number in range(experiment.records))
+    declare_queue(server, "queue", *numbers)
+    options = {"url": server.amqp_url, "queue": "queue", "prefetch": 20}
+    experiment.connector(
+        "consume", "amqp-source", topic="consumed", batch={"records": 5}, options=options
+    )
+    return experiment.run(
+        "queue -> topic", lambda number: None, lambda: numbers_in(server, "consumed")
+    )
+
+
+def declare_queue(server: Broker, name: str, *bodies: bytes) -> None:
+    """With messages that have ids."""
+    with pika.BlockingConnection(pika.URLParameters(server.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(name, durable=True)
+        for number, body in enumerate(bodies):
+            properties = pika.BasicProperties(delivery_mode=2, message_id=f"m{number}")
+            channel.basic_publish("", name, body, properties, mandatory=True)
+
+
+EXPERIMENTS = (
+    tail_a_log,
+    copy_a_table,
+    write_files,
+    write_objects,
+    post_records,
+    publish_records,
+    consume_messages,
+)
+AT_LEAST_ONCE = (post_records, publish_records)
 
 
 def experiment(

@@ -16,6 +16,7 @@ import pytest
 from entrepot.connect import ConnectError, Message, Unavailable
 from entrepot.testing import Broker
 from tests.end_to_end.connecting import (
+    AT_LEAST_ONCE,
     EXPERIMENTS,
     Experiment,
     Inbox,
@@ -336,5 +337,5 @@ def test_nothing_is_lost_when_connectors_and_brokers_are_killed(
     outcome = experiment(which, 5_000, 5)
     assert outcome.lost == 0, outcome
     assert outcome.connectors_killed == outcome.brokers_killed == 5
-    if which.__name__ != "post_records":  # At least once is what HTTP is promised.
+    if which not in AT_LEAST_ONCE:
         assert (outcome.duplicated, outcome.misplaced) == (0, 0), outcome

@@ -25,7 +25,7 @@ STOP_S_MAX = 10.0
 
 @click.group()
 def connect() -> None:
-    """Move data between topics and files, databases, object stores, HTTP.
+    """Move data between topics and files, databases, object stores, HTTP, AMQP.
 
     A TOML file says what a connector reads and writes; docs/guides/connect.md lists all
     there are.

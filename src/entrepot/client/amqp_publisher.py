@@ -1,37 +1,43 @@
 """Messages to exchanges and queues over AMQP, each confirmed: a client that only publishes.
 
 One connection with one channel. Messages are sent without waiting for one another, and
-whoever publishes is told when the broker has confirmed all of them: a persistent message for
-a durable queue is on disk then. When the connection is lost before, nobody knows which of
-them arrived. To send them again is what makes it at least once.
+whoever publishes is told when the broker has answered for all of them: a persistent message
+that was confirmed for a durable queue is on disk. When the connection is lost before, nobody
+knows which of them arrived. To send them again is what makes it at least once.
 """
 
 import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
-from entrepot.client.cluster import parse_bootstrap
-from entrepot.client.errors import BadAnswer, ClientError, Unreachable
+from entrepot.client.amqp_connection import CHANNEL, TIMEOUT_S, AmqpConnection, AmqpRefused
+from entrepot.client.errors import ClientError, Unreachable
 from entrepot.client.queue_leases import Login
-from entrepot.core import limits
-from entrepot.core.ports import Buffer, Link, Net, Receiver
+from entrepot.core.ports import Buffer, Link
 from entrepot.net.sockets import SocketNet
-from entrepot.wire.amqp.deliver import content
-from entrepot.wire.amqp.errors import AmqpError
-from entrepot.wire.amqp.frames import PROTOCOL_HEADER, FrameBuffer, ProtocolHeader, method_frame
+from entrepot.wire.amqp.deliver import CONTENT_HEADER_BYTES, content
+from entrepot.wire.amqp.frames import FRAME_ENVELOPE_BYTES
 from entrepot.wire.amqp.method import Method
-from entrepot.wire.amqp.methods import basic, channel, confirm, connection, decode
-from entrepot.wire.amqp.properties import PERSISTENT, Properties, encode
-from entrepot.wire.amqp.scan import Acks, Content, Event, MethodFrame
+from entrepot.wire.amqp.methods import basic, confirm
+from entrepot.wire.amqp.methods import exchange as exchanges
+from entrepot.wire.amqp.properties import PERSISTENT, Properties, PropertyView, encode
+from entrepot.wire.amqp.scan import Acks
 
-CHANNEL = 1
+__all__ = [
+    "PERSISTENT",
+    "AmqpPublisher",
+    "AmqpRefused",
+    "Encoded",
+    "NotTaken",
+    "Outcome",
+    "Outgoing",
+    "Properties",
+    "connect",
+]
+
 PROPERTIES_REMEMBERED = 1_000
 UNCONFIRMED_MAX = 5_000  # Messages on their way; then it is waited.
-TIMEOUT_S = 30.0
-
-_Answer = TypeVar("_Answer", bound=Method)
-
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -45,67 +51,84 @@ class Outgoing(NamedTuple):
     body: Buffer
 
 
+class Encoded(NamedTuple):
+    """A message whose properties are bytes already."""
+
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: Buffer
+
+    @classmethod
+    def of(cls, exchange: str, routing_key: str, properties: Properties, body: Buffer) -> Self:
+        return cls(exchange, routing_key, encode(properties), body)
+
+
+class Returned(NamedTuple):
+    """A message that no queue takes."""
+
+    message_id: str | None
+    reason: str
+
+
+class Outcome(NamedTuple):
+    """What became of those that were not taken; all others are confirmed."""
+
+    nacked: list[int]  # Their places among the messages that were offered.
+    returned: list[Returned]  # They were confirmed, too.
+
+
 class NotTaken(ClientError):
     """The broker does not want a message, or has no place for it."""
 
 
-class AmqpRefused(ClientError):
-    """The broker closes the connection or the channel, and says why."""
-
-
-class AmqpPublisher:
-    """A `Receiver` of the net."""
-
+class AmqpPublisher(AmqpConnection):
     def __init__(self, link: Link) -> None:
-        self._link = link
-        self._inbox = FrameBuffer(is_client=True)
-        self._frame_bytes_max = limits.AMQP_FRAME_BYTES_MIN
-        self._methods: asyncio.Queue[Method] = asyncio.Queue()  # Answers while it is opened.
+        super().__init__(link)
         self._tag = 0  # Of the last message sent.
-        self._unconfirmed: dict[int, None] = {}  # By tag, in order.
-        self._failure: ClientError | None = None
-        self._progress = asyncio.Event()
+        self._unconfirmed: dict[int, int] = {}  # By tag, in order: the message's place.
+        self._outcome = Outcome([], [])
 
-    @classmethod
-    async def open(cls, net: Net, address: str, login: Login, *, vhost: str = "/") -> Self:
-        """The address is like localhost:5672. Raises Unreachable, AmqpRefused."""
-        ((host, port),) = parse_bootstrap(address)[:1]
-        made: list[Self] = []
+    @property
+    def properties_bytes_max(self) -> int:
+        """They must fit into one frame."""
+        return self._frame_bytes_max - FRAME_ENVELOPE_BYTES - CONTENT_HEADER_BYTES
 
-        def attach(link: Link) -> Receiver:
-            made.append(cls(link))
-            return made[0]
-
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                await net.connect(host, port, attach)
-                await made[0]._greet(login, vhost)
-        except TimeoutError:
-            raise Unreachable(f"no broker answers at {host}:{port}: timed out") from None
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unreachable(f"no broker answers at {host}:{port}: {reason}") from None
-        return made[0]
+    async def check_exchange(self, name: str) -> None:
+        """Raises AmqpRefused when there is none."""
+        await self.ask(exchanges.Declare(exchange=name, passive=True), exchanges.DeclareOk)
 
     async def publish(self, messages: Sequence[Outgoing], *, mandatory: bool) -> None:
         """All are confirmed when it returns. Raises Unreachable, NotTaken, AmqpRefused."""
+        encoded = [
+            Encoded(exchange, key, _properties(headers), body)
+            for exchange, key, headers, body in messages
+        ]
+        outcome = await self.offer(encoded, mandatory=mandatory)
+        if outcome.returned:
+            raise NotTaken(outcome.returned[0].reason)
+        if outcome.nacked:
+            raise NotTaken("the broker does not take a message; is its queue full?")
+
+    async def offer(self, messages: Sequence[Encoded], *, mandatory: bool) -> Outcome:
+        """The broker has answered for each of them. Raises Unreachable, AmqpRefused."""
+        self._outcome = Outcome([], [])
         for first in range(0, len(messages), UNCONFIRMED_MAX // 2):
             chunks: list[Buffer] = []
-            for exchange, key, headers, body in messages[first : first + UNCONFIRMED_MAX // 2]:
+            some = messages[first : first + UNCONFIRMED_MAX // 2]
+            for place, (exchange, key, properties, body) in enumerate(some, first):
                 method = basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory)
-                properties = _properties(headers)
                 chunks += content(CHANNEL, method, properties, body, self._frame_bytes_max)
                 self._tag += 1
-                self._unconfirmed[self._tag] = None
+                self._unconfirmed[self._tag] = place
             self._check()
             self._link.send(chunks)
             await self._until_unconfirmed(UNCONFIRMED_MAX // 2)
         await self._until_unconfirmed(0)
+        return self._outcome
 
-    def close(self) -> None:
-        if self._failure is None:
-            self._link.send([method_frame(0, connection.Close(200, "done"))])
-        self._link.close("done")
+    async def _begin(self) -> None:
+        await self.ask(confirm.Select(), confirm.SelectOk)
 
     async def _until_unconfirmed(self, count: int) -> None:
         """No more than so many."""
@@ -120,103 +143,35 @@ class AmqpPublisher:
                 raise Unreachable("the broker confirms nothing; is its disk full?") from None
         self._check()
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    # --- what comes
 
-    # --- the beginning
-
-    async def _greet(self, login: Login, vhost: str) -> None:
-        self._link.send([PROTOCOL_HEADER])
-        await self._answer(connection.Start)
-        response = f"\0{login.user}\0{login.password}".encode()
-        capabilities = {"publisher_confirms": True, "authentication_failure_close": True}
-        properties = {"product": "entrepot", "capabilities": capabilities}
-        self._tell(0, connection.StartOk(properties, "PLAIN", response))
-        tuned = await self._answer(connection.Tune)
-        frame_bytes_max = tuned.frame_max or limits.AMQP_FRAME_BYTES_MAX
-        self._frame_bytes_max = min(frame_bytes_max, limits.AMQP_FRAME_BYTES_MAX)
-        self._tell(0, connection.TuneOk(1, self._frame_bytes_max, 0))  # No heartbeats.
-        self._inbox.tune(self._frame_bytes_max)
-        self._tell(0, connection.Open(vhost))
-        await self._answer(connection.OpenOk)
-        self._tell(CHANNEL, channel.Open())
-        await self._answer(channel.OpenOk)
-        self._tell(CHANNEL, confirm.Select())
-        await self._answer(confirm.SelectOk)
-
-    def _tell(self, number: int, method: Method) -> None:
-        self._link.send([method_frame(number, method)])
-
-    async def _answer(self, kind: type[_Answer]) -> _Answer:
-        self._check()
-        answer = asyncio.ensure_future(self._methods.get())
-        failed = asyncio.ensure_future(self._progress.wait())
-        try:
-            await asyncio.wait([answer, failed], return_when=asyncio.FIRST_COMPLETED)
-            self._check()
-            found = answer.result()
-        finally:
-            answer.cancel()
-            failed.cancel()
-        if not isinstance(found, kind):
-            raise BadAnswer(f"{self._link.peer} says {found.NAME}, not {kind.NAME}")
-        return found
-
-    # --- what the net calls
-
-    def writable(self) -> memoryview:
-        return self._inbox.writable()
-
-    def received(self, size: int) -> None:
-        for event in self._inbox.received(size):
-            self._hear(event)
-
-    def drained(self) -> None:
-        """Nothing is held back but by confirmations."""
-
-    def closed(self, reason: str) -> None:
-        self._fail(Unreachable(f"connection to {self._link.peer} lost: {reason}"))
-
-    def _hear(self, event: ProtocolHeader | Event) -> None:
-        match event:
-            case Acks(_, is_multiple, tags):
-                for tag in tags:
-                    self._confirmed(tag, is_multiple=is_multiple)
-                self._progress.set()
-            case MethodFrame(_, payload):
-                self._hear_method(decode(payload))
-            case Content(_, payload, _, _):
-                returned = decode(payload)
-                if isinstance(returned, basic.Return):
-                    place = f"exchange '{returned.exchange}', routing key '{returned.routing_key}'"
-                    self._fail(NotTaken(f"{place}: {returned.reply_text}"))
-            case AmqpError() | ProtocolHeader():
-                self._link.abort("bytes that are not the protocol")
-                self._fail(BadAnswer(f"what answers at {self._link.peer} does not speak AMQP"))
+    def _hear_acks(self, event: Acks) -> None:
+        for tag in event.tags:
+            self._answered(tag, is_multiple=event.is_multiple)
+        self._progress.set()
 
     def _hear_method(self, method: Method) -> None:
-        match method:
-            case basic.Nack():
-                self._fail(NotTaken("the broker does not take a message; is its queue full?"))
-            case connection.Close() | channel.Close():
-                self._fail(AmqpRefused(method.reply_text))
-                self._link.close("the broker closes it")
-            case connection.Blocked() | connection.Unblocked():
-                pass  # Confirmations say enough.
-            case _:
-                self._methods.put_nowait(method)
+        if isinstance(method, basic.Nack):
+            nacked = self._answered(method.delivery_tag, is_multiple=method.multiple)
+            self._outcome.nacked.extend(nacked)
+            self._progress.set()
+        else:
+            super()._hear_method(method)
 
-    def _confirmed(self, tag: int, *, is_multiple: bool) -> None:
+    def _hear_content(self, method: Method, properties: bytes, body: Buffer) -> None:
+        if isinstance(method, basic.Return):
+            place = f"exchange '{method.exchange}', routing key '{method.routing_key}'"
+            message_id = PropertyView(properties).get("message_id")
+            self._outcome.returned.append(Returned(message_id, f"{place}: {method.reply_text}"))
+
+    def _answered(self, tag: int, *, is_multiple: bool) -> list[int]:
+        """The places of the messages it is about."""
         if not is_multiple:
-            self._unconfirmed.pop(tag, None)
-            return
+            return [self._unconfirmed.pop(tag)] if tag in self._unconfirmed else []
+        places = []
         while self._unconfirmed and (first := next(iter(self._unconfirmed))) <= tag:
-            del self._unconfirmed[first]
-
-    def _fail(self, failure: ClientError) -> None:
-        self._failure = self._failure or failure
-        self._progress.set()
+            places.append(self._unconfirmed.pop(first))
+        return places
 
 
 async def connect(address: str, login: Login) -> AmqpPublisher:

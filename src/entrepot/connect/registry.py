@@ -26,6 +26,8 @@ CONNECTORS = {
     "store-sink": ("store_sink", "StoreSink"),
     "http-source": ("http_source", "HttpSource"),
     "http-sink": ("http_sink", "HttpSink"),
+    "amqp-source": ("amqp_source", "AmqpSource"),
+    "amqp-sink": ("amqp_sink", "AmqpSink"),
     "function-source": ("functions", "FunctionSource"),
     "function-sink": ("functions", "FunctionSink"),
 }

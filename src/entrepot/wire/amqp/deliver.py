@@ -26,7 +26,7 @@ from entrepot.wire.amqp.table import short_string
 COPIED_BYTES_MAX = 8_192  # A longer body is not copied.
 
 _CONTENT_HEADER = Struct(">BHIHHQ")  # A header frame up to the properties.
-_CONTENT_HEADER_BYTES = 12  # Of its payload, before the properties.
+CONTENT_HEADER_BYTES = 12  # Of its payload, before the properties.
 _METHOD_LEAD = Struct(">BHIHH")
 _TAG = Struct(">Q?")
 _FRESH_TAG = Struct(">Q")  # Before a bit that is not set.
@@ -134,7 +134,7 @@ class DeliverEncoder:
 def _content_lead(channel: int, properties: bytes, size: int, one_frame_max: int) -> bytes:
     """The header's frame; and the head of the body's, when that is one with a body so small."""
     header = _CONTENT_HEADER.pack(
-        HEADER, channel, _CONTENT_HEADER_BYTES + len(properties), _BASIC, 0, size
+        HEADER, channel, CONTENT_HEADER_BYTES + len(properties), _BASIC, 0, size
     )
     if 0 < size <= one_frame_max:
         return b"".join((header, properties, END, FRAME_HEAD.pack(BODY, channel, size)))
