@@ -46,7 +46,9 @@ def test_a_batch_is_confirmed() -> None:
     peer = Peer()
     bench = written(peer, message(0, b"a"), message(1, b"b"), exchange="x", routing_key="k")
     assert peer.bodies == [b"a", b"b"]
-    assert peer.published[0].target == ("x", "k", True, False)
+    (run,) = peer.published
+    assert run.target == ("x", True, False)
+    assert [envelope.routing_key for envelope, _ in run.messages] == ["k", "k"]
     assert peer.heard(exchanges.Declare)[0].passive
     assert bench.rejected == []
 
