@@ -31,7 +31,7 @@ until_says() {
     sleep 0.1
   done
   echo "the broker did not start:" >&2
-  tail -20 "$WORK/$1" "$WORK/$1.errors" >&2
+  tail -n 20 "$WORK/$1" "$WORK/$1.errors" >&2
   exit 1
 }
 
