@@ -331,7 +331,7 @@ class Ledger:
         self._advance()
 
     def note_settled(self, offsets: range) -> None:
-        """A predecessor settled these. What it passed by on the way is not settled."""
+        """These are settled, though nobody has them. What is passed by on the way is not."""
         start, stop = offsets.start, offsets.stop
         self.returned.remove(start, stop)
         for offset in among(offsets, self.deferred):

@@ -34,6 +34,7 @@ __all__ = [
     "Outgoing",
     "Properties",
     "connect",
+    "text_or_bytes",
 ]
 
 PROPERTIES_REMEMBERED = 1_000
@@ -181,11 +182,11 @@ async def connect(address: str, login: Login) -> AmqpPublisher:
 
 @lru_cache(PROPERTIES_REMEMBERED)
 def _properties(headers: Headers) -> bytes:
-    table = {name: _value(value) for name, value in headers} or None
+    table = {name: text_or_bytes(value) for name, value in headers} or None
     return encode(Properties(headers=table, delivery_mode=PERSISTENT))
 
 
-def _value(value: bytes | None) -> str | bytes | None:
+def text_or_bytes(value: bytes | None) -> str | bytes | None:
     """Text where it is text: that is what other clients send, and can read."""
     try:
         return None if value is None else value.decode()

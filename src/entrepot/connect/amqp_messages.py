@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from entrepot.client.amqp_consumer import Delivery
-from entrepot.client.amqp_publisher import PERSISTENT, Encoded, Properties
+from entrepot.client.amqp_publisher import PERSISTENT, Encoded, Properties, text_or_bytes
 from entrepot.client.reader import Message
 from entrepot.connect.formats import Misfit
 from entrepot.connect.interface import SourceRecord
@@ -66,9 +66,9 @@ def to_amqp(message: Message, exchange: str, routing_key: str, content_type: str
         if value is not None and known not in found:
             found[known] = value
         elif name not in _LEFT_OUT and len(name.encode()) <= SHORT_BYTES_MAX:
-            headers.setdefault(name, _value(data))
+            headers.setdefault(name, text_or_bytes(data))
     if record.key is not None:
-        headers[KEY_HEADER] = _value(record.key)
+        headers[KEY_HEADER] = text_or_bytes(record.key)
     if record.timestamp_ms >= 0:
         found.setdefault("timestamp", record.timestamp_ms // 1000)
     found.setdefault("content_type", content_type)
@@ -92,7 +92,7 @@ def _routed(routing_key: str, message: Message) -> str:
     if "{key}" in routing_key:
         if key is None:
             raise Misfit("no key for the routing key")
-        if not isinstance(_value(key), str):
+        if not isinstance(text_or_bytes(key), str):
             raise Misfit("a key that is not UTF-8, for the routing key")
     words = {"topic": message.part.topic, "key": (key or b"").decode("utf-8", "replace")}
     routed = _PLACEHOLDER.sub(lambda found: words[found[1]], routing_key)
@@ -105,7 +105,7 @@ def _property(name: str, data: bytes | None) -> str | int | None:
     """None: not a value of this property."""
     if data is None or len(data) > SHORT_BYTES_MAX:
         return None
-    text = _value(data)
+    text = text_or_bytes(data)
     if not isinstance(text, str) or (name == "reply_to" and text.startswith(_REPLY_TO)):
         return None
     if name not in _NUMBERS_MAX:
@@ -113,14 +113,6 @@ def _property(name: str, data: bytes | None) -> str | int | None:
     if not _DIGITS.fullmatch(text) or int(text) > _NUMBERS_MAX[name]:
         return None
     return text if name == "expiration" else int(text)
-
-
-def _value(data: bytes | None) -> str | bytes | None:
-    """Text where it is text: that is what other clients send, and can read."""
-    try:
-        return None if data is None else bytes(data).decode()
-    except UnicodeDecodeError:
-        return bytes(data or b"")
 
 
 # --- in
