@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-slow lint format bench bench-spark demo sim clean help
+.PHONY: all run test test-slow proofs lint format bench bench-spark demo sim clean help
 
 all: format lint test  ## format, lint and the fast tests: what a change must pass
 
@@ -27,11 +27,14 @@ run: $(VENV)/.installed-run  ## start a broker on ./data (DATA=dir, ARGS='--kafk
 	@exec $(BIN)/entrepot serve --data-dir $(DATA) $(ARGS)
 
 test: $(VENV)/.installed-test  ## the fast tests (ARGS='-k journal')
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --junitxml=build/tests-fast.xml $(ARGS)
 
 test-slow: $(VENV)/.installed-test  ## crashes, Spark, more seeds and examples, large logs
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or hypothesis" \
-	  --hypothesis-profile thorough $(ARGS)
+	  --hypothesis-profile thorough --junitxml=build/tests-slow.xml $(ARGS)
+
+proofs: $(VENV)/.installed-test  ## did every test run that docs/REQUIREMENTS.md cites?
+	$(BIN)/python -m tests.proofs build/tests-fast.xml build/tests-slow.xml
 
 lint: $(VENV)/.installed-dev  ## format check, lint, types, import contracts
 	$(BIN)/ruff format --check --quiet .

@@ -1,16 +1,13 @@
-"""docs/REQUIREMENTS.md is complete, and every proof it names is a test that exists.
+"""docs/REQUIREMENTS.md is complete, and every proof it names exists.
 
-A row's last cell is `not yet`, or tests, or `in part:` and tests. A test is named as
-pytest names it: a file, `::`, perhaps a class, a function.
+`tests/proofs.py` says what a proof is, and finds out whether the tests also ran.
 """
 
-import ast
-import re
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+
+from tests.proofs import Row, exists, outcomes_of, proofs_of, rows_of, unproven
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,56 +20,6 @@ SECTIONS = {
 }  # fmt: skip
 UNPADDED = ("NUM", "SYS", "ZZ")
 NO_PRIORITY = "\N{EN DASH}"
-
-
-class Row(NamedTuple):
-    number: str
-    priority: str
-    what: str
-    proof: str
-
-
-def rows_of(text: str) -> list[Row]:
-    rows = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and re.fullmatch(r"[A-Z]+-\d+", cells[0]):
-            assert len(cells) == 4, f"not four cells: {line}"
-            rows.append(Row(*cells))
-    return rows
-
-
-def proofs_of(proof: str) -> list[str]:
-    """The tests a proof names; empty for `not yet`. Raises ValueError for anything else."""
-    if proof == "not yet":
-        return []
-    names = proof.removeprefix("in part: ").split(", ")
-    tests = [name.strip("`") for name in names if re.fullmatch(r"`tests/[^`]+::[^`]+`", name)]
-    if len(tests) != len(names):
-        raise ValueError(f"neither `not yet` nor tests: {proof}")
-    return tests
-
-
-def exists(test: str, root: Path = ROOT) -> bool:
-    file, *names = test.split("::")
-    path = root / file
-    return path.is_file() and "::".join(names) in functions_of(path)
-
-
-@cache
-def functions_of(path: Path) -> frozenset[str]:
-    """Test functions of a file, those in classes as `Class::function`."""
-    names = []
-    for node in ast.parse(path.read_text("utf-8")).body:
-        inner = node.body if isinstance(node, ast.ClassDef) else [node]
-        prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
-        names += [
-            prefix + function.name
-            for function in inner
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-            and function.name.startswith("test_")
-        ]
-    return frozenset(names)
 
 
 @pytest.fixture(scope="module")
@@ -96,26 +43,56 @@ def test_every_row_says_what_and_how_much_it_matters(rows: list[Row]) -> None:
         assert row.what, row
 
 
-def test_every_named_test_exists(rows: list[Row]) -> None:
-    named = [(row.number, test) for row in rows for test in proofs_of(row.proof)]
-    assert [pair for pair in named if not exists(pair[1])] == []
+def test_every_proof_exists(rows: list[Row]) -> None:
+    named = [(row.number, proof) for row in rows for proof in proofs_of(row.proof)]
+    assert [pair for pair in named if not exists(pair[1], ROOT)] == []
 
 
-def test_a_proof_is_tests_or_not_yet() -> None:
+def test_what_a_proof_is() -> None:
     assert proofs_of("not yet") == []
-    assert proofs_of("in part: `tests/a.py::test_b`, `tests/a.py::test_c`") == [
+    assert proofs_of("nothing to build: the remark is a slip of the pen") == []
+    assert proofs_of("in part: `tests/a.py::test_b`, `compat/go: one, two`") == [
         "tests/a.py::test_b",
-        "tests/a.py::test_c",
+        "compat/go: one, two",
     ]
-    for wrong in ("", "soon", "`tests/a.py`", "tests/a.py::test_b", "not yet, `tests/a::b`"):
-        with pytest.raises(ValueError, match="neither"):
+    for wrong in (
+        *("", "soon", "`tests/a.py`", "tests/a.py::test_b", "`compat/go`", "nothing to build: "),
+        *("not yet, `tests/a::b`", "`tests/a.py::test_b` and more"),
+    ):
+        with pytest.raises(ValueError, match="not a proof"):
             proofs_of(wrong)
 
 
-def test_a_test_that_is_not_there_is_noticed(tmp_path: Path) -> None:
+def test_a_proof_that_is_not_there_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "test_x.py").write_text("def test_a(): ...\nclass TestB:\n  def test_c(): ...\n")
     assert exists("test_x.py::test_a", tmp_path)
     assert exists("test_x.py::TestB::test_c", tmp_path)
     assert not exists("test_x.py::test_b", tmp_path)
     assert not exists("test_x.py::test_c", tmp_path)
     assert not exists("test_y.py::test_a", tmp_path)
+    (tmp_path / "compat" / "go").mkdir(parents=True)
+    (tmp_path / "compat" / "go" / "tests.allow").write_text("one, two\n")
+    assert exists("compat/go: one, two", tmp_path)
+    assert not exists("compat/go: one", tmp_path)
+    assert not exists("compat/node: one, two", tmp_path)
+
+
+RESULTS = """<testsuites><testsuite>
+<testcase classname="tests.unit.test_a" name="test_ran[1]" />
+<testcase classname="tests.unit.test_a" name="test_ran[2]"><skipped /></testcase>
+<testcase classname="tests.unit.test_a.TestB" name="test_ran" />
+<testcase classname="tests.unit.test_a" name="test_skipped"><skipped /></testcase>
+<testcase classname="tests.unit.test_a" name="test_failed"><failure /></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_proof_that_did_not_run_is_noticed() -> None:
+    """One case of a test with several is enough to say that it ran; a failed one is too much."""
+    outcomes = outcomes_of([RESULTS])
+    names = ("test_ran", "TestB::test_ran", "test_skipped", "test_failed", "test_elsewhere")
+    rows = [Row(name, "P1", "", f"`tests/unit/test_a.py::{name}`") for name in names]
+    assert unproven(rows, outcomes) == [
+        "test_skipped: tests/unit/test_a.py::test_skipped was skipped",
+        "test_failed: tests/unit/test_a.py::test_failed failed",
+        "test_elsewhere: tests/unit/test_a.py::test_elsewhere did not run",
+    ]

@@ -192,6 +192,8 @@ def test_publish_and_subscribe(desk: Desk) -> None:
         assert subscriber.said() == ["received  info: everybody hears it"]
     late = desk.start("receive_logs")
     assert late.more() == []
+    desk.run("emit_log", "info: and so do those who came late")
+    assert late.said() == ["received  info: and so do those who came late"]
 
 
 def test_routing(desk: Desk) -> None:

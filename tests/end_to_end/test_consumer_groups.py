@@ -218,6 +218,28 @@ def test_groups_do_not_know_of_each_other(broker: testing.Broker, topic: str) ->
         assert one.everything() == two.everything() == three.everything() == rows(15)
 
 
+@pytest.mark.parametrize("settings", [CLASSIC, MODERN], ids=["classic", "modern"])
+def test_a_service_grows_by_adding_members(
+    broker: testing.Broker, topic: str, settings: dict[str, Any]
+) -> None:
+    """Proves K-08 and K-09: every member of a group works, and the other group has it all."""
+    with (
+        members(broker, topic, **settings, group_id=f"{topic}-service") as service,
+        members(broker, topic, **settings, group_id=f"{topic}-audit") as audit,
+    ):
+        service.add("a")
+        audit.add("z")
+        service.poll_until(lambda: service.sizes() == [3])
+        service.add("b")
+        service.add("c")
+        service.poll_until(lambda: service.sizes() == [1, 1, 1])
+        produce(broker, topic, 10)
+        for group in (service, audit):
+            group.poll_until(lambda group=group: len(group.everything()) >= 30)  # type: ignore[misc]
+        assert service.everything() == audit.everything() == rows(10)
+        assert {name: len(seen) for name, seen in service.seen.items()} == dict.fromkeys("abc", 10)
+
+
 def test_offsets_are_a_topic_that_can_be_read(broker: testing.Broker, topic: str) -> None:
     """Proves K-02."""
     group = f"group-of-{topic}"

@@ -117,8 +117,28 @@ def test_transcript_p01_to_p07(tmp_path: Path) -> None:
         assert read_until_interrupted(terminal, "--from-beginning", lines=4) == everything
         tail = ("--offset", "2", "--partition", "0")
         assert read_until_interrupted(terminal, *tail, lines=2) == everything[2:]
+        keys = ("--property", "print.key=true", "--property", "print.offset=true")
+        where = ("--property", "print.partition=true", "--property", "key.separator=:")
+        assert read_until_interrupted(terminal, *tail, *keys, *where, lines=2) == [
+            "Partition:0:Offset:2:course:sdcc",
+            "Partition:0:Offset:3:university:Tor Vergata",
+        ]
+        (described, *partitions) = terminal.run(
+            topics, "--describe", *server, "--topic", "test"
+        ).splitlines()
+        assert "PartitionCount: 1\tReplicationFactor: 1" in described
+        assert len(partitions) == 1
         assert terminal.run(topics, "--delete", *server, "--topic", "test") == ""
         assert terminal.run(topics, "--list", *server) == ""
+
+
+def test_keys_by_the_newer_option_zz9(tmp_path: Path) -> None:
+    with started(tmp_path, "") as terminal:
+        server = ("--bootstrap-server", terminal.bootstrap, "--topic", "test")
+        keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+        assert terminal.run("kafka-console-producer", *server, *keyed, text="course:sdcc\n") == ""
+        shown = ("--from-beginning", "--property", "print.key=true")
+        assert read_until_interrupted(terminal, *shown, lines=1) == ["course\tsdcc"]
 
 
 def read_until_interrupted(terminal: Terminal, *arguments: str, lines: int) -> list[str]:

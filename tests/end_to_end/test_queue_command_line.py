@@ -200,6 +200,9 @@ def test_a_server_in_the_background_from_bin_s10(tmp_path: Path) -> None:
     assert "stopped process " in stopped.stdout, stopped.stderr
     assert not (data / "server.pid").exists()
     assert run("rabbitmqctl", "stop").returncode == 1
+    assert run("rabbitmq-server", "-detached", *ports).stdout.startswith("ready, process ")
+    assert run("rabbitmqctl", "stop").returncode == 0
+    assert not (data / "server.pid").exists()
 
 
 def test_where_users_are_asked_for(tmp_path: Path) -> None:
