@@ -1,4 +1,4 @@
-"""A man in the middle: sees the requests of real clients, and can lose an answer.
+"""A man in the middle: sees the requests of real clients, loses answers, refuses to produce.
 
 The broker behind it is told to advertise the proxy's port, so clients stay with it.
 """
@@ -10,8 +10,11 @@ from struct import unpack_from
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from kio.schema.errors import ErrorCode
+
+from entrepot.wire.kafka import produce
 from entrepot.wire.kafka.api import Api
-from entrepot.wire.kafka.frames import read_request_header
+from entrepot.wire.kafka.frames import read_request_header, response_header, size_prefix
 
 
 class Seen(NamedTuple):
@@ -27,6 +30,7 @@ class Proxy:
         self.requests: list[Seen] = []
         self.broker: tuple[str, int] | None = None
         self._answers_to_lose: dict[Api, int] = {}
+        self._produces_to_refuse = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -58,6 +62,10 @@ class Proxy:
         """Of the next answers to this API, each connection is cut in place of forwarding."""
         self._answers_to_lose[api] = count
 
+    def refuse_produces(self, count: int) -> None:
+        """The next requests to produce never reach the broker: too few replicas, try again."""
+        self._produces_to_refuse = count
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -77,8 +85,15 @@ class Proxy:
             header, position = read_request_header(memoryview(frame)[4:])
             waiting[header.correlation_id] = header.api_key
             message = memoryview(frame)[4 + position :]
-            self.requests.append(Seen(header.api_key, header.version, message))
-            if not _write(broker, frame):
+            seen = Seen(header.api_key, header.version, message)
+            self.requests.append(seen)
+            if header.api_key == Api.PRODUCE and self._produces_to_refuse:
+                self._produces_to_refuse -= 1
+                del waiting[header.correlation_id]
+                is_written = _write(client, _refusal(seen, header.correlation_id))
+            else:
+                is_written = _write(broker, frame)
+            if not is_written:
                 break
         _cut(client, broker)
 
@@ -93,6 +108,21 @@ class Proxy:
             if not _write(client, frame):
                 break
         _cut(client, broker)
+
+
+def _refusal(seen: Seen, correlation_id: int) -> bytes:
+    request = produce.decode_request(seen.version, seen.message, 0)
+    topics = [
+        produce.ProduceTopic(
+            each.topic_name,
+            each.topic_id,
+            [produce.ProduceResult(each.partition_index, ErrorCode.not_enough_replicas)],
+        )
+        for each in request.partitions
+    ]
+    head = response_header(seen.api_key, seen.version, correlation_id)
+    answer = head + produce.encode_response(seen.version, topics)
+    return size_prefix(len(answer)) + answer
 
 
 def _read(source: socket.socket) -> bytes | None:

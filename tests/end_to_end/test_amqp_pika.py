@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 import pika
 import pytest
@@ -236,6 +237,84 @@ def test_properties_are_kept(channel: BlockingChannel, name: str) -> None:
     channel.basic_publish("", name, bytes(300_000), sent)
     _, properties, body = channel.basic_get(name, auto_ack=True)
     assert (properties, len(body)) == (sent, 300_000)
+
+
+def test_a_delivery_says_nothing_of_its_producer(
+    server: Broker, channel: BlockingChannel, name: str
+) -> None:
+    """Proves A-12: unless the producer puts it there, and then it must be true."""
+    channel.queue_declare(name)
+    with connected(server) as elsewhere:
+        publisher = elsewhere.channel()
+        publisher.basic_publish("", name, b"anonymous")
+        publisher.basic_publish("", name, b"signed", pika.BasicProperties(user_id="guest"))
+    (method, properties, _), (_, signed, _) = islice(channel.consume(name), 2)
+    channel.cancel()
+    assert vars(properties) == vars(pika.BasicProperties())
+    assert signed.user_id == "guest"
+    said = {key for key, value in vars(method).items() if value not in (None, "", False)}
+    assert said == {"consumer_tag", "delivery_tag", "routing_key"}
+
+
+def test_once_for_each_subscriber_and_once_for_all_workers(
+    server: Broker, channel: BlockingChannel, name: str
+) -> None:
+    """Proves C-12: the publisher sends everything twice, as after a lost confirm."""
+    exchange, numbers = f"{name}-once", [b"%d" % number for number in range(50)]
+    arguments = {"x-cache-size": 1_000}
+    channel.exchange_declare(exchange, "x-message-deduplication", arguments=arguments)
+    queues = [f"{name}-{kind}" for kind in ("first", "second", "workers")]
+    for queue in queues:
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, exchange)
+    channel.confirm_delivery()
+    for number in numbers * 2:
+        headers = {"x-deduplication-header": number.decode()}
+        channel.basic_publish(exchange, "", number, pika.BasicProperties(headers=headers))
+    first, second, workers = queues
+    assert drain(channel, first) == drain(channel, second) == numbers
+    with connected(server) as elsewhere:
+        other = elsewhere.channel()
+        shares = [[take_one(each, workers) for _ in range(25)] for each in (channel, other)]
+        assert take_one(channel, workers) is None
+    assert sorted(body for share in shares for body in share if body) == sorted(numbers)
+
+
+def take_one(channel: BlockingChannel, queue: str) -> bytes | None:
+    _, _, body = channel.basic_get(queue, auto_ack=True)
+    found: bytes | None = body
+    return found
+
+
+def test_a_select_connection(server: Broker, name: str) -> None:
+    """Proves SYS-6: pika's connection that calls back, with a loop of its own."""
+    bodies: list[bytes] = []
+
+    def on_open(connection: pika.SelectConnection) -> None:
+        connection.channel(on_open_callback=on_channel)
+
+    def on_channel(channel: pika.channel.Channel) -> None:
+        channel.queue_declare(name, durable=True, callback=lambda _: publish(channel))
+
+    def publish(channel: pika.channel.Channel) -> None:
+        channel.confirm_delivery(lambda _: channel.basic_consume(name, on_message))
+        channel.basic_publish("", name, b"called back", PERSISTENT)
+
+    def on_message(
+        channel: pika.channel.Channel, method: pika.spec.Basic.Deliver, _: object, body: bytes
+    ) -> None:
+        channel.basic_ack(method.delivery_tag)
+        bodies.append(body)
+        channel.connection.close()
+
+    connection = pika.SelectConnection(
+        pika.URLParameters(server.amqp_url),
+        on_open_callback=on_open,
+        on_close_callback=lambda connection, _: connection.ioloop.stop(),
+    )
+    connection.ioloop.call_later(30, connection.ioloop.stop)
+    connection.ioloop.start()
+    assert bodies == [b"called back"]
 
 
 def test_sizes(channel: BlockingChannel, name: str) -> None:

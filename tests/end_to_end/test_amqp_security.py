@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pika
 import pytest
@@ -38,6 +39,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, own: Certificate) -> Itera
         "security.authorization": True,
         "security.super_users": ["User:root", "User:CN=client"],
         "ports.amqp_tls": 0,
+        "ports.http": 0,
         "tls.certificate": own.certificate,
         "tls.key": own.key,
         "tls.client_ca": own.certificate,
@@ -60,6 +62,32 @@ def test_a_super_user(guarded: Broker) -> None:
         channel.basic_publish("", "work", b"x", pika.BasicProperties(user_id="ana"))
         with pytest.raises(ChannelClosedByBroker, match="but authenticated user was 'root'"):
             channel.queue_declare("work", passive=True)
+
+
+def test_an_address_with_user_password_and_virtual_host(guarded: Broker) -> None:
+    """Proves SYS-3: as hosting companies give it to their customers."""
+    for arguments in (
+        ["add_vhost", "tenant"],
+        ["set_permissions", "-p", "tenant", "ana", "^jobs", "^jobs|^amq[.]default$", "^jobs"],
+    ):
+        runner = CliRunner(env={"ENTREPOT_HTTP": guarded.http_address})
+        command = ["rabbitmqctl", *arguments, "--user", "root", "--password-stdin"]
+        result = runner.invoke(main, command, input="root's password\n")
+        assert result.exit_code == 0, result.output
+    host, port = guarded.endpoints["amqp"]
+    login = "ana:" + quote("ana's password")
+    parameters = pika.URLParameters(f"amqp://{login}@{host}:{port}/tenant")
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare("jobs")
+        channel.basic_publish("", "jobs", b"mine")
+        assert channel.basic_get("jobs", auto_ack=True)[2] == b"mine"
+        with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
+            channel.queue_declare("others")
+    with connect(guarded, "root", "root's password") as connection:
+        channel = connection.channel()
+        with pytest.raises(ChannelClosedByBroker, match="NOT_FOUND"):
+            channel.queue_declare("jobs", passive=True)
 
 
 def test_one_without_permissions_does_not_come_in(guarded: Broker) -> None:

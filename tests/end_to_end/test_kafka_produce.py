@@ -4,6 +4,9 @@ Idempotence is tried with bare frames, which say exactly what is repeated, and w
 client that loses its answers.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
@@ -84,24 +87,81 @@ def test_who_wrote_what_survives_a_restart_and_a_kill() -> None:
             assert values_of(client.read("kept")) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_real_producer_that_loses_its_answers_writes_once() -> None:
-    """Three answers are lost on the way; the client repeats, the broker does not."""
+@pytest.fixture(scope="module")
+def disturbed() -> Iterator[tuple[Proxy, BareClient]]:
+    """A broker whose clients come through a proxy; and a client that does not."""
     with Proxy() as proxy, broker(settings={"advertised.kafka_port": proxy.port}) as server:
         proxy.broker = server.endpoints["kafka"]
         with BareClient(server) as client:
-            client.create("once")
-            settings = {"enable.idempotence": True, "linger.ms": 0, "retry.backoff.ms": 10}
-            producer = confluent_kafka.Producer(
-                {"bootstrap.servers": proxy.bootstrap, "reconnect.backoff.ms": 10, **settings}
-            )
-            sent = [b"%d" % number for number in range(20)]
-            for number, value in enumerate(sent):
-                if number % 7 == 3:
-                    proxy.lose_answers(Api.PRODUCE, 1)
-                producer.produce("once", value)
-                assert producer.flush(WAIT_S) == 0
-            assert len(proxy.seen(Api.PRODUCE)) >= len(sent) + 3, "nothing was repeated"
-            assert values_of(client.read("once")) == sent
+            yield proxy, client
+
+
+def producer_through(proxy: Proxy, **settings: Any) -> confluent_kafka.Producer:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return confluent_kafka.Producer(
+        {"bootstrap.servers": proxy.bootstrap, "reconnect.backoff.ms": 10, "linger.ms": 0, **named}
+    )
+
+
+def test_a_real_producer_that_loses_its_answers_writes_once(
+    disturbed: tuple[Proxy, BareClient],
+) -> None:
+    """Three answers are lost on the way; the client repeats, the broker does not."""
+    proxy, client = disturbed
+    client.create("once")
+    producer = producer_through(proxy, enable_idempotence=True, retry_backoff_ms=10)
+    before = len(proxy.seen(Api.PRODUCE))
+    sent = [b"%d" % number for number in range(20)]
+    for number, value in enumerate(sent):
+        if number % 7 == 3:
+            proxy.lose_answers(Api.PRODUCE, 1)
+        producer.produce("once", value)
+        assert producer.flush(WAIT_S) == 0
+    assert len(proxy.seen(Api.PRODUCE)) - before >= len(sent) + 3, "nothing was repeated"
+    assert values_of(client.read("once")) == sent
+
+
+@pytest.mark.parametrize(
+    ("idempotence", "stored"),
+    [(True, [b"a", b"b", b"c"]), (False, [b"a", b"a", b"b", b"c"])],
+    ids=["idempotent", "plain"],
+)
+def test_a_lost_answer_stores_twice_without_idempotence(
+    disturbed: tuple[Proxy, BareClient], idempotence: bool, stored: list[bytes]
+) -> None:
+    proxy, client = disturbed
+    topic = f"lost-answer-{idempotence}"
+    client.create(topic)
+    producer = producer_through(proxy, enable_idempotence=idempotence, retry_backoff_ms=10)
+    proxy.lose_answers(Api.PRODUCE, 1)
+    for value in (b"a", b"b", b"c"):
+        producer.produce(topic, value)
+        assert producer.flush(WAIT_S) == 0
+    assert values_of(client.read(topic)) == stored
+
+
+@pytest.mark.parametrize(
+    ("idempotence", "stored"),
+    [(True, [b"a", b"b"]), (False, [b"b", b"a"])],
+    ids=["idempotent", "plain"],
+)
+def test_a_refusal_reorders_without_idempotence(
+    disturbed: tuple[Proxy, BareClient], idempotence: bool, stored: list[bytes]
+) -> None:
+    """The first of two requests under way is refused, and comes again after the other."""
+    proxy, client = disturbed
+    topic = f"refused-{idempotence}"
+    client.create(topic)
+    producer = producer_through(
+        proxy, enable_idempotence=idempotence, retry_backoff_ms=500, batch_num_messages=1
+    )
+    producer.produce(topic, b"before")
+    assert producer.flush(WAIT_S) == 0
+    proxy.refuse_produces(1)
+    for value in (b"a", b"b"):
+        producer.produce(topic, value)
+    assert producer.flush(WAIT_S) == 0
+    assert values_of(client.read(topic)) == [b"before", *stored]
 
 
 # --- acks

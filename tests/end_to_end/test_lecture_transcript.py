@@ -76,15 +76,18 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(directory: Path, suffix: str) -> Iterator[Terminal]:
+def started(
+    directory: Path, suffix: str, properties: str = "server.properties"
+) -> Iterator[Terminal]:
     """kafka-server-start config/server.properties … kafka-server-stop."""
     port = free_port()
     terminal = Terminal(directory, f"localhost:{port}")
     data = directory / "logs"
     server = terminal.open(
         f"kafka-server-start{suffix}",
-        str(ROOT / "config" / "server.properties"),
+        str(ROOT / "config" / properties),
         *("--override", f"listeners=PLAINTEXT://localhost:{port}"),
+        *("--override", f"advertised.listeners=PLAINTEXT://localhost:{port}"),
         *("--override", f"log.dirs={data}"),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -130,6 +133,16 @@ def test_transcript_p01_to_p07(tmp_path: Path) -> None:
         assert len(partitions) == 1
         assert terminal.run(topics, "--delete", *server, "--topic", "test") == ""
         assert terminal.run(topics, "--list", *server) == ""
+
+
+def test_the_flush_policy_of_the_file_p01(tmp_path: Path) -> None:
+    with started(tmp_path, "", "kafka.properties") as terminal:
+        server = ("--bootstrap-server", terminal.bootstrap)
+        terminal.run("kafka-topics", "--create", *server, "--topic", "test")
+        entity = ("--entity-type", "topics", "--entity-name", "test")
+        shown = terminal.run("kafka-configs", "--describe", "--all", *server, *entity)
+        assert "flush.messages=10000" in shown
+        assert "flush.ms=1000" in shown
 
 
 def test_keys_by_the_newer_option_zz9(tmp_path: Path) -> None:

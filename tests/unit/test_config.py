@@ -42,6 +42,12 @@ def test_a_file_and_flags_over_it(tmp_path: Path) -> None:
     assert config.topics == Topics(num_partitions=3, retention_ms=-1)
 
 
+def test_the_ports_that_people_know() -> None:
+    """Proves P-01 and S-10."""
+    ports = Config().ports
+    assert (ports.kafka, ports.amqp, ports.http) == (9092, 5672, 15672)
+
+
 def test_off_is_no_port() -> None:
     assert build({"ports": {"kafka": "off"}}, "test").ports.kafka is None
 

@@ -7,7 +7,7 @@ import pytest
 from entrepot.cli.properties import convert, load, parse
 from entrepot.config import Advertised, Config, ConfigError
 
-SHIPPED = Path(__file__).parents[3] / "config" / "server.properties"
+SHIPPED = Path(__file__).parents[3] / "config"
 
 
 def test_syntax() -> None:
@@ -127,7 +127,15 @@ def test_other_keys_are_named() -> None:
 
 
 def test_the_shipped_file() -> None:
-    found, ignored = load(str(SHIPPED), {"log.dirs": "elsewhere"})
+    found, ignored = load(str(SHIPPED / "server.properties"), {"log.dirs": "elsewhere"})
     assert ignored == []
     assert (found.host, found.ports.kafka, found.data_dir) == ("localhost", 9092, "elsewhere")
     assert found.topics == Config().topics
+
+
+def test_the_file_of_the_lectures_p01() -> None:
+    """A flush policy, and what a broker with a controller of its own would need."""
+    found, ignored = load(str(SHIPPED / "kafka.properties"), {})
+    assert ignored == ["controller.quorum.voters", "process.roles"]
+    assert (found.host, found.ports.kafka, found.node_id) == ("localhost", 9092, 1)
+    assert (found.topics.flush_messages, found.topics.flush_ms) == (10_000, 1_000)
