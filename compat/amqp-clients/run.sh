@@ -75,8 +75,8 @@ hello() {
 
 round_robin() {
   local queue=robin-$$ found=0
-  begin one worker -auto-ack "$queue" && begin two worker -auto-ack "$queue" || return
-  new_task "$queue" a b c d e f
+  begin one worker_v1 "$queue" && begin two worker_v1 "$queue" || return
+  new_task_v1 "$queue" a b c d e f
   for _ in $(seq 100); do
     [ "$(cat "$WORK/one.said" "$WORK/two.said" | grep -c done)" = 6 ] && break
     sleep 0.05
@@ -87,11 +87,11 @@ round_robin() {
 }
 automatic_loses() {
   local queue=automatic-$$
-  begin one worker -auto-ack "$queue" || return
-  new_task "$queue" 'long ..............................' next
+  begin one worker_v1 "$queue" || return
+  new_task_v1 "$queue" 'long ..............................' next
   until_said one 'received long ..............................' || return
   end one
-  begin two worker -auto-ack "$queue" || return
+  begin two worker_v1 "$queue" || return
   sleep 0.5
   local found=0
   never_said two received || found=1
@@ -100,10 +100,10 @@ automatic_loses() {
 }
 explicit_redelivers() {
   local queue=explicit-$$ found=0
-  begin one worker "$queue" || return
-  new_task "$queue" 'long ..............................' next
+  begin one worker_v2 "$queue" || return
+  new_task_v1 "$queue" 'long ..............................' next
   until_said one 'received long ..............................' || return
-  begin two worker "$queue" || return
+  begin two worker_v2 "$queue" || return
   end one
   until_said two 'received long ..............................' || found=1
   end two
@@ -111,11 +111,11 @@ explicit_redelivers() {
 }
 prefetch_is_fair() {
   local queue=fair-$$ found=0
-  begin busy worker -durable -prefetch 1 "$queue" || return
-  new_task -durable "$queue" 'long ..............................'
+  begin busy worker_v4 "$queue" || return
+  new_task_v3 "$queue" 'long ..............................'
   until_said busy 'received long ..............................' || return
-  begin quick worker -durable -prefetch 1 "$queue" || return
-  new_task -durable "$queue" a b c d
+  begin quick worker_v4 "$queue" || return
+  new_task_v3 "$queue" a b c d
   until_said quick 'done d' || found=1
   [ "$(said quick | grep -c done)" = 4 ] && never_said busy 'received a' || found=1
   end busy quick
@@ -123,11 +123,11 @@ prefetch_is_fair() {
 }
 durable_survives() {
   local queue=durable-$$ found=0
-  new_task -durable "$queue" a b c
+  new_task_v3 "$queue" a b c
   confirmed_elsewhere
   kill_broker
   start_broker
-  begin one worker -durable "$queue" || return
+  begin one worker_v3 "$queue" || return
   until_said one 'done c' || found=1
   expect $'done a\ndone b\ndone c' grep '^done' "$WORK/one.said" || found=1
   end one
@@ -135,11 +135,11 @@ durable_survives() {
 }
 transient_does_not() {
   local queue=transient-$$ found=0
-  new_task "$queue" lost
+  new_task_v1 "$queue" lost
   confirmed_elsewhere
   kill_broker
   start_broker
-  begin one worker "$queue" || return
+  begin one worker_v2 "$queue" || return
   sleep 0.5
   never_said one received || found=1
   end one

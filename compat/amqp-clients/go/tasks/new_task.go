@@ -1,11 +1,9 @@
-// Tutorial two: tasks for workers. Each dot in a task is a moment of work.
-//
-//	new_task [-durable] QUEUE TASK...
-package main
+// Package tasks is tutorial two, in the versions of the lectures: a program that publishes tasks
+// and workers that do them. Each version is a program of its own beside this directory.
+package tasks
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -20,25 +18,28 @@ func failOnError(err error, msg string) {
 	}
 }
 
-func main() {
-	durable := flag.Bool("durable", false, "a durable queue, persistent messages")
-	flag.Parse()
-	name, tasks := flag.Arg(0), flag.Args()[1:]
-
+// connect opens a channel; close ends its connection too.
+func connect() (ch *amqp.Channel, close func()) {
 	conn, err := amqp.Dial(os.Getenv("AMQP_URL"))
 	failOnError(err, "Failed to connect")
-	defer conn.Close()
-	ch, err := conn.Channel()
+	ch, err = conn.Channel()
 	failOnError(err, "Failed to open a channel")
-	defer ch.Close()
+	return ch, func() { ch.Close(); conn.Close() }
+}
 
-	q, err := ch.QueueDeclare(name, *durable, false, false, false, nil)
+// Publish sends the arguments as tasks: QUEUE TASK... Durable is a durable queue and persistent
+// messages.
+func Publish(durable bool) {
+	name, tasks := os.Args[1], os.Args[2:]
+	ch, close := connect()
+	defer close()
+	q, err := ch.QueueDeclare(name, durable, false, false, false, nil)
 	failOnError(err, "Failed to declare a queue")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for _, task := range tasks {
 		message := amqp.Publishing{ContentType: "text/plain", Body: []byte(task)}
-		if *durable {
+		if durable {
 			message.DeliveryMode = amqp.Persistent
 		}
 		err = ch.PublishWithContext(ctx, "", q.Name, false, false, message)
