@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # AMQP clients of other languages against entrepot: Go's amqp091-go with tutorials one and two in
-# their four versions, and Node's amqplib. Needs go; the second needs node and npm.
+# their four versions, and Node's amqplib; and a queue that is written from Python and read from
+# both and from Java. Needs go; amqplib needs node and npm, the last all of them, pika and mvn.
 #
 # AMQP=host:port is a broker that is already there, ours or any other; then nothing is killed
 # but workers. Otherwise ours is started, and some checks kill it too.
@@ -155,6 +156,14 @@ shown() {
   return 1
 }
 
+# One queue: a message for each language.
+python_to_all() {
+  local queue=languages-$$ python=${PYTHON:-$ROOT/.venv/bin/python}
+  "$python" "$HERE/put.py" "$queue" 'for Go' 'for Node' 'for Java' || return
+  expect 'for Go' take "$queue" && expect 'for Node' node "$WORK/node/take.js" "$queue" &&
+    expect 'for Java' java -cp "$WORK/jars/*" "$HERE/java/Take.java" "$queue"
+}
+
 mkdir "$WORK/bin"
 (cd "$HERE/go" && GOFLAGS=-mod=readonly go build -o "$WORK/bin/" ./...) || exit 1
 PATH=$WORK/bin:$PATH
@@ -187,6 +196,12 @@ if command -v node >/dev/null && command -v npm >/dev/null; then
     while read -r name; do
       check "Node: $name" shown node "$name"
     done < <(cd "$WORK/node" && node features.js --list)
+    if command -v javac >/dev/null && command -v mvn >/dev/null &&
+      mvn -B -q -f "$HERE/java" dependency:copy-dependencies -DoutputDirectory="$WORK/jars"; then
+      check "one queue, written from Python, read from Go, Node and Java" python_to_all
+    else
+      echo "SKIP  java: no JDK, or mvn could not fetch its client"
+    fi
   else
     echo "SKIP  node: amqplib could not be fetched"
   fi
