@@ -125,7 +125,7 @@ def config_of(admin: AdminClient, kind: ConfigResource.Type, name: str) -> dict[
 
 
 def test_what_an_administrator_does(server: Broker, admin: AdminClient) -> None:
-    """Topics, partitions, brokers, settings. Proves Q-02 in part: groups are not here yet."""
+    """Topics, partitions, brokers, settings. Groups are test_consumer_groups's. Proves Q-02."""
     settings = {"retention.ms": "60000"}
     new = NewTopic("managed", num_partitions=2, replication_factor=1, config=settings)
     admin.create_topics([new])["managed"].result(WAIT_S)
