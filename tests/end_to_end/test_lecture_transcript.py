@@ -106,7 +106,7 @@ def started(
 
 
 def test_transcript_p01_to_p07(tmp_path: Path) -> None:
-    with started(tmp_path, "") as terminal:
+    with started(tmp_path, "", "kafka.properties") as terminal:
         server = ("--bootstrap-server", terminal.bootstrap)
         topics, producer = "kafka-topics", "kafka-console-producer"
         create = ("--replication-factor", "1", "--partitions", "1", "--topic", "test")
@@ -131,27 +131,16 @@ def test_transcript_p01_to_p07(tmp_path: Path) -> None:
         ).splitlines()
         assert "PartitionCount: 1\tReplicationFactor: 1" in described
         assert len(partitions) == 1
+        entity = ("--entity-type", "topics", "--entity-name", "test")
+        settings = terminal.run("kafka-configs", "--describe", "--all", *server, *entity)
+        assert "flush.messages=10000" in settings, "the flush policy of the file, P-01"
+        assert "flush.ms=1000" in settings
+        newer = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+        assert terminal.run(producer, *server, "--topic", "test", *newer, text="a:b\n") == ""
+        last = ("--offset", "4", "--partition", "0", "--property", "print.key=true")
+        assert read_until_interrupted(terminal, *last, lines=1) == ["a\tb"], "ZZ-9"
         assert terminal.run(topics, "--delete", *server, "--topic", "test") == ""
         assert terminal.run(topics, "--list", *server) == ""
-
-
-def test_the_flush_policy_of_the_file_p01(tmp_path: Path) -> None:
-    with started(tmp_path, "", "kafka.properties") as terminal:
-        server = ("--bootstrap-server", terminal.bootstrap)
-        terminal.run("kafka-topics", "--create", *server, "--topic", "test")
-        entity = ("--entity-type", "topics", "--entity-name", "test")
-        shown = terminal.run("kafka-configs", "--describe", "--all", *server, *entity)
-        assert "flush.messages=10000" in shown
-        assert "flush.ms=1000" in shown
-
-
-def test_keys_by_the_newer_option_zz9(tmp_path: Path) -> None:
-    with started(tmp_path, "") as terminal:
-        server = ("--bootstrap-server", terminal.bootstrap, "--topic", "test")
-        keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
-        assert terminal.run("kafka-console-producer", *server, *keyed, text="course:sdcc\n") == ""
-        shown = ("--from-beginning", "--property", "print.key=true")
-        assert read_until_interrupted(terminal, *shown, lines=1) == ["course\tsdcc"]
 
 
 def read_until_interrupted(terminal: Terminal, *arguments: str, lines: int) -> list[str]:
