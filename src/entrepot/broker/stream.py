@@ -58,6 +58,7 @@ class Stream:
         self._view = fold(opened)
         self.producers = self._view.producers
         self.isolation = self._view.isolation
+        self.partition.fold = self._view.note
         self.partition.view_snapshot = self._snapshot
         self.partition.offset_stable = lambda: self.last_stable_offset
         self.partition.is_aborted = self.isolation.is_aborted
@@ -79,13 +80,9 @@ class Stream:
         return self._append(batches)
 
     def write(self, *batches: bytes) -> Appended:
-        """Append batches of the broker's own, all or none; one alone perhaps in a producer's
-        name or to end its transaction."""
-        headed = [(read_header(data), data) for data in batches]
-        appended = self._append(headed)
-        if len(headed) == 1:
-            self._view.note(headed[0][0], appended.offset_first, batches[0])
-        return appended
+        """Append batches of the broker's own, all or none; perhaps in a producer's name or to
+        end its transaction."""
+        return self._append([(read_header(data), data) for data in batches])
 
     def _accept(self, data: Buffer) -> Batches:
         view = memoryview(data)
@@ -159,9 +156,7 @@ class Stream:
             admit(header)
         elif header.producer_id in self.isolation.open:
             raise InvalidTransactionState("a batch that is not part of the open transaction")
-        appended = self._append(batches)
-        self._view.note(header, appended.offset_first, batches[0][1])
-        return appended
+        return self._append(batches)
 
     def check_ended(self, producer_id: int, epoch: int) -> None:
         """What a crash left of an earlier transaction must be aborted first: a marker would

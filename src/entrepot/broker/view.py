@@ -36,7 +36,8 @@ class View:
         self.isolation = isolation
 
     def note(self, header: BatchHeader, offset_first: int, data: Buffer) -> None:
-        """A batch was appended, now or before a restart. Only of a control batch is data read."""
+        """Fold a batch that is appended now, or was before a restart. The data is read only of
+        a control batch."""
         if header.producer_id < 0:
             return
         self.producers.note(header, offset_first)

@@ -8,8 +8,10 @@ Four numbers, each at most the next:
     offset_end        next offset to be given
 
 With durability `fsync` the watermark moves when a commit is permanent (in the
-segments or in the journal); otherwise it moves with the append. Appending and
-reading never decode a batch's body.
+segments or in the journal); otherwise it moves with the append. Either way a batch
+is written, then folded into the broker's view, and then visible: whoever the move of
+the watermark wakes finds a view that knows the batch. Appending and reading never
+decode a batch's body.
 
 A failed write is undone by truncating; a failed sync, or a write that cannot be
 undone, stops the partition for good: `stopped` says why, and nothing is guessed.
@@ -52,6 +54,8 @@ class Partition(Segments):
         self.directory = directory
         self.policy = policy
         self.leader_epoch = 0
+        # Told of each batch and its first offset, before anybody can see it.
+        self.fold: Callable[[BatchHeader, int, Buffer], None] = lambda *batch: None
         # The broker's fold over this partition, saved with each new segment.
         # None until it is folded: a roll before that must not save an empty one.
         self.view_snapshot: Callable[[], bytes] | None = None
@@ -108,8 +112,9 @@ class Partition(Segments):
             added.append(Glance(position, offset, header.size, last, header.timestamp_max))
             offset, position = last + 1, position + header.size
         self._write(file, active, chunks)
-        for glance in added:
+        for glance, (header, batch) in zip(added, batches, strict=True):
             active.note(glance)
+            self.fold(header, glance.offset_first, batch)
         self._last = added[-1]
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)

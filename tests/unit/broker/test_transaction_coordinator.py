@@ -19,6 +19,7 @@ from entrepot.core.errors import (
     TooManyTransactions,
 )
 from entrepot.core.marker import Marker, build_marker
+from entrepot.log.policy import Durability
 from tests.unit.broker.transaction_bed import ID, TIMEOUT_MS, TOPIC, V1, V2, Bed, make, on_broker
 
 
@@ -36,6 +37,22 @@ async def test_a_commit_is_seen_whole_and_an_abort_not_at_all(bed: Bed) -> None:
     assert bed.read(0) == ["a0", "a2"]
     assert bed.read(1) == ["b0", "b2"]
     assert bed.read(0, committed_only=False) == ["a0", "a1", "a2"]
+
+
+@pytest.mark.parametrize("durability", Durability)
+@on_broker
+async def test_whoever_the_watermark_wakes_sees_what_is_committed_and_no_more(
+    bed: Bed, durability: Durability
+) -> None:
+    """The watermark, the last stable offset and the aborted ones move together."""
+    seen: list[list[str]] = []
+    bed.stream().partition.listen(bed, lambda: seen.append(bed.read()))
+    producer = await bed.init()
+    for turn, commit in enumerate((False, True)):
+        await bed.add(producer, 0)
+        await bed.write(producer, f"a{turn}", sequence=turn)
+        await bed.end(producer, commit=commit)
+    assert seen == [[], [], [], ["a1"]]
 
 
 @on_broker

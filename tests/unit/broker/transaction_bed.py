@@ -11,6 +11,7 @@ from entrepot.broker.stream import Stream, committed
 from entrepot.broker.transaction import Producer, State, Transaction
 from entrepot.core import batch
 from entrepot.core.record import Record
+from entrepot.log.policy import Durability
 from entrepot.sim.clock import START_MS, SimClock
 from entrepot.sim.disk import SimDisk
 from entrepot.sim.entropy import SimEntropy
@@ -23,12 +24,15 @@ V1, V2 = 0, 2
 
 
 def on_broker(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test function out of a story: the bed comes first, parameters after."""
+    """A test function out of a story: the bed comes first, parameters after.
+
+    A parameter `durability` is the broker's as well.
+    """
     signature = inspect.signature(story)
     _, *parameters = signature.parameters.values()
 
     async def main(loop: SimLoop, arguments: dict[str, Any]) -> None:
-        bed = Bed(loop)
+        bed = Bed(loop, arguments.get("durability", Durability.FSYNC))
         await bed.start()
         await bed.broker.create_topic(TOPIC, 3)
         await story(bed, **arguments)
@@ -42,8 +46,9 @@ def on_broker(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
 
 class Bed:
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: SimLoop, durability: Durability) -> None:
         self._loop = loop
+        self._defaults = Defaults(settings={"durability": durability})
         self.disk = SimDisk(loop.random("disk"))
         self.clock = SimClock(loop)
         self._entropy = SimEntropy(loop.random("entropy"))
@@ -54,7 +59,7 @@ class Bed:
 
     async def start(self) -> None:
         self._process = Process(self._loop)
-        self.broker = Broker(self.disk, self.clock, self._entropy, Defaults())
+        self.broker = Broker(self.disk, self.clock, self._entropy, self._defaults)
         await self._process.start(self.broker.open())
 
     def crash(self, *, power: bool = True) -> None:

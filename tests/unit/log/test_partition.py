@@ -168,6 +168,29 @@ async def test_a_relaxed_watermark_moves_with_the_append(bed: Bed, durability: D
     assert bed.values("t") == [b"a"]
 
 
+@pytest.mark.parametrize("durability", Durability)
+@simulated
+async def test_nobody_sees_a_batch_that_is_not_folded(bed: Bed, durability: Durability) -> None:
+    """Neither those who wait for the watermark nor those it wakes."""
+    await bed.start("t", policy=Policy(durability=durability, flush_messages=5))
+    partition = bed["t"]
+    folded: list[tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
+    partition.fold = lambda header, offset, data: folded.append((offset, len(data)))
+
+    def look(_: object = None) -> None:
+        seen.append((partition.high_watermark, len(folded)))
+
+    partition.listen("here", look)
+    for number in range(0, 8, 2):
+        one, two = make(b"a"), make(b"bb")
+        partition.when_committed(number + 2, look)
+        bed.append("t", one, two)
+        assert folded[number:] == [(number, len(one)), (number + 1, len(two))]
+        await bed.committed()
+    assert seen == [(end, end) for end in (2, 4, 6, 8) for _ in range(2)]
+
+
 @simulated
 async def test_waiters_are_called_once_and_in_order(bed: Bed) -> None:
     await bed.start("t")
