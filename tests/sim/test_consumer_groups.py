@@ -5,6 +5,7 @@
 
 import pytest
 
+from entrepot.log.policy import Durability
 from entrepot.sim.consumer_group_world import BUGS, consumer_groups
 from entrepot.sim.history import Violation
 from entrepot.sim.loop import run
@@ -22,6 +23,20 @@ def test_groups_keep_their_promises(number: int) -> None:
     assert result.rebalances > 4
     assert result.crashes > 0
     assert result.faults > 0
+
+
+@pytest.mark.parametrize(
+    "durability", [Durability.OS, pytest.param(Durability.INTERVAL, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))]
+)
+def test_groups_with_less_durability(number: int, durability: Durability) -> None:
+    """Killed, they keep all of their promises."""
+    result = run(number, consumer_groups(2.0, durability=durability))
+    assert result.acked > 0
+    assert result.commits > 0
+    assert result.crashes > 0
 
 
 @pytest.mark.slow

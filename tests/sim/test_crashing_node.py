@@ -5,6 +5,7 @@
 
 import pytest
 
+from entrepot.log.policy import Durability
 from entrepot.sim.crashing_node import crashing_node
 from entrepot.sim.history import Violation
 from entrepot.sim.loop import run
@@ -19,6 +20,22 @@ def test_nothing_acknowledged_is_lost_changed_or_reordered(number: int) -> None:
     assert result.reads > 0
     assert result.crashes > 0
     assert result.faults > 0
+
+
+@pytest.mark.parametrize(
+    "durability", [Durability.OS, pytest.param(Durability.INTERVAL, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))]
+)
+def test_less_durability_loses_nothing_by_kills_and_ends_by_power_failures(
+    number: int, durability: Durability
+) -> None:
+    result = run(number, crashing_node(1.2, durability=durability))
+    assert (result.losses > 0) == (number % 2 == 0)
+    assert result.acked > 0
+    assert result.reads > 0
+    assert result.crashes > 0
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from entrepot.broker.queue.message import Publication
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.settlements import Settlements
 from entrepot.core.record import Record
+from entrepot.log.policy import Durability
 from entrepot.sim.history import Violation
 from entrepot.sim.loop import run
 from entrepot.sim.queue_world import queue_world
@@ -34,6 +35,19 @@ def test_what_is_confirmed_comes_out_and_what_is_settled_does_not_come_again(num
     assert result.finished > 0
     assert result.crashes > 0
     assert result.faults > 0
+
+
+@pytest.mark.parametrize(
+    "durability", [Durability.OS, pytest.param(Durability.INTERVAL, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+)
+def test_kills_with_less_durability(number: int, durability: Durability) -> None:
+    result = run(number, queue_world(2.5, durability=durability))
+    assert result.confirmed > 0
+    assert result.finished > 0
+    assert result.crashes > 0
 
 
 @pytest.mark.slow

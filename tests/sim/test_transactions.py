@@ -3,10 +3,16 @@
 Proves N-04 and N-05 on a simulated disk and network. A seed that fails elsewhere is added.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from entrepot.broker import transaction
 from entrepot.broker.isolation import Isolation
+from entrepot.broker.view import View
+from entrepot.log.partition import Partition
+from entrepot.log.policy import Durability
+from entrepot.log.reading import Mark
 from entrepot.sim.history import Violation
 from entrepot.sim.loop import run
 from entrepot.sim.transaction_world import transaction_world
@@ -21,6 +27,28 @@ def test_no_transaction_is_lost_torn_or_seen_too_early(number: int) -> None:
     assert result.reads > 0
     assert result.crashes > 0
     assert result.faults > 0
+
+
+@pytest.mark.parametrize(
+    "durability", [Durability.OS, pytest.param(Durability.INTERVAL, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "number",
+    [
+        0,
+        1,
+        *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3, 102, 104, 150)),
+    ],
+)
+def test_less_durability_shows_nothing_that_was_aborted(
+    number: int, durability: Durability
+) -> None:
+    """Killed, it loses nothing either. Where the power fails it may: see `transaction_history`."""
+    result = run(number, transaction_world(3.0, durability=durability))
+    assert result.committed > 0
+    assert result.reads > 0
+    assert result.crashes > 0
+    assert (result.losses > 0) == (number % 2 == 0)
 
 
 @pytest.mark.slow
@@ -51,6 +79,23 @@ def is_found_out(seeds: int = 5, bug: str | None = None) -> None:
 
 def test_a_partition_without_its_marker() -> None:
     is_found_out(bug="marker-left-out")
+
+
+def test_batches_that_are_seen_before_they_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which with `fsync` they cannot be, as the sync takes a while."""
+    advance = Partition.advance
+    folds: list[Callable[[], None]] = []
+
+    def hasty(self: Partition, mark: Mark) -> None:
+        advance(self, mark)
+        while folds:
+            folds.pop(0)()
+
+    note = View.note
+    monkeypatch.setattr(Partition, "advance", hasty)
+    monkeypatch.setattr(View, "note", lambda *batch: folds.append(lambda: note(*batch)))
+    with pytest.raises(Violation):
+        run(0, transaction_world(4.0, durability=Durability.OS))
 
 
 @pytest.mark.slow

@@ -14,13 +14,14 @@ from typing import Any
 import click
 
 from entrepot.core.clock import SystemClock
+from entrepot.log.policy import Durability
 from entrepot.sim.consumer_group_world import consumer_groups
 from entrepot.sim.crashing_node import crashing_node
 from entrepot.sim.loop import SimLoop, run
 from entrepot.sim.queue_world import queue_world
 from entrepot.sim.transaction_world import transaction_world
 
-# Each takes the seconds, `sync_is_noop`, and the name of a `bug` where it has some.
+# Each takes the seconds, `sync_is_noop`, the durability, and a `bug`'s name where it has some.
 WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] = {
     "crashing-node": crashing_node,
     "consumer-groups": consumer_groups,
@@ -34,6 +35,13 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
 @click.option("--seeds", default=100, help="How many seeds.", show_default=True)
 @click.option("--first", default=0, help="The first seed.", show_default=True)
 @click.option("--seconds", default=6.0, help="Simulated seconds each.", show_default=True)
+@click.option(
+    "--durability",
+    type=click.Choice([str(each) for each in Durability]),
+    default=str(Durability.FSYNC),
+    show_default=True,
+    help="The node's.",
+)
 @click.option("--lying-disk", is_flag=True, help="Plant a bug: syncing does nothing.")
 @click.option("--bug", help="Plant one of the world's own bugs.")
 @click.option("--verbose", is_flag=True, help="Show the broker's log.")
@@ -42,19 +50,21 @@ def main(
     seeds: int,
     first: int,
     seconds: float,
+    durability: str,
     lying_disk: bool,
     bug: str | None,
     verbose: bool,
 ) -> None:
     """Simulate a node that keeps crashing, and check that it keeps its promises."""
     logging.basicConfig(level=logging.DEBUG if verbose else logging.CRITICAL + 1)
-    options = {"bug": bug} if bug else {}
+    options: dict[str, Any] = {"bug": bug} if bug else {}
+    options |= {"sync_is_noop": lying_disk, "durability": Durability(durability)}
     clock = SystemClock()
     started, failed = clock.monotonic(), 0
     total: Counter[str] = Counter()
     for seed in range(first, first + seeds):
         try:
-            result = run(seed, WORLDS[world](seconds, sync_is_noop=lying_disk, **options))
+            result = run(seed, WORLDS[world](seconds, **options))
         except Exception as error:
             failed += 1
             click.echo(f"seed {seed}: {type(error).__name__}: {error}", err=True)

@@ -24,6 +24,7 @@ from entrepot.client.connection import Connection
 from entrepot.config import Config, Ports, Topics
 from entrepot.core import batch
 from entrepot.core.record import Record
+from entrepot.log.policy import Durability
 from entrepot.sim.loop import SimLoop
 from entrepot.sim.trouble import HOST, PATIENCE_S, PORT, Trouble
 
@@ -42,14 +43,15 @@ class Result(NamedTuple):
     acked: int
     reads: int
     crashes: int
+    losses: int  # Crashes that may have taken what was answered.
     faults: int
     trace: str
 
 
 class CrashingNode(Trouble):
-    def __init__(self, loop: SimLoop, *, seconds: float, sync_is_noop: bool) -> None:
+    def __init__(self, loop: SimLoop, *, seconds: float, **options: Any) -> None:
         machines = [f"p{number}" for number in range(PRODUCERS)]
-        super().__init__(loop, _CONFIG, machines, sync_is_noop=sync_is_noop)
+        super().__init__(loop, _CONFIG, machines, **options)
         self._seconds = seconds
         self._idempotent: dict[str, _Idempotent] = {}
         self._ends: dict[int, int] = {}  # Partition -> the end a reader has seen.
@@ -68,7 +70,12 @@ class CrashingNode(Trouble):
         await asyncio.gather(*tasks)
         await self._check()
         history = self.history
-        return Result(len(history.acked), history.reads, self.crashes, self.faults, history.trace)
+        counts = self.crashes, self.losses, self.faults
+        return Result(history.acks, history.reads, *counts, history.trace)
+
+    def _lose(self) -> None:
+        self.history.lose()
+        self._ends.clear()
 
     # --- clients
 
@@ -85,9 +92,11 @@ class CrashingNode(Trouble):
         """An idempotent producer: the same batch until it is acknowledged, then the next."""
         state = self._idempotent.setdefault(name, _Idempotent(1_000 + int(name[1:])))
         partition = state.producer_id % PARTITIONS
+        if state.epoch != self.losses:  # What it had written may be lost: it begins anew.
+            state.epoch, state.sequence, state.values = self.losses, 0, None
         if not state.values:
             state.values = self._new_values(name, partition, random.randint(1, 3))
-        data = self._batch(state.values, state.producer_id, state.sequence)
+        data = self._batch(state.values, state.producer_id, state.sequence, state.epoch)
         if await self._produce(connection, {partition: state.values}, {partition: data}):
             state.sequence += len(state.values)
             state.values = []
@@ -101,14 +110,16 @@ class CrashingNode(Trouble):
             self.history.write(partition, values[-1])
         return values
 
-    def _batch(self, values: list[str], producer_id: int = -1, sequence: int = -1) -> bytes:
+    def _batch(
+        self, values: list[str], producer_id: int = -1, sequence: int = -1, epoch: int = -1
+    ) -> bytes:
         """Of different sizes, so that segments end anywhere."""
         rows = [Record(None, value.encode(), (("pad", bytes(len(value) * 9)),)) for value in values]
         return batch.build(
             rows,
             now_ms=self._clock.now_ms(),
             producer_id=producer_id,
-            producer_epoch=0 if producer_id >= 0 else -1,
+            producer_epoch=epoch,
             sequence_first=sequence,
         )
 
@@ -185,6 +196,7 @@ class CrashingNode(Trouble):
 @dataclass(slots=True)
 class _Idempotent:
     producer_id: int
+    epoch: int = 0  # The losses of the node so far.
     sequence: int = 0
     values: list[str] | None = None  # Sent, not acknowledged.
 
@@ -205,7 +217,12 @@ def _records(data: bytes, offset: int) -> list[tuple[int, str]]:
 
 
 def crashing_node(
-    seconds: float = 6.0, *, sync_is_noop: bool = False
+    seconds: float = 6.0,
+    *,
+    sync_is_noop: bool = False,
+    durability: Durability = Durability.FSYNC,
 ) -> Callable[[SimLoop], Coroutine[Any, Any, Result]]:
     """For `loop.run`."""
-    return lambda loop: CrashingNode(loop, seconds=seconds, sync_is_noop=sync_is_noop).run()
+    return lambda loop: CrashingNode(
+        loop, seconds=seconds, sync_is_noop=sync_is_noop, durability=durability
+    ).run()

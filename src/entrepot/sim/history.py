@@ -2,7 +2,8 @@
 
 Every value is written at most once by whoever made it, so a log is wrong when a
 value changes its offset, an offset its value, something acknowledged or once read
-is gone, a value is there twice, or one that nobody wrote is there.
+is gone, a value is there twice, or one that nobody wrote is there. Where a power failure
+may take what was acknowledged, it takes the end of a partition and nothing before it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class History:
     written: dict[str, int] = field(default_factory=dict)  # Value -> partition, once sent.
     known: dict[tuple[int, int], str] = field(default_factory=dict)  # (partition, offset) -> value.
     acked: list[tuple[int, int, str]] = field(default_factory=list)  # In order of their answers.
+    acks: int = 0  # Of all times.
     reads: int = 0
+    _doubtful: list[dict[tuple[int, int], str]] = field(default_factory=list)  # What was known.
     _trace: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def note(self, time: float, *event: object) -> None:
@@ -35,7 +38,14 @@ class History:
         assert value not in self.written, value
         self.written[value] = partition
 
+    def lose(self) -> None:
+        """The power failed: what was known may be lost."""
+        self._doubtful.append(self.known)
+        self.known = {}
+        self.acked.clear()
+
     def ack(self, partition: int, offset: int, values: list[str]) -> None:
+        self.acks += len(values)
         for number, value in enumerate(values):
             self._learn(partition, offset + number, value)
             self.acked.append((partition, offset + number, value))
@@ -59,6 +69,7 @@ class History:
         for place, value in self.known.items():
             if final.get(place) != value:
                 raise Violation(f"{value!r} at {place} is lost: there is {final.get(place)!r}")
+        self._check_lost(final)
         for partition, rows in logs.items():
             offsets = [offset for offset, _ in rows]
             if offsets != list(range(len(offsets))):
@@ -67,6 +78,18 @@ class History:
         if len(values) != len(dict.fromkeys(values)):
             raise Violation("a value is there twice")
         self._check_order()
+
+    def _check_lost(self, final: dict[tuple[int, int], str]) -> None:
+        """What was lost at once is the end of a partition, as far as it was known."""
+        for known in self._doubtful:
+            ended: dict[int, int] = {}  # By partition: the first offset that is lost.
+            for (partition, offset), value in sorted(known.items()):
+                if final.get((partition, offset)) != value:
+                    ended.setdefault(partition, offset)
+                elif partition in ended:
+                    raise Violation(
+                        f"partition {partition} lost offset {ended[partition]}, but not {offset}"
+                    )
 
     def _check_order(self) -> None:
         """What one producer got acknowledged in one partition stands in the order sent."""

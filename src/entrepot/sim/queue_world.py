@@ -4,7 +4,8 @@ Publishers with confirms and consumers of all habits speak AMQP to a server that
 disk that fails. There are queues with a time to live, with a delivery limit, with priorities,
 with a bound, dead letters from most of them, and an exchange that delays. At the end all is
 healed, every time is over, and everything is taken out: see `queue_history` for what must hold.
-Then the node crashes once more, and all queues must be empty.
+Then the node crashes once more, and all queues must be empty. With less than `fsync` the node is
+killed, and its power does not fail.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from entrepot.config import Config, Ports, Security
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import World
+from entrepot.log.policy import Durability
 from entrepot.server import Server
 from entrepot.sim.amqp_client import PATIENCE_S, AmqpClient, Gone, Heard
 from entrepot.sim.history import Violation
@@ -66,10 +68,13 @@ class Result(NamedTuple):
 
 
 class QueueWorld(Trouble):
-    def __init__(self, loop: SimLoop, *, seconds: float, sync_is_noop: bool) -> None:
+    def __init__(
+        self, loop: SimLoop, *, seconds: float, durability: Durability, **options: Any
+    ) -> None:
         publishers = [f"p{number}" for number in range(PUBLISHERS)]
         consumers = [f"c{number}" for number in range(CONSUMERS)]
-        super().__init__(loop, _CONFIG, publishers + consumers, sync_is_noop=sync_is_noop)
+        options["power_fails"] = durability is Durability.FSYNC
+        super().__init__(loop, _CONFIG, publishers + consumers, durability=durability, **options)
         self._seconds = seconds
         self._publishers, self._consumers = publishers, consumers
         self._sessions = 0  # So far: each has a name of its own.
@@ -313,7 +318,12 @@ class QueueWorld(Trouble):
 
 
 def queue_world(
-    seconds: float = 6.0, *, sync_is_noop: bool = False
+    seconds: float = 6.0,
+    *,
+    sync_is_noop: bool = False,
+    durability: Durability = Durability.FSYNC,
 ) -> Callable[[SimLoop], Coroutine[Any, Any, Result]]:
     """For `loop.run`."""
-    return lambda loop: QueueWorld(loop, seconds=seconds, sync_is_noop=sync_is_noop).run()
+    return lambda loop: QueueWorld(
+        loop, seconds=seconds, sync_is_noop=sync_is_noop, durability=durability
+    ).run()

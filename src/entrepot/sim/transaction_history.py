@@ -3,6 +3,10 @@
 A transaction is whole or nothing: what was acknowledged is there, once, in every place it
 was written to; what was aborted is never seen; and of what nobody was told the outcome,
 all is there or nothing. Within a place, what one writer wrote stands in its order.
+
+A power failure that may take what was answered takes the end of each place, and so a part of
+a transaction that was in several. In one place it stays whole or nothing, and what was aborted
+stays unseen.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class _Written:
     places: list[Place]
     outcome: Outcome = Outcome.UNKNOWN
     seen: bool = False  # By a reader of committed records.
+    may_be_lost: bool = False  # Wholly, or in some of its places.
 
 
 @dataclass(slots=True)
@@ -52,8 +57,16 @@ class TransactionHistory:
         number = int(value.partition(":")[0])
         transaction = self.transactions[number]
         transaction.outcome = outcome
+        transaction.may_be_lost = transaction.may_be_lost and outcome is not Outcome.COMMITTED
         if outcome is Outcome.NEVER and transaction.seen:
             raise Violation(f"transaction {number} was aborted after it was read")
+
+    def lose(self) -> None:
+        """The power failed: whatever was not synced may be lost."""
+        self._known.clear()
+        self._ends.clear()
+        for each in self.transactions:
+            each.may_be_lost = True
 
     def ends(self, reader: str, place: Place, stable: int, high_watermark: int) -> None:
         """What a reader was told of the log's end, committed and all.
@@ -100,6 +113,8 @@ class TransactionHistory:
                 raise Violation(f"what was read at {known} is gone")
         for number, each in enumerate(self.transactions):
             there = [f"{number}:{leg}" in found for leg in range(len(each.places))]
+            if each.may_be_lost:
+                continue
             if each.outcome is Outcome.COMMITTED and not all(there):
                 raise Violation(f"transaction {number} was committed, but of it is there: {there}")
             if any(there) != all(there):

@@ -3,6 +3,10 @@
 The power fails, the process is killed, links break, disks fill up and fail to write and
 to sync, the clock jumps. A world derives from this, lives with it for a while, then says
 that it is over, heals the node and checks what it got.
+
+A killed process loses nothing, whatever the durability. Where the power fails with less than
+`fsync`, what was answered may be lost: the world is told so, and checks what still must hold.
+Odd seeds then know kills only, and check everything.
 """
 
 from __future__ import annotations
@@ -10,17 +14,19 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from entrepot.broker.consumer_group.store import PARTITIONS as OFFSET_PARTITIONS
 from entrepot.broker.consumer_group.store import TOPIC as OFFSETS
 from entrepot.broker.transaction_coordinator import PARTITIONS as TRANSACTION_PARTITIONS
 from entrepot.broker.transaction_coordinator import TOPIC as TRANSACTIONS
 from entrepot.client.connection import Connection
-from entrepot.client.errors import ClientError
+from entrepot.client.errors import ClientError, Unreachable
 from entrepot.config import Config
 from entrepot.core.ports import World
+from entrepot.log.policy import Durability
 from entrepot.server import Server, StartError
 from entrepot.sim.clock import SimClock
 from entrepot.sim.disk import Habits, SimDisk
@@ -37,6 +43,7 @@ SMALL = {
     "min.cleanable.dirty.ratio": "0.1",
     "delete.retention.ms": "500",
 }
+_POWER_FAILS = 0.6  # Of all crashes; the others are kills.
 _FAULTS = (
     ("write", errno.ENOSPC),
     ("write", errno.EIO),
@@ -46,14 +53,40 @@ _FAULTS = (
 )
 
 
+_Answer = TypeVar("_Answer")
+
+
+class _Connection(Connection):
+    """One that does not believe an answer of a node whose power failed since it was asked."""
+
+    losses: Callable[[], int]
+
+    async def ask(self, request: Any, answer: type[_Answer], timeout_s: float) -> _Answer:
+        before = self.losses()
+        found = await super().ask(request, answer, timeout_s)
+        if self.losses() != before:
+            raise Unreachable("the power failed meanwhile")
+        return found
+
+
 class Trouble:
     def __init__(
-        self, loop: SimLoop, config: Config, machines: Sequence[str], *, sync_is_noop: bool = False
+        self,
+        loop: SimLoop,
+        config: Config,
+        machines: Sequence[str],
+        *,
+        sync_is_noop: bool = False,
+        durability: Durability = Durability.FSYNC,
+        power_fails: bool = True,
     ) -> None:
-        """The machines are those whose links break."""
+        """The machines are those whose links break. The power fails unless told otherwise."""
         self._loop = loop
-        self._config = config
+        self._config = replace(config, durability=durability)
         self._machines = machines
+        if durability is not Durability.FSYNC:
+            power_fails = power_fails and loop.seed % 2 == 0
+        self._power_fails = _POWER_FAILS if power_fails else 0.0
         self._network = SimNetwork(loop.random("network"))
         habits = Habits(short_write_chance=0.05, sync_is_noop=sync_is_noop)
         self._disk = SimDisk(loop.random("disk"), habits)
@@ -64,6 +97,7 @@ class Trouble:
         self._is_over = False
         self.history = History()
         self.crashes = 0
+        self.losses = 0  # Crashes that may have taken what was answered.
         self.faults = 0
 
     def _goes_on(self) -> bool:
@@ -116,10 +150,18 @@ class Trouble:
 
     async def _heal(self) -> None:
         """One more crash for good measure, and from now on nothing goes wrong."""
-        disk = self._disk.crash()
-        disk.habits.short_write_chance = 0.0
-        self._stop(disk)
+        self._crash(power_fails=self._power_fails > 0)
+        self._disk.habits.short_write_chance = 0.0
         await self._start_whole()
+
+    def _crash(self, *, power_fails: bool) -> None:
+        self._stop(self._disk.crash() if power_fails else self._disk.kill())
+        if power_fails and self._config.durability is not Durability.FSYNC:
+            self.losses += 1
+            self._lose()
+
+    def _lose(self) -> None:
+        """What was answered so far may be lost: for the world's checkers."""
 
     # --- what goes wrong
 
@@ -127,9 +169,9 @@ class Trouble:
         random = self._loop.random("crashes")
         while self._goes_on():
             await asyncio.sleep(random.uniform(0.05, 1.5))
-            power_fails = random.random() < 0.6
+            power_fails = random.random() < self._power_fails
             self.history.note(self._loop.time(), "crash", power_fails)
-            self._stop(self._disk.crash() if power_fails else self._disk.kill())
+            self._crash(power_fails=power_fails)
             self.crashes += 1
             await asyncio.sleep(random.uniform(0, 0.3))
             self._start()
@@ -159,7 +201,9 @@ class Trouble:
 
     async def _connect(self, name: str) -> Connection:
         net = self._network.door(name)
-        return await Connection.open(net, HOST, PORT, client_id=name, timeout_s=PATIENCE_S)
+        made = await _Connection.open(net, HOST, PORT, client_id=name, timeout_s=PATIENCE_S)
+        made.losses = lambda: self.losses
+        return made
 
     async def _client(
         self, name: str, work: Callable[[str, Random, Connection], Coroutine[Any, Any, None]]
