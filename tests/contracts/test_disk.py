@@ -31,6 +31,13 @@ def test_what_is_written_is_read(on_disk) -> None:
     on_disk(body)
 
 
+def test_a_boot_has_one_name(on_disk) -> None:
+    async def body(disk: Disk) -> None:
+        assert disk.boot == disk.boot
+
+    on_disk(body)
+
+
 def test_a_write_beyond_the_end_leaves_zeros(on_disk) -> None:
     async def body(disk: Disk) -> None:
         file = disk.open("a", create=True)

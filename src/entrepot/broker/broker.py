@@ -133,7 +133,8 @@ class Broker:
             await self._change(cluster_id_record(token))
         self.groups.open()
         self.share_groups.open()
-        await self.transactions.open()
+        if await self.transactions.open(power_failed=self._log.power_failed):
+            await self._log.remember_boot()
         self.vhosts.open()
 
     async def close(self) -> None:

@@ -8,6 +8,11 @@ A crash in between is made up for at the next start, and so is a disk that was f
 What a partition has of a transaction that was never recorded cannot have been answered;
 a start aborts it. So a batch may be written together with the record of its partition
 joining the transaction, and one commit serves both.
+
+With less than `fsync` nothing of this is permanent, and a power failure takes the end of any
+partition: a marker, and not the next transaction's beginning, which may have the same epoch.
+So after one, no transaction goes on that was in such a partition: what is open is aborted, and
+its transactional id is forgotten, with its producer id.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ from entrepot.core.marker import Marker, build_marker
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.log.partition import Partition
+from entrepot.log.policy import Durability
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -81,12 +87,16 @@ class TransactionCoordinator:
 
     # --- life
 
-    async def open(self) -> None:
-        """Fold what was recorded, and finish what a stop or a crash left undone."""
+    async def open(self, *, power_failed: bool) -> bool:
+        """Fold what was recorded, and finish what a stop or a crash left undone.
+
+        Returns whether what a power failure has left is seen to, for the next start as well.
+        """
         if TOPIC in self._broker.topics:
             await self._prepare()
         for stream in self._streams:
             self._fold(stream)
+        is_seen_to = not power_failed or self._forget_uncertain()
         for found in list(self._transactions.values()):
             self._watch(found)
         prepared = [t for t in self._transactions.values() if t.state in PREPARED]
@@ -95,6 +105,7 @@ class TransactionCoordinator:
         for partition in self._abort_strays():
             with contextlib.suppress(StorageError):
                 await committed(partition, partition.offset_end)
+        return is_seen_to
 
     async def close(self) -> None:
         self._alarm.cancel()
@@ -121,6 +132,25 @@ class TransactionCoordinator:
         except (InvalidBatch, StorageError, OSError) as error:
             log.error("transactions refused: %s: %s", stream.partition.directory, error)
             stream.partition.refuse(str(error))
+
+    def _forget_uncertain(self) -> bool:
+        """Forget whose partitions may have lost something: what is open of them is then stray.
+
+        Returns whether that could be recorded.
+        """
+        is_recorded = True
+        for found in list(self._transactions.values()):
+            streams = [s for place in found.partitions for s in self._streams_at(place)]
+            streams.append(self._stream_of(found.transactional_id))
+            if all(each.partition.policy.durability is Durability.FSYNC for each in streams):
+                continue
+            del self._transactions[found.transactional_id]
+            try:
+                self._append(found.transactional_id, forgotten_record(found.transactional_id))
+            except StorageError as error:
+                log.warning("transaction %s has to wait: %s", found.transactional_id, error)
+                is_recorded = False
+        return is_recorded
 
     def _abort_strays(self) -> list[Partition]:
         """End what partitions have of transactions that were not recorded; these partitions."""

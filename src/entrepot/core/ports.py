@@ -71,6 +71,11 @@ class Disk(Protocol):
     def files_max(self) -> int:
         """How many files to hold open at once, at most."""
 
+    @property
+    def boot(self) -> str:
+        """Names the time since the machine started: as long as it is the same, everything
+        that was written is there, synced or not. Empty when nobody can say."""
+
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises FileNotFoundError unless `create`."""
 

@@ -27,6 +27,7 @@ from entrepot.core.ports import Buffer, File
 
 CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
 WORKERS = 3
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 T = TypeVar("T")
 
@@ -114,6 +115,15 @@ class FileDisk:
         if soft == resource.RLIM_INFINITY:
             return limits.FILES_OPEN_MAX
         return min(limits.FILES_OPEN_MAX, soft // 4)
+
+    @property
+    def boot(self) -> str:
+        """Linux gives each start of the machine a name; elsewhere nobody can say."""
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         flags = _OPEN | os.O_CREAT if create else _OPEN

@@ -3,6 +3,7 @@
     lock                                    held while a broker runs
     clean.checkpoint                        there only between a clean stop and the next start
     recovery.checkpoint                     below which offset each partition is permanent
+    boot.checkpoint                         since which start of the machine all is there
     cleaner.checkpoint                      up to which offset, and when, each was compacted
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
@@ -23,6 +24,7 @@ from entrepot.core.names import PartitionId
 LOCK = "lock"
 CLEAN_CHECKPOINT = "clean.checkpoint"
 RECOVERY_CHECKPOINT = "recovery.checkpoint"
+BOOT_CHECKPOINT = "boot.checkpoint"
 JOURNAL_DIRECTORY = "journal"
 CLEANER_CHECKPOINT = "cleaner.checkpoint"
 PARTITIONS = "partitions"

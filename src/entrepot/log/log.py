@@ -27,7 +27,7 @@ from entrepot.log.checkpoint import (
 )
 from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
-from entrepot.log.files import FilePool, replace
+from entrepot.log.files import FilePool, load, replace
 from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Policy
@@ -58,6 +58,8 @@ class Log:
         self._pool = FilePool(disk, disk.files_max)
         self.partitions: dict[PartitionId, Partition] = {}
         self.clean = False  # Whether the last stop was a clean one.
+        # Whether the power failed since: with less than `fsync`, answered records may be lost.
+        self.power_failed = False
         self._clean_state: dict[PartitionId, PartitionState] = {}
         self._permanent: dict[PartitionId, int] = {}  # The recovery checkpoint as found.
         self._journaled: dict[PartitionId, list[Entry]] = {}
@@ -82,6 +84,7 @@ class Log:
         self._disk.lock(layout.LOCK)
         self.cleaner.begin()
         state = read_clean_checkpoint(self._disk)
+        self.power_failed = state is None and not self._is_same_boot()
         if state is not None and not self._check_all:
             self.clean, self._clean_state = True, state
             return
@@ -89,6 +92,18 @@ class Log:
         for entry in read_journals(self._disk):
             self._journaled.setdefault(entry.partition, []).append(entry)
             self._generation = max(self._generation, entry.generation)
+
+    def _is_same_boot(self) -> bool:
+        boot = self._disk.boot.encode()
+        return bool(boot) and load(self._disk, layout.BOOT_CHECKPOINT) == boot
+
+    async def remember_boot(self) -> None:
+        """Once it is seen to what a power failure has left: from now on another one counts."""
+        if not self._is_same_boot():
+            try:
+                await replace(self._disk, "", layout.BOOT_CHECKPOINT, self._disk.boot.encode())
+            except OSError as error:
+                log.warning("no boot checkpoint: %s", error.strerror)
 
     def open(self, identity: PartitionId, topic_name: str, policy: Policy) -> Opened:
         """A partition with whatever the disk has of it; nothing is created yet."""

@@ -106,6 +106,11 @@ class SimDisk:
         self._locks: list[str] = []
         self._failed_directories: dict[Directory, OSError] = {}  # By a sync, in this process.
         self._is_mounted = True
+        self._boots = 1
+
+    @property
+    def boot(self) -> str:
+        return str(self._boots)
 
     @property
     def files_max(self) -> int:
@@ -117,7 +122,9 @@ class SimDisk:
 
     def crash(self) -> "SimDisk":
         """The power failed: what was synced is there, of the rest whatever chance left."""
-        return self._next(self._tree.after_power_loss(self._random))
+        disk = self._next(self._tree.after_power_loss(self._random))
+        disk._boots += 1
+        return disk
 
     def fail_next(
         self, operation: Operation, error: int, pattern: str = "*", count: int = 1
@@ -295,6 +302,7 @@ class SimDisk:
         self._is_mounted = False
         disk = SimDisk(self._random, self.habits)
         disk._tree = tree
+        disk._boots = self._boots
         return disk
 
     def _find(self, path: str) -> FileNode | Directory | None:

@@ -10,9 +10,15 @@ from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.broker.stream import committed
 from entrepot.broker.transaction import Producer, State
-from entrepot.core.errors import FencedProducer, NotInTransaction, StorageError
+from entrepot.core.errors import (
+    FencedProducer,
+    InvalidProducerMapping,
+    NotInTransaction,
+    StorageError,
+)
 from entrepot.core.marker import Marker, build_marker
 from entrepot.log.partition import Partition
+from entrepot.log.policy import Durability
 from tests.unit.broker.transaction_bed import ID, TOPIC, V1, V2, Bed, make, on_broker
 
 
@@ -47,6 +53,48 @@ async def test_in_ongoing(bed: Bed, power: bool, commit: bool) -> None:
     await bed.end(producer, commit=commit)
     assert bed.read(0) == (["x", "z"] if commit else [])
     assert bed.read(1) == (["y"] if commit else [])
+
+
+@pytest.mark.parametrize("durability", Durability)
+@on_broker
+async def test_a_kill_takes_nothing_whatever_the_durability(
+    bed: Bed, durability: Durability
+) -> None:
+    producer = await written(bed, power=False)
+    assert (bed.state(), bed.read(0)) == (State.ONGOING, [])
+    await bed.end(producer, commit=True)
+    bed.crash(power=False)
+    await bed.start()
+    assert (bed.read(0), bed.read(1)) == (["x"], ["y"])
+
+
+@pytest.mark.parametrize("durability", [Durability.INTERVAL, Durability.OS])
+@on_broker
+async def test_a_lost_marker_does_not_commit_what_was_aborted(
+    bed: Bed, durability: Durability
+) -> None:
+    """In transaction version 1 the next transaction has the same epoch. So after a power failure
+    that may have taken anything, no transaction goes on."""
+    producer = await bed.init()
+    await bed.add(producer, 0)
+    await bed.write(producer, "aborted")
+    size = bed.stream().partition.size
+    await bed.end(producer, commit=False)
+    await bed.add(producer, 0)
+    for partition in bed.broker._log.partitions.values():
+        if partition.segments:
+            await bed.inside(bed.broker._log.flush(partition))
+    bed.crash()
+    bed.disk.open(bed.stream().partition.segments[-1].path).truncate(size)  # Not synced.
+    await bed.start()
+    with pytest.raises(InvalidProducerMapping):
+        await bed.end(producer, commit=True)
+    assert (bed.read(), bed.read(committed_only=False)) == ([], ["aborted"])
+    newcomer = await bed.init()
+    assert newcomer.id != producer.id
+    bed.crash(power=False)
+    await bed.start()
+    assert bed.found().producer == newcomer
 
 
 @pytest.mark.parametrize("version", [V1, V2])
@@ -273,7 +321,7 @@ async def left_open(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Producer:
         with monkeypatch.context() as patch:
             patch.setattr("entrepot.broker.transaction_coordinator.build_marker", no_marker)
             await bed.start()
-        if bed.stream(2).isolation.open:
+        if bed.stream(2).isolation.open and bed.state() is not State.ONGOING:
             return await bed.init()
         await asyncio.sleep(1.5)
     raise AssertionError("nothing was left open")

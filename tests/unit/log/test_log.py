@@ -10,6 +10,7 @@ from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.log.log import Log
 from entrepot.log.policy import Durability, Policy
+from entrepot.sim.disk import SimDisk
 from tests.unit.log.bed import Bed, headed, identity, make, simulated
 
 ONE = len(make(b"x"))
@@ -187,6 +188,38 @@ async def test_a_kill_loses_nothing(bed: Bed, durability: Durability) -> None:
     bed.kill()
     await bed.start("t")
     assert bed.values("t") == [b"a"]
+
+
+@simulated
+async def test_a_start_knows_a_kill_from_a_power_failure(bed: Bed) -> None:
+    async def start() -> bool:
+        await bed.start("t", policy=Policy(Durability.OS))
+        return bed.log.power_failed
+
+    assert await start()  # Nobody can say: it is the first.
+    bed.kill()
+    assert await start(), "it was not seen to"
+    await bed.do(bed.log.remember_boot())
+    bed.kill()
+    assert not await start()
+    bed.crash()
+    assert await start()
+    await bed.do(bed.log.remember_boot())
+    await bed.stop()
+    bed.crash()
+    assert not await start(), "after a clean stop all is permanent"
+
+
+@simulated
+async def test_a_system_that_does_not_name_its_boots(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SimDisk, "boot", "")
+    await bed.start("t")
+    await bed.do(bed.log.remember_boot())
+    bed.kill()
+    await bed.start("t")
+    assert bed.log.power_failed
 
 
 @simulated
