@@ -153,14 +153,18 @@ def kill_again_and_again(broker: testing.Broker, rounds: int) -> Account:
     return account
 
 
-def kill(directory: Path, rounds: int) -> None:
-    with testing.broker(directory) as broker:
+def kill(directory: Path, rounds: int, durability: str = "fsync") -> None:
+    with testing.broker(directory, durability=durability) as broker:
         kill_again_and_again(broker, rounds)
     assert Verdict.CORRUPT not in [report.verdict for report in verify(FileDisk(directory))]
 
 
-def test_a_few_kills(tmp_path: Path) -> None:
-    kill(tmp_path / "data", 3)
+@pytest.mark.parametrize(
+    "durability",
+    ["fsync", *(pytest.param(each, marks=pytest.mark.slow) for each in ("interval", "os"))],
+)
+def test_a_few_kills(tmp_path: Path, durability: str) -> None:
+    kill(tmp_path / "data", 3, durability)
 
 
 @pytest.mark.slow

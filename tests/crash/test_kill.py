@@ -35,9 +35,11 @@ Found = dict[int, list[tuple[int, bytes]]]  # By partition: (offset, value), asc
 # --- a broker without a server
 
 
-def killed_after(directory: Path, life: int, lines: int) -> list[tuple[int, int, bytes]]:
+def killed_after(
+    directory: Path, life: int, lines: int, durability: str
+) -> list[tuple[int, int, bytes]]:
     """Run the writer, kill it when it has said so many lines; all it said."""
-    command = [sys.executable, "-m", "tests.crash.writer", str(directory), str(life)]
+    command = [sys.executable, "-m", "tests.crash.writer", str(directory), str(life), durability]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(lines)]
@@ -77,18 +79,21 @@ def check(found: Found, answered: list[tuple[int, int, bytes]]) -> None:
         assert written == sorted(set(written)), "reordered or repeated"
 
 
-def kill_again_and_again(directory: Path, rounds: int) -> None:
+def kill_again_and_again(directory: Path, rounds: int, durability: str = "fsync") -> None:
     random = Random(rounds)
     answered: list[tuple[int, int, bytes]] = []
     for life in range(rounds):
-        answered += killed_after(directory, life, random.choice((1, 30, 300, 1_000)))
+        answered += killed_after(directory, life, random.choice((1, 30, 300, 1_000)), durability)
         assert Verdict.CORRUPT not in [report.verdict for report in verify(FileDisk(directory))]
         check(asyncio.run(read_all(directory)), answered)
     assert len(answered) > 100 * rounds
 
 
-def test_a_few_kills(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, 4)
+@pytest.mark.parametrize(
+    "durability", ["fsync", "os", pytest.param("interval", marks=pytest.mark.slow)]
+)
+def test_a_few_kills(tmp_path: Path, durability: str) -> None:
+    kill_again_and_again(tmp_path, 4, durability)
 
 
 @pytest.mark.slow
@@ -164,10 +169,10 @@ def consume_all(bootstrap: str) -> Found:
     return found
 
 
-def kill_the_server(directory: Path, rounds: int) -> None:
+def kill_the_server(directory: Path, rounds: int, durability: str = "fsync") -> None:
     random = Random(rounds)
     settings = {"topics.segment_bytes": 100_000}
-    with testing.broker(directory, settings=settings) as broker:
+    with testing.broker(directory, durability=durability, settings=settings) as broker:
         topic = NewTopic(writer.TOPIC, writer.PARTITIONS, 1)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         admin.create_topics([topic])[writer.TOPIC].result(30)
@@ -194,8 +199,12 @@ def kill_the_server(directory: Path, rounds: int) -> None:
     assert {report.verdict for report in reports} == {Verdict.GOOD}
 
 
-def test_a_server_killed_under_load(tmp_path: Path) -> None:
-    kill_the_server(tmp_path / "data", 2)
+LESS_DURABLE = [pytest.param(each, marks=pytest.mark.slow) for each in ("interval", "os")]
+
+
+@pytest.mark.parametrize("durability", ["fsync", *LESS_DURABLE])
+def test_a_server_killed_under_load(tmp_path: Path, durability: str) -> None:
+    kill_the_server(tmp_path / "data", 2, durability)
 
 
 @pytest.mark.slow

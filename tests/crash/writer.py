@@ -1,6 +1,6 @@
 """A program to be killed: it writes to a broker without a server, and says what was answered.
 
-    python -m tests.crash.writer DIRECTORY LIFE
+    python -m tests.crash.writer DIRECTORY LIFE DURABILITY
 
 Each answered batch is a line on stdout: partition, offset, value. A value is the life and
 a number that grows, so that order can be checked. It ends when somebody ends it.
@@ -48,13 +48,13 @@ async def write(broker: Broker, life: int) -> None:
         await asyncio.sleep(random.choice((0, 0, 0.001)))
 
 
-async def main(directory: str, life: int) -> None:
+async def main(directory: str, life: int, durability: str) -> None:
     broker = Broker(FileDisk(directory), SystemClock(), SystemEntropy())
     await broker.open()
     if TOPIC not in broker.topics:
-        await broker.create_topic(TOPIC, PARTITIONS, SETTINGS)
+        await broker.create_topic(TOPIC, PARTITIONS, {**SETTINGS, "durability": durability})
     await write(broker, life)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -270,9 +270,15 @@ class Reader:
 
 
 def experiment(
-    records: int, kills: int, *, workers: int = 2, protocol: str = "classic", seed: int = 0
+    records: int,
+    kills: int,
+    *,
+    workers: int = 2,
+    protocol: str = "classic",
+    durability: str = "fsync",
+    seed: int = 0,
 ) -> Outcome:
-    with broker(settings=SETTINGS) as server:
+    with broker(durability=durability, settings=SETTINGS) as server:
         it = Experiment(server, records, workers=workers, protocol=protocol, seed=seed)
         return it.run(kills)
 
@@ -282,10 +288,13 @@ def experiment(
 @click.option("--kills", default=20, help="Of workers, and of the broker.", show_default=True)
 @click.option("--workers", default=2, show_default=True)
 @click.option("--protocol", type=click.Choice(["classic", "consumer"]), default="classic")
+@click.option("--durability", type=click.Choice(["fsync", "interval", "os"]), default="fsync")
 @click.option("--seed", default=0, show_default=True)
-def main(records: int, kills: int, workers: int, protocol: str, seed: int) -> None:
+def main(records: int, kills: int, workers: int, protocol: str, durability: str, seed: int) -> None:
     """Copy records exactly once although everybody is killed, and count."""
-    outcome = experiment(records, kills, workers=workers, protocol=protocol, seed=seed)
+    outcome = experiment(
+        records, kills, workers=workers, protocol=protocol, durability=durability, seed=seed
+    )
     click.echo(
         f"{outcome.records} records copied in {outcome.seconds:.0f} s, "
         f"{outcome.workers_killed} workers and {outcome.brokers_killed} brokers killed: "

@@ -7,9 +7,17 @@ from tests.end_to_end.exactly_once import experiment
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_many_records(protocol: str) -> None:
-    outcome = experiment(100_000, 10, protocol=protocol)
+@pytest.mark.parametrize(
+    ("protocol", "durability", "records", "kills"),
+    [
+        ("classic", "fsync", 100_000, 10),
+        ("consumer", "fsync", 100_000, 10),
+        ("classic", "os", 20_000, 3),
+        ("consumer", "interval", 20_000, 3),
+    ],
+)
+def test_many_records(protocol: str, durability: str, records: int, kills: int) -> None:
+    outcome = experiment(records, kills, protocol=protocol, durability=durability)
     assert (outcome.lost, outcome.duplicated, outcome.misplaced) == (0, 0, 0), outcome
-    assert outcome.workers_killed == outcome.brokers_killed == 10
+    assert outcome.workers_killed == outcome.brokers_killed == kills
     assert outcome.aborted > 0, "nothing went wrong on the way: the kills came too late"

@@ -20,6 +20,18 @@ from tests.end_to_end.transacting import (
     read,
 )
 
+DURABILITIES = [
+    "fsync",
+    pytest.param("interval", marks=pytest.mark.slow),
+    pytest.param("os", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module", params=DURABILITIES)
+def server(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with broker(durability=request.param) as started:
+        yield started
+
 
 @pytest.fixture(scope="module")
 def clients_wrote(server: Broker) -> list[str]:
@@ -47,10 +59,40 @@ def test_every_client_reads_what_every_client_committed(
     assert set(everything) > set(clients_wrote)
 
 
-@pytest.fixture
-def fragile() -> Iterator[Broker]:
-    """A broker of one's own, to be killed."""
-    with broker() as started:
+@pytest.mark.parametrize(
+    "durability", ["os", *(pytest.param(n, marks=pytest.mark.slow) for n in ("fsync", "interval"))]
+)
+def test_who_waits_for_records_gets_none_that_are_aborted_later(durability: str) -> None:
+    """Proves N-04: a fetch that waits is answered while the transactions go on."""
+    turns = 20
+    with broker(durability=durability) as server:
+        create(server.bootstrap, "t", 1)
+        consumer = confluent_kafka.Consumer(
+            {**connected(server.bootstrap), "group.id": "g", "isolation.level": "read_committed"}
+        )
+        consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+        producer = confluent_producer(server.bootstrap, "pay", linger_ms=0)
+        producer.init_transactions(WAIT_S)
+        found: list[bytes] = []
+        for turn in range(turns):
+            producer.begin_transaction()
+            for number in range(3):
+                producer.produce("t", b"%d %d" % (turn, number), partition=0)
+                assert producer.flush(WAIT_S) == 0
+                found += [m.value() or b"" for m in consumer.consume(100, 0.005)]
+            (producer.abort_transaction if turn % 2 else producer.commit_transaction)(WAIT_S)
+        wanted = [b"%d %d" % (turn, n) for turn in range(0, turns, 2) for n in range(3)]
+        deadline = time.monotonic() + WAIT_S
+        while len(found) < len(wanted) and time.monotonic() < deadline:
+            found += [m.value() or b"" for m in consumer.consume(100, 0.5)]
+        consumer.close()
+    assert found == wanted
+
+
+@pytest.fixture(params=DURABILITIES)
+def fragile(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker of one's own, to be killed: that loses nothing, whatever the durability."""
+    with broker(durability=request.param) as started:
         yield started
 
 
