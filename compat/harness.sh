@@ -24,11 +24,12 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
+# start_server [OPTION...]: of `serve`.
 start_server() {
   [ -n "${BOOTSTRAP:-}" ] && return
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/data" \
-    --kafka-port 0 --amqp-port off --http-port off >"$WORK/stdout" 2>"$WORK/stderr" &
+    --kafka-port 0 --amqp-port off --http-port off "$@" >"$WORK/stdout" 2>"$WORK/stderr" &
   SERVER=$!
   for _ in $(seq 300); do
     grep -qx ready "$WORK/stdout" && break
@@ -42,6 +43,14 @@ start_server() {
   fi
   BOOTSTRAP=$(sed -n 's/.*"host": *"\([^"]*\)".*"port": *\([0-9]*\).*/\1:\2/p' \
     <<<"$(tr -d '\n' <"$WORK/data/endpoints.json")")
+}
+
+# End the one that was started; the next one begins with an empty directory.
+stop_server() {
+  kill "$SERVER"
+  wait "$SERVER" 2>/dev/null
+  SERVER= BOOTSTRAP=
+  rm -rf "$WORK/data"
 }
 
 # check NAME FUNCTION [ARGUMENT...]: runs it and prints one line.

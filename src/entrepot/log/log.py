@@ -99,11 +99,11 @@ class Log:
 
     async def remember_boot(self) -> None:
         """Once it is seen to what a power failure has left: from now on another one counts."""
-        if not self._is_same_boot():
-            try:
+        try:
+            if not self._is_same_boot():
                 await replace(self._disk, "", layout.BOOT_CHECKPOINT, self._disk.boot.encode())
-            except OSError as error:
-                log.warning("no boot checkpoint: %s", error.strerror)
+        except OSError as error:
+            log.warning("no boot checkpoint: %s", error.strerror)
 
     def open(self, identity: PartitionId, topic_name: str, policy: Policy) -> Opened:
         """A partition with whatever the disk has of it; nothing is created yet."""

@@ -116,10 +116,10 @@ class Judge:
         """Nobody else still has it, of those the group still hears of: the modern protocol
         takes away before it gives. (The classic one does, too, but a join that comes late can
         begin a generation its sender knows nothing of.)"""
+        since_s = max(self._now() - REBALANCE_MS / 1_000, self._lost_s)
         for other in self._living():
             is_other = other.group == member.group and other.identity != member.identity
-            is_heard = self._now() < other.heard_s + REBALANCE_MS / 1_000
-            is_heard = is_heard and other.heard_s > self._lost_s
+            is_heard = other.heard_s > since_s
             if is_other and is_heard and partition in other.positions:
                 raise Violation(
                     f"{member.group}: partition {partition} is given to {member.identity} in "
