@@ -17,6 +17,7 @@ from entrepot.core.errors import (
     StorageError,
 )
 from entrepot.core.marker import Marker, build_marker
+from entrepot.core.record import Record
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 from tests.unit.broker.transaction_bed import ID, TOPIC, V1, V2, Bed, make, on_broker
@@ -95,6 +96,30 @@ async def test_a_lost_marker_does_not_commit_what_was_aborted(
     bed.crash(power=False)
     await bed.start()
     assert bed.found().producer == newcomer
+
+
+@pytest.mark.parametrize("durability", [Durability.OS])
+@on_broker
+async def test_a_full_disk_after_a_power_failure(
+    bed: Bed, durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be forgotten for good is forgotten again by the next start, after a kill too."""
+
+    def not_now(transactional_id: str) -> Record:
+        raise StorageError("not now")
+
+    await bed.init()
+    for partition in bed.broker._log.partitions.values():
+        if partition.segments:
+            await bed.inside(bed.broker._log.flush(partition))
+    bed.crash()
+    with monkeypatch.context() as patch:
+        patch.setattr("entrepot.broker.transaction_coordinator.forgotten_record", not_now)
+        await bed.start()
+    for power in (False, False, True):
+        assert ID not in bed.broker.transactions.transactions
+        bed.crash(power=power)
+        await bed.start()
 
 
 @pytest.mark.parametrize("version", [V1, V2])
