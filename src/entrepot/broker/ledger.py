@@ -85,21 +85,25 @@ class Ledger:
         """What `pop` would take out, which stays."""
         self._pass_deferred(offset_end)
         found: list[range] = []
-        for each in chain(self.returned, self._fresh(offset_end)):
+        fresh = self._fresh(count - self.returned.count, offset_end)
+        for each in chain(self.returned, fresh):
             if count <= 0:
                 break
             found.append(each[:count])
             count -= len(found[-1])
         return found
 
-    def _fresh(self, offset_end: int) -> Iterator[range]:
-        """Those that are not deferred."""
+    def _fresh(self, count: int, offset_end: int) -> Iterator[range]:
+        """Those that are not deferred: at least so many, if there are."""
         start = self.offset_fresh
-        if self.deferred:
+        if self._deferred_fresh:
             for offset in range(start, offset_end):
+                if offset - start >= count:
+                    break  # However many are behind it.
                 if offset in self.deferred:
                     if start < offset:
                         yield range(start, offset)
+                        count -= offset - start
                     start = offset + 1
         if start < offset_end:
             yield range(start, offset_end)
@@ -254,8 +258,8 @@ class Ledger:
 
     def _forget_attempts(self, offsets: range) -> None:
         if self._attempts:
-            for offset in offsets:
-                self._attempts.pop(offset, None)
+            for offset in among(offsets, self._attempts):
+                del self._attempts[offset]
 
     def _advance(self) -> None:
         """Move the low end past what is settled: step by step, which is what acks in order

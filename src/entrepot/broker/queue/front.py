@@ -29,15 +29,25 @@ class Popped(NamedTuple):
     size: int  # Messages, good or not.
     good: list[Taken]
     expired: list[Piece]
-    lost: list[range]  # Gone from the log, or transient and from before.
+    lost: list[Piece]  # Transient and from before, or gone from the log: then without messages.
 
     @property
     def are_good(self) -> bool:
         """All of them."""
         return not self.expired and not self.lost
 
+    def before_good(self) -> Popped:
+        """Return the part of it that comes before the first good message."""
+        if not self.good:
+            return self
+        end = self.good[0].offsets.start
+        expired = [piece for piece in self.expired if piece[0].start < end]
+        lost = [piece for piece in self.lost if piece[0].start < end]
+        return Popped(sum(len(offsets) for offsets, _ in (*expired, *lost)), [], expired, lost)
+
 
 NOTHING = Popped(0, [], [], [])
+_GONE = Run(0, ())
 
 
 class Front:
@@ -142,6 +152,20 @@ class Front:
         fresh = self.ledger.offset_fresh
         return self._read(self.ledger.pop(count, self.lane.offset_end), now_ms, fresh)
 
+    def pop_overdue(self, now_ms: int) -> Popped:
+        """Take out the next messages up to the first good one, at most a turn's.
+
+        None of what it returns is good. Raises StorageError as `pop` does.
+        """
+        if self.expiry_ms() > now_ms:
+            return NOTHING
+        end, fresh = self.lane.offset_end, self.ledger.offset_fresh
+        ready = self.ledger.ready(limits.QUEUE_TURN_MESSAGES_MAX, end)
+        popped = self._judged(ready, now_ms, fresh).before_good()
+        self.ledger.pop(popped.size, end)
+        self._went(popped)
+        return popped
+
     def pop_at(self, offsets: range) -> Popped:
         """Those of them that are ready, wherever they stand, and however old they are.
 
@@ -152,20 +176,33 @@ class Front:
 
     def _read(self, taken: Sequence[range], now_ms: int, fresh: int) -> Popped:
         try:
-            found = [(offsets, self.lane.read(offsets)) for offsets in taken]
-        except StorageError:
+            popped = self._judged(taken, now_ms, fresh)
+        except BaseException:  # Whatever it is: nobody has them, so they must not stay out.
             for offsets in taken:
                 self.ledger.returned.add(offsets.start, offsets.stop)
             raise
-        popped = Popped(sum(map(len, taken)), [], [], [])
-        for offsets, pieces in found:
-            if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
-                popped.lost.extend(gaps(offsets, pieces))
-            for piece in pieces:
-                self._sift(piece, now_ms, popped, is_fresh=offsets.start >= fresh)
-                if self._ready_bytes is not None:
-                    self._ready_bytes -= _size(piece[1])
+        self._went(popped)
         return popped
+
+    def _judged(self, ready: Sequence[range], now_ms: int, fresh: int) -> Popped:
+        """Read these messages and say which are good. This is the only place that says so.
+
+        Raises StorageError.
+        """
+        popped = Popped(sum(map(len, ready)), [], [], [])
+        for offsets in ready:
+            pieces = self.lane.read(offsets)
+            if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
+                popped.lost.extend((gap, _GONE) for gap in gaps(offsets, pieces))
+            for piece in pieces:
+                self._judge(piece, now_ms, popped, is_fresh=offsets.start >= fresh)
+        return popped
+
+    def _went(self, popped: Popped) -> None:
+        """They are not ready any more."""
+        if self._ready_bytes is not None:
+            self._ready_bytes -= sum(_size(taken.run) for taken in popped.good)
+            self._ready_bytes -= sum(_size(run) for _, run in (*popped.expired, *popped.lost))
 
     def came_up(self) -> None:
         """All that is committed had its chance to be handed out."""
@@ -202,34 +239,34 @@ class Front:
         return self._ttl_ms is not None or self.ledger.offset_low < self._times_end
 
     def expiry_ms(self) -> int:
-        """When the next message expires; NEVER when it does not, or there is none."""
-        head = self.peek(1) if self.may_expire else []
-        return expiry_ms(head[0].run, 0, self._ttl_ms, self._reader) if head else NEVER
+        """Return when to call `pop_overdue`; NEVER when the next message does not expire."""
+        ready = self.ledger.ready(1, self.lane.offset_end) if self.may_expire else []
+        if not ready:
+            return NEVER
+        head = self.lane.read(ready[0])
+        if not head or self._is_lost(head[0]):
+            return 0  # It is no message any more, and the one behind it may expire.
+        return expiry_ms(head[0][1], 0, self._ttl_ms, self._reader)
 
-    def overdue_count(self, now_ms: int) -> int:
-        """How many of the next messages have expired; not more than a turn's."""
-        count = 0
-        for _, run, _ in self.peek(limits.QUEUE_TURN_MESSAGES_MAX):
-            for place in range(len(run.messages)):
-                if expiry_ms(run, place, self._ttl_ms, self._reader) > now_ms:
-                    return count
-                count += 1
-        return count
+    def _is_lost(self, head: Piece) -> bool:
+        """Whether this one message was transient, and a restart came."""
+        offsets, run = head
+        return offsets.start < self._transient_end and self._is_transient(run.messages[0])
 
-    def _sift(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
+    def _judge(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
         start = piece[0].start
         if start >= self._times_end and start >= self._transient_end and self._ttl_ms is None:
             popped.good.append(self._taken(piece, is_fresh=is_fresh))  # Nearly always.
         elif start < self._transient_end:
             for is_lost, part in divide(piece, self._is_transient):
                 if is_lost:
-                    popped.lost.append(part[0])
+                    popped.lost.append(part)
                 else:
-                    self._sift_overdue(part, now_ms, popped, is_fresh=is_fresh)
+                    self._judge_age(part, now_ms, popped, is_fresh=is_fresh)
         else:
-            self._sift_overdue(piece, now_ms, popped, is_fresh=is_fresh)
+            self._judge_age(piece, now_ms, popped, is_fresh=is_fresh)
 
-    def _sift_overdue(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
+    def _judge_age(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
         offsets, run = piece
         if offsets.start < self._arriving_from:
             if self._ttl_ms is not None and run.time_ms + self._ttl_ms <= now_ms:

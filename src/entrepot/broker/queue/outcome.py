@@ -63,12 +63,13 @@ class Outcome:
 
         Returns those that nothing is to become of.
         """
+        lost = [offsets for offsets, _ in popped.lost]
         dead = [offsets for offsets, _ in (*popped.expired, *excess)]
         if not self._burials.are_held:
-            return popped.lost + dead
+            return lost + dead
         for offsets in dead:
             self._fronts[lane].ledger.lease(offsets, self._lease)
-        return popped.lost
+        return lost
 
     def kill(self, lane: int, offsets: Iterable[range], owner: object, reason: str) -> None:
         """The owner has these, and they are to be dead."""

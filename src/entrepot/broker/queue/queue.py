@@ -337,8 +337,8 @@ class Queue:
 
     def _expire(self, number: int, front: Front, now_ms: int) -> None:
         try:
-            if front.expiry_ms() <= now_ms:
-                popped = front.pop(front.overdue_count(now_ms), now_ms)
+            popped = front.pop_overdue(now_ms)
+            if popped.size:
                 self._outcome.finish(number, popped)
             self._timer.set(front.expiry_ms())
         except StorageError:

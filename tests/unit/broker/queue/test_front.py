@@ -89,7 +89,18 @@ def test_the_next_expiry() -> None:
     popped = front.pop(1, 0)
     front.ledger.settle_popped(popped.good[0].offsets)
     assert front.expiry_ms() == 1_050
-    assert [front.overdue_count(now_ms) for now_ms in (1_049, 1_050)] == [0, 1]
+    assert front.pop_overdue(1_049).size == 0
+    front.came_up()
+    popped = front.pop_overdue(1_050)
+    assert (popped.size, popped.good, [offsets for offsets, _ in popped.expired]) == (
+        1,
+        [],
+        [range(1, 2)],
+    )
+    front.ledger.settle_popped(range(1, 2))
+    front.append([arrival("b", 1_000, properties(expiration="50"))])
+    assert front.pop_overdue(1_050).size == 0, "it arrives only now"
+    assert front.ready_count == 1
     front.discard()
     assert not front.may_expire
     both = Front(TroubledLane(MemoryUse()), QueueArguments(ttl_ms=20), READER)

@@ -14,6 +14,7 @@ from tests.unit.broker.queue.bed import (
     ready,
     settle_down,
     text_of,
+    words,
 )
 
 # --- times
@@ -81,6 +82,54 @@ async def test_many_expire_in_several_turns(bed: Bed) -> None:
     await bed.publish(queue, " ".join(map(str, range(2_500))))
     await asyncio.sleep(0.06)
     assert queue.ready_count == 0
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 20])
+@on_queues
+async def test_a_get_in_the_middle_of_a_burst_loses_nothing(bed: Bed, ttl_ms: int) -> None:
+    """More came than is handed out in a turn: what arrives has not expired, nor gone."""
+    queue = bed.queue({"x-message-ttl": ttl_ms, "x-dead-letter-exchange": "dlx"})
+    eater = Eater(room=limits.QUEUE_TURN_MESSAGES_MAX + 500)
+    sent = [f"m{number}" for number in range(3_000)]
+    queue.add_consumer(eater)
+    await settle_down()
+    bed.publish_run(queue, words(" ".join(sent)), "burst")
+    bed.clock.jump(30)
+    while not eater.held:
+        await asyncio.sleep(0)
+    assert len(eater.held) == limits.QUEUE_TURN_MESSAGES_MAX, "one turn"
+    got = []
+    for _ in range(3):
+        found = queue.get(bed, auto_ack=True)
+        assert found is not None
+        got += text_of(found[1].run.messages).split()
+    await asyncio.sleep(0.1)
+    assert queue.ready_count == 0
+    assert sorted(eater.has.split() + got + bed.dead.split()) == sorted(sent)
+
+
+@on_queues
+async def test_changing_a_deferred_message_in_the_middle_of_a_burst(bed: Bed) -> None:
+    queue = bed.queue({"x-message-ttl": 0, "x-dead-letter-exchange": "dlx"})
+    await bed.publish(queue, "later", due_ms=bed.clock.now_ms() + 1_000_000)
+    queue.add_consumer(eater := Eater())
+    await settle_down()
+    sent = [f"m{number}" for number in range(3_000)]
+    bed.publish_run(queue, words(" ".join(sent)), "burst")
+    while not eater.held:
+        await asyncio.sleep(0)
+    assert queue.change_deferred(0, 0, bed.clock.now_ms() + 2_000_000)
+    await settle_down()
+    assert eater.has.split() + bed.dead.split() == sent
+
+
+@on_queues
+async def test_what_is_gone_from_the_front_does_not_keep_others_from_expiring(bed: Bed) -> None:
+    queue = bed.queue({"x-message-ttl": 50, "x-dead-letter-exchange": "dlx"})
+    await bed.publish(queue, "a b c")
+    bed.lane.gone = range(1)
+    await asyncio.sleep(0.1)
+    assert (bed.dead, queue.ready_count) == ("b c", 0)
 
 
 @on_queues
