@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 500
+# Longer ones, and why.
+LONG_FILES = {
+    "broker/queue/queue.py": "what a queue does, on every occasion, is one thought",
+}
 
 # What belongs behind a door. A leading dot is a method, whatever it is called on.
 DOORS = {
@@ -96,7 +100,7 @@ def long_functions(module: Module) -> Iterator[str]:
 
 def long_files(module: Module) -> Iterator[str]:
     lines = len(module.text.splitlines())
-    if lines > FILE_LINES_MAX:
+    if lines > FILE_LINES_MAX and not str(module.path).endswith(tuple(LONG_FILES)):
         yield f"{module.path}:{lines}: the file has {lines} lines"
 
 

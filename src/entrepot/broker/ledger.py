@@ -56,9 +56,17 @@ class Ledger:
         """Messages that could be handed out now; the queue ends at `offset_end`."""
         fresh = max(0, offset_end - self.offset_fresh)
         if self._deferred_fresh:
-            beyond = range(max(offset_end, self.offset_fresh), self._deferred_end)
-            fresh -= self._deferred_fresh - sum(1 for each in beyond if each in self.deferred)
+            fresh -= self._deferred_fresh - self._deferred_beyond(offset_end)
         return self.returned.count + fresh
+
+    def deferred_count(self, offset_end: int) -> int:
+        """Messages below `offset_end` that are not due yet."""
+        return len(self.deferred) - self._deferred_beyond(offset_end)
+
+    def _deferred_beyond(self, offset_end: int) -> int:
+        """How many of the deferred ones are not committed."""
+        beyond = range(max(offset_end, self.offset_fresh), self._deferred_end)
+        return sum(1 for each in beyond if each in self.deferred)
 
     def attempts(self, offset: int) -> int:
         """How often it was handed out before."""
@@ -76,9 +84,8 @@ class Ledger:
         """What is not settled below `offset_fresh`."""
         found = Ranges(self.returned)
         for holder in (self.leased, self.deferred):
-            for offset in holder:
-                if offset < self.offset_fresh:
-                    found.add(offset, offset + 1)
+            for each in rows(sorted(offset for offset in holder if offset < self.offset_fresh)):
+                found.add(each.start, each.stop)
         return found
 
     def ready(self, count: int, offset_end: int) -> list[range]:

@@ -12,6 +12,7 @@ The records of one tick must be appended as one batch: together they are true.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from struct import Struct
 from uuid import UUID
 
@@ -107,6 +108,17 @@ class Settlements:
             if not offset_low <= each < offset:
                 self.defer(each, None)
         self._attempts.rewound(range(offset_low, offset))
+
+    def unsettled(self, offset_end: int) -> Ranges:
+        """What is not settled below that offset, as far as it was noted."""
+        found = Ranges([range(self._offset_low, offset_end)])
+        for each in chain(self._settled, self._noted):
+            if each.step == 1:
+                found.remove(each.start, each.stop)
+            else:
+                for offset in each:
+                    found.remove(offset, offset + 1)
+        return found
 
     def take_records(self) -> list[Record]:
         """What to append for all that was noted since the last time."""

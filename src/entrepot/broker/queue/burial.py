@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from entrepot.broker.queue.arguments import REJECT_DEAD_LETTER, QueueArguments
+from entrepot.broker.queue.conservation import DEAD_LETTERED, REFUSED, UNROUTABLE
 from entrepot.broker.queue.dead_letter import Death, Letters, letters
 from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Refused, Run
 from entrepot.core import limits
+from entrepot.core.envelope import Message
 from entrepot.core.ports import Clock
 
-# A run, the queues that it must not come to, and who waits for it.
-Publish = Callable[[Run, Sequence[str], Publication | None], None]
+# A run, the queues that it must not come to, and who waits for it. Returns what went nowhere.
+Publish = Callable[[Run, Sequence[str], Publication | None], Sequence[Message]]
+# These messages are done with, for that reason.
+Buried = Callable[[range, str], None]
 
 
 class Burials:
@@ -40,17 +43,15 @@ class Burials:
         self._publish = publish
         self.buries_refused = arguments.overflow == REJECT_DEAD_LETTER and self.are_held
         self._is_closed = False
-        self.count = 0  # Messages whose letters are on their way.
 
     @property
     def are_held(self) -> bool:
         """Whether the dead become letters here. Otherwise there is nothing to bury."""
         return self._exchange is not None
 
-    def bury(self, pieces: Sequence[Piece], reason: str, buried: Callable[[range], None]) -> None:
+    def bury(self, pieces: Sequence[Piece], reason: str, buried: Buried) -> None:
         """Calls back for those whose letters have arrived, or need not."""
         for offsets, run in pieces:
-            self.count += len(offsets)
             start = 0
             for some in self._letters(run, reason):
                 stop = start + len(some.run.messages)
@@ -70,23 +71,22 @@ class Burials:
         death = Death(self._name, reason, self._clock.now_ms(), self._exchange, self._key)
         return letters(run, death, self._reader)
 
-    def _send(self, some: Letters, offsets: range, buried: Callable[[range], None]) -> None:
-        if not self._is_closed:
-            publication = Publication(partial(self._sent, some, offsets, buried))
-            self._publish(some.run, some.avoided, publication)
-            publication.arrived()
+    def _send(self, some: Letters, offsets: range, buried: Buried) -> None:
+        if self._is_closed:
+            return
+        nowhere: Sequence[Message] = ()
 
-    def _sent(
-        self,
-        some: Letters,
-        offsets: range,
-        buried: Callable[[range], None],
-        failure: Failure | None,
-    ) -> None:
-        is_dropped = isinstance(failure, Refused) and not self._is_at_least_once
-        if failure is None or is_dropped:
-            self.count -= len(offsets)
-            buried(offsets)
-        else:
-            wait = limits.DEAD_LETTER_RETRY_MS / 1_000
-            asyncio.get_running_loop().call_later(wait, self._send, some, offsets, buried)
+        def sent(failure: Failure | None) -> None:
+            if failure is None:
+                # Which of them went nowhere makes no difference: all are settled.
+                buried(offsets[: len(nowhere)], UNROUTABLE)
+                buried(offsets[len(nowhere) :], DEAD_LETTERED)
+            elif isinstance(failure, Refused) and not self._is_at_least_once:
+                buried(offsets, REFUSED)
+            else:
+                wait = limits.DEAD_LETTER_RETRY_MS / 1_000
+                asyncio.get_running_loop().call_later(wait, self._send, some, offsets, buried)
+
+        publication = Publication(sent)
+        nowhere = self._publish(some.run, some.avoided, publication)
+        publication.arrived()

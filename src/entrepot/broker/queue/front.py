@@ -229,7 +229,7 @@ class Front:
         offset = min(max(offset, self.lane.offset_start), self.lane.offset_end)
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
-        self._times_end = self.lane.offset_end if self._heeds_times else 0
+        self._times_end = self.appended_end if self._heeds_times else 0
         self._ready_bytes = None
 
     # --- what is good
@@ -244,14 +244,14 @@ class Front:
         if not ready:
             return NEVER
         head = self.lane.read(ready[0])
-        if not head or self._is_lost(head[0]):
-            return 0  # It is no message any more, and the one behind it may expire.
-        return expiry_ms(head[0][1], 0, self._ttl_ms, self._reader)
-
-    def _is_lost(self, head: Piece) -> bool:
-        """Whether this one message was transient, and a restart came."""
-        offsets, run = head
-        return offsets.start < self._transient_end and self._is_transient(run.messages[0])
+        if not head:
+            return 0  # It is gone, and the one behind it may expire.
+        (offsets, run), *_ = head
+        if offsets.start < self._transient_end and self._is_transient(run.messages[0]):
+            return 0
+        if offsets.start < self._times_end:
+            return expiry_ms(run, 0, self._ttl_ms, self._reader)
+        return NEVER if self._ttl_ms is None else run.time_ms + self._ttl_ms
 
     def _judge(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
         start = piece[0].start

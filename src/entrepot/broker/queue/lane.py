@@ -16,6 +16,7 @@ from typing import Protocol
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.queue.message import Run
 from entrepot.core.errors import StorageError
+from entrepot.core.ranges import Ranges
 
 Waiter = Callable[[StorageError | None], None]
 Piece = tuple[range, Run]  # Offsets in a row, and as many messages.
@@ -76,6 +77,10 @@ class Lane(Protocol):
 
     def rewound(self, offset: int) -> None:
         """Nothing is settled from there on; what is below stays as it is."""
+
+    def unsettled(self) -> Ranges | None:
+        """What is not settled of what the ledger handed out or passed by, going by what it was
+        told. None means: it does not keep that."""
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
         """Call back once all that was told so far is permanent, or will not be."""

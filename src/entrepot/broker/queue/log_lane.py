@@ -18,6 +18,7 @@ from entrepot.broker.queue.shelf import Book, Shelf, joined
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
+from entrepot.core.ranges import Ranges
 
 
 class LogLane:
@@ -129,6 +130,11 @@ class LogLane:
             raise StorageError(f"{self._partition.directory}: {self._partition.stopped}")
         self._settlements.rewound(offset, self.ledger.offset_low)
         self._store.mark(self._settlements)
+
+    def unsettled(self) -> Ranges | None:
+        if self._partition.refused:  # The ledger knows nothing.
+            return None
+        return self._settlements.unsettled(self.ledger.offset_fresh)
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
         self._store.when_committed(waiter)

@@ -13,6 +13,7 @@ from entrepot.broker.queue.lane import Piece, Waiter
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Run
 from entrepot.broker.queue.shelf import Book, Shelf, joined
+from entrepot.core.ranges import Ranges
 
 # A run is thinned out when it is so many times what is left of it. Several consumers settle a
 # run in no order, and that is soon over: it should not be taken apart for that.
@@ -73,6 +74,9 @@ class MemoryLane:
         for book in self._shelf:
             if book.offset_end > offset:
                 book.live = len(book.run.messages)
+
+    def unsettled(self) -> Ranges | None:
+        return None
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
         waiter(None)

@@ -31,6 +31,12 @@ class Taken(NamedTuple):
     run: Run
     attempts: Sequence[int] | None  # How often each was handed out before; None: never.
 
+    def part(self, which: slice) -> Taken:
+        """Some of them."""
+        offsets, (time_ms, messages), attempts = self
+        run = Run(time_ms, messages[which])
+        return Taken(offsets[which], run, None if attempts is None else attempts[which])
+
 
 class Facts(NamedTuple):
     """What of a message's properties the broker acts upon."""

@@ -1,16 +1,17 @@
 """What becomes of messages: consumed, dropped, dead, or handed back.
 
 Every message that leaves a queue or comes back to it does so here, so that the ledger, the
-lane, who watches and the dead letters agree about it.
+lane, who watches, the dead letters and the account (see `conservation`) agree about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from entrepot.broker.ledger import Lease
 from entrepot.broker.queue.burial import Burials
+from entrepot.broker.queue.conservation import CONSUMED, LOST, Account, Conservation
 from entrepot.broker.queue.dead_letter import EXPIRED, MAXLEN
 from entrepot.broker.queue.front import Front, Popped, gaps
 from entrepot.broker.queue.lane import Piece
@@ -26,18 +27,26 @@ class Outcome:
         self._fronts = fronts
         self._watches = watches
         self._burials = burials
-        self._lease = Lease(self)  # Of those whose dead letters are on their way.
+        self._lease = Lease(self)  # Of those whose dead letters are on their way,
+        self.dying_count = 0  # which are so many.
+        self._conservation = Conservation(fronts, self)
         self._is_closed = False
 
     @property
-    def dying_count(self) -> int:
-        return self._burials.count
+    def dropped(self) -> Mapping[str, int]:
+        """How many messages policies have dropped, by reason."""
+        return self._conservation.dropped
 
-    def settled(self, lane: int, settled: Sequence[range], *, is_consumed: bool) -> None:
+    def account(self) -> Account:
+        """Say where all messages are, and what does not add up."""
+        return self._conservation.account(self.dying_count)
+
+    def settled(self, lane: int, settled: Sequence[range], reason: str) -> None:
         """The ledger has settled these."""
         if settled and not self._is_closed:
+            self._conservation.settled(settled, reason)
             self._fronts[lane].lane.settled(settled)
-            self._watches[lane].settled(settled, is_consumed=is_consumed)
+            self._watches[lane].settled(settled, is_consumed=reason == CONSUMED)
 
     def finish(
         self,
@@ -47,54 +56,75 @@ class Outcome:
         excess: Sequence[Piece] = (),
     ) -> None:
         """All that was popped and is not leased: consumed at once, too much, or not good."""
-        ledger = self._fronts[lane].ledger
-        is_simple = popped.are_good and not excess
-        dropped = [] if is_simple else self._lease_dead(lane, popped, excess)
-        for offsets in (*consumed, *dropped) if dropped else consumed:
-            ledger.settle_popped(offsets)
-        self.settled(lane, consumed, is_consumed=True)
-        self.settled(lane, dropped, is_consumed=False)
-        if not is_simple and self._burials.are_held:
-            self._burials.bury(popped.expired, EXPIRED, partial(self._buried, lane))
-            self._burials.bury(excess, MAXLEN, partial(self._buried, lane))
+        settled = {CONSUMED: consumed}
+        if popped.are_good and not excess:  # Nearly always.
+            self._settle_popped(lane, settled)
+            return
+        settled[LOST] = [offsets for offsets, _ in popped.lost]
+        dead = {EXPIRED: popped.expired, MAXLEN: excess}
+        for reason, pieces in dead.items():
+            offsets = [each for each, _ in pieces]
+            if self._burials.are_held:  # First: what nobody has leased counts as settled.
+                self._lease_dying(lane, offsets)
+            else:
+                settled[reason] = offsets
+        self._settle_popped(lane, settled)
+        if self._burials.are_held:
+            for reason, pieces in dead.items():
+                self._burials.bury(pieces, reason, partial(self._buried, lane))
 
-    def _lease_dead(self, lane: int, popped: Popped, excess: Sequence[Piece]) -> list[range]:
-        """Before anything is settled: what is in nobody's hands counts as settled, too.
+    def _settle_popped(self, lane: int, settled: Mapping[str, Sequence[range]]) -> None:
+        for ranges in settled.values():
+            for offsets in ranges:
+                self._fronts[lane].ledger.settle_popped(offsets)
+        for reason, ranges in settled.items():
+            self.settled(lane, ranges, reason)
 
-        Returns those that nothing is to become of.
-        """
-        lost = [offsets for offsets, _ in popped.lost]
-        dead = [offsets for offsets, _ in (*popped.expired, *excess)]
-        if not self._burials.are_held:
-            return lost + dead
-        for offsets in dead:
-            self._fronts[lane].ledger.lease(offsets, self._lease)
-        return lost
+    def _lease_dying(self, lane: int, offsets: Sequence[range]) -> None:
+        for each in offsets:
+            self._fronts[lane].ledger.lease(each, self._lease)
+            self.dying_count += len(each)
 
     def kill(self, lane: int, offsets: Iterable[range], owner: object, reason: str) -> None:
         """The owner has these, and they are to be dead."""
         front = self._fronts[lane]
         for each in offsets:
             if not self._burials.are_held:
-                self.settled(lane, front.ledger.settle(each, owner), is_consumed=False)
+                self.settled(lane, front.ledger.settle(each, owner), reason)
                 continue
             for held in front.ledger.hand_over(each, owner, self._lease):
+                self.dying_count += len(held)
                 try:
                     pieces = front.lane.read(held)
                 except StorageError:  # The log says so itself. They come again.
                     self.release(lane, held, self)
                 else:
                     for gap in gaps(held, pieces):
-                        self._buried(lane, gap)
+                        self._buried(lane, gap, LOST)
                     self._burials.bury(pieces, reason, partial(self._buried, lane))
 
     def release(self, lane: int, offsets: range, owner: object, *, is_attempt: bool = True) -> None:
         """The owner hands them back, to their old place."""
         front = self._fronts[lane]
         released = front.ledger.release(offsets, owner, is_attempt=is_attempt)
+        if owner is self:
+            self.dying_count -= sum(map(len, released))
         if is_attempt and released and not self._is_closed:
             front.lane.attempted(released)
         front.came_back(released)
+
+    def rewind(self, lane: int, offset: int) -> None:
+        """From there on everything is ready, as far as it is still kept.
+
+        Dying messages are, too: their dead letters arrive all the same.
+        """
+        present = self._conservation.present_count
+        try:
+            self._fronts[lane].rewind(offset)
+        finally:
+            self._conservation.rewound(present)
+            leases = (each for front in self._fronts for each in front.ledger.leased.values())
+            self.dying_count = sum(lease is self._lease for lease in leases)
 
     def refused(self, run: Run) -> None:
         """These were never in the queue."""
@@ -108,7 +138,8 @@ class Outcome:
         for watch in self._watches:
             watch.close()
 
-    def _buried(self, lane: int, offsets: range) -> None:
-        """Their dead letters are where they go."""
+    def _buried(self, lane: int, offsets: range, reason: str) -> None:
+        """Their dead letters are where they go, or dropped for that reason."""
         settled = self._fronts[lane].ledger.settle(offsets, self)
-        self.settled(lane, settled, is_consumed=False)
+        self.dying_count -= sum(map(len, settled))
+        self.settled(lane, settled, reason)

@@ -14,7 +14,7 @@ elsewhere. So it may come twice after a crash, but it is never lost on the way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
@@ -23,6 +23,7 @@ from entrepot.broker.ledger import Lease
 from entrepot.broker.queue.arguments import QueueArguments, QueueSpec
 from entrepot.broker.queue.arrival import Arrival
 from entrepot.broker.queue.burial import Burials
+from entrepot.broker.queue.conservation import CANCELLED, CONSUMED, PURGED, Account
 from entrepot.broker.queue.consumer import Consumer, Consumers, Seat
 from entrepot.broker.queue.dead_letter import DELIVERY_LIMIT, REJECTED
 from entrepot.broker.queue.deal import Deal
@@ -36,6 +37,7 @@ from entrepot.broker.queue.overflow import Overflow
 from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.timer import Timer
 from entrepot.core import limits
+from entrepot.core.envelope import Message
 from entrepot.core.errors import InvalidQueue, StorageError
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
@@ -46,11 +48,11 @@ Delivery = tuple[Seat, int, Taken]
 class DeadLetters(Protocol):
     def __call__(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
-    ) -> None:
+    ) -> Sequence[Message]:
         """Publish these: their exchange is the dead letter exchange, all of them.
 
         They must not come to the queues that are avoided, or they would go round in circles.
-        That they went nowhere is no failure.
+        Returns those that went nowhere, which is no failure.
         """
 
 
@@ -121,7 +123,7 @@ class Queue:
     @property
     def unacked_count(self) -> int:
         leased = sum(len(front.ledger.leased) for front in self._fronts)
-        return max(0, leased - self._outcome.dying_count)
+        return leased - self._outcome.dying_count
 
     @property
     def deferred_count(self) -> int:
@@ -148,6 +150,15 @@ class Queue:
     @property
     def lanes(self) -> Sequence[Lane]:
         return [front.lane for front in self._fronts]
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many messages policies have dropped since the queue was opened, by reason."""
+        return self._outcome.dropped
+
+    def account(self) -> Account:
+        """Say where all messages are, and what does not add up."""
+        return self._outcome.account()
 
     def peek(self, count: int) -> list[tuple[int, Taken]]:
         """The next messages, each with its lane. They stay where they are.
@@ -262,7 +273,7 @@ class Queue:
             for seat, hand in deal.hands(count):
                 taken = whole
                 if hand != slice(0, count, 1):
-                    taken = _some(whole, hand)
+                    taken = whole.part(hand)
                 deliveries.append((seat, number, taken))
                 if seat.auto_ack:
                     consumed.append(taken.offsets)
@@ -359,7 +370,7 @@ class Queue:
             settled = ledger.settle(each, owner)
             if len(settled) > 1 and sum(map(len, settled)) == len(each):
                 settled = [each]  # As it was dealt: every other one, perhaps.
-            self._outcome.settled(lane, settled, is_consumed=True)
+            self._outcome.settled(lane, settled, CONSUMED)
 
     def reject(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
         """The owner wants nobody to have them."""
@@ -410,7 +421,7 @@ class Queue:
         for number, front in enumerate(self._fronts):
             dropped = front.discard()
             count += sum(map(len, dropped))
-            self._outcome.settled(number, dropped, is_consumed=False)
+            self._outcome.settled(number, dropped, PURGED)
         return count
 
     def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
@@ -420,10 +431,10 @@ class Queue:
         """
         if offset is not None and len(self._fronts) > 1:
             raise InvalidQueue(f"{self._text} has priorities: rewind it to a time")
-        for front in self._fronts:
+        for number, front in enumerate(self._fronts):
             to_offset = front.lane.offset_for_time(time_ms) if time_ms is not None else offset
             assert to_offset is not None, "neither an offset nor a time"
-            front.rewind(to_offset)
+            self._outcome.rewind(number, to_offset)
         self._continue()
 
     def deferred(self, count: int) -> list[Deferred]:
@@ -449,7 +460,7 @@ class Queue:
         front = self._front_of(lane, offset)
         if front is None:
             return False
-        self._outcome.settled(lane, front.cancel(offset), is_consumed=False)
+        self._outcome.settled(lane, front.cancel(offset), CANCELLED)
         return True
 
     def _front_of(self, lane: int, offset: int) -> Front | None:
@@ -485,12 +496,6 @@ class Queue:
         self._intake.close()
         self.desk.close()
         self._outcome.close()
-
-
-def _some(taken: Taken, hand: slice) -> Taken:
-    offsets, (time_ms, messages), attempts = taken
-    run = Run(time_ms, messages[hand])
-    return Taken(offsets[hand], run, None if attempts is None else attempts[hand])
 
 
 def _ranges(offsets: Sequence[int]) -> Iterable[range]:

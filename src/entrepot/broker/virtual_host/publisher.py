@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from entrepot.broker.queue.message import PropertyReader, Publication, Run
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.router import NOWHERE, Held, Route, Router
+from entrepot.broker.router.router import Held, Route, Router
 from entrepot.broker.virtual_host.deduplication import Deduplication, Memory, Publish
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core.envelope import Envelope, Message, distinct, kinds, routing_keys
@@ -146,6 +146,8 @@ class Publisher:
         (queues, held), until_settled, _ = way
         run = Run(self._clock.now_ms(), messages)
         destinations: list[str | Held] = [*queues, *held]
+        if sending.avoided:
+            destinations = [each for each in destinations if each not in sending.avoided]
         for destination in destinations:
             self._send_to(destination, run, sending, until_settled)
         return () if destinations else messages
@@ -156,22 +158,27 @@ class Publisher:
         """To each destination what is for it. Returns those that go nowhere."""
         time_ms, publication = self._clock.now_ms(), sending.publication
         for share in _shares(messages, ways):
+            if share.destination in sending.avoided:
+                continue
             part = None if publication is None else publication.part(share.places)
             run = Run(time_ms, share.messages)
             own = sending._replace(publication=part)
             self._send_to(share.destination, run, own, share.until_settled)
             if part is not None:
                 part.arrived()
-        return [message for message in messages if ways[message[0]].route == NOWHERE]
+        nowhere = {
+            envelope: not way.route.held
+            and all(each in sending.avoided for each in way.route.queues)
+            for envelope, way in ways.items()
+        }
+        return [message for message in messages if nowhere[message[0]]]
 
     def _send_to(
         self, destination: str | Held, run: Run, sending: _Sending, until_settled: bool
     ) -> None:
-        publication, avoided, memory = sending
+        publication, _, memory = sending
         if isinstance(destination, Held):
             self._hold(destination, run, publication, until_settled)
-            return
-        if destination in avoided:
             return
         target: Queue | TopicFeed
         publish: Publish

@@ -170,17 +170,19 @@ class VirtualHost:
 
     def _dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
-    ) -> None:
+    ) -> Sequence[Message]:
         assert self._publisher is not None
         messages = run.messages
         exchange = messages[0][0].exchange
+        if self.router.exchange(exchange) is None:
+            return messages
         try:
-            if self.router.exchange(exchange) is not None:
-                self._publisher.publish(
-                    exchange, messages, publication, inside=True, avoided=avoided
-                )
+            return self._publisher.publish(
+                exchange, messages, publication, inside=True, avoided=avoided
+            )
         except PeerError as error:
             log.warning("dead letters of queue %s in %s: %s", queue.name, self.name, error)
+            return messages
 
     def _feed(self, name: str) -> TopicFeed:
         feed = self._feeds.get(name)

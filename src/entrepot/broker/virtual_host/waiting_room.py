@@ -3,18 +3,25 @@
 A message is kept with the name of the exchange it waits at, in a header of its own, and goes
 back to the queue's ready ones when it is due. Then it is taken, routed on from that exchange,
 and settled when all queues have it that it leads to: so it survives a crash, and what was
-due while the broker was down goes out at the start. A message for which a queue refuses
-is gone, as it would be if it had not waited; one that could not be written is tried again.
+due while the broker was down goes out at the start. A message that a queue refuses is rejected
+here, as it would be if it had not waited; one that could not be written is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 
-from entrepot.broker.queue.message import PropertyReader, Publication, Refused, Run, Taken
+from entrepot.broker.queue.message import (
+    Failure,
+    PropertyReader,
+    Publication,
+    Refused,
+    Run,
+    Taken,
+)
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.delay import released
 from entrepot.broker.router.router import Held
@@ -74,14 +81,22 @@ class WaitingRoom:
         for envelope, body in taken.run.messages:
             exchange, seen = known[envelope]
             found.append((exchange, (seen, body)))
-        publication = Publication(lambda failure: self._done(lane, taken.offsets, failure))
+        publication = Publication(partial(self._done, lane, taken.offsets))
+        start = 0
         for exchange, group in groupby(found, lambda each: each[0]):
-            self._route(exchange, [message for _, message in group], publication)
+            messages = [message for _, message in group]
+            part = publication.part(range(start, start + len(messages)))
+            self._route(exchange, messages, part)
+            start += len(messages)
         publication.arrived()
 
     def _route(self, exchange: str, messages: Sequence[Message], publication: Publication) -> None:
-        with contextlib.suppress(UnknownExchange):  # It was deleted meanwhile, they with it.
+        try:
             self._release(exchange, messages, publication)
+        except UnknownExchange as error:  # It was deleted meanwhile, they with it.
+            publication.arrived(Refused(str(error)))
+        else:
+            publication.arrived()
 
     def _released(self, envelope: Envelope) -> tuple[str, Envelope]:
         headers = released(self._reader.headers(envelope.properties))
@@ -90,14 +105,17 @@ class WaitingRoom:
         properties = self._reader.with_headers(envelope.properties, headers)
         return exchange, envelope._replace(properties=properties)
 
-    def _done(self, lane: int, offsets: range, failure: StorageError | Refused | None) -> None:
+    def _done(self, lane: int, offsets: range, failure: Failure | None) -> None:
         if isinstance(failure, StorageError):
             loop = asyncio.get_running_loop()
             loop.call_later(_RETRY_S, self._return, lane, offsets)
-        else:
-            self._out -= len(offsets)
-            self.queue.settle(self, lane, offsets)
-            self.queue.dispatch()
+            return
+        self._out -= len(offsets)
+        if failure is not None:
+            places = range(len(offsets)) if failure.places is None else failure.places
+            self.queue.reject(self, lane, [offsets[place] for place in places])
+        self.queue.settle(self, lane, offsets)  # The others: what was rejected is not its own.
+        self.queue.dispatch()
 
     def _return(self, lane: int, offsets: range) -> None:
         self._out -= len(offsets)

@@ -219,12 +219,13 @@ class Bed:
 
     def _dead_letters(
         self, _: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
-    ) -> None:
+    ) -> Sequence[Message]:
         self.letters.append((run, list(avoided)))
         if publication is not None:
             publication.expect()
             failure = self.letter_failures.pop(0) if self.letter_failures else None
             asyncio.get_running_loop().call_soon(publication.arrived, failure)
+        return ()
 
     @property
     def dead(self) -> str:

@@ -1,10 +1,15 @@
 """What becomes of messages while they wait: they expire, come due, or are too many."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from entrepot.broker.queue.message import Refused
+from entrepot.broker.queue.lane import Waiter
+from entrepot.broker.queue.memory_lane import MemoryLane
+from entrepot.broker.queue.memory_use import MemoryUse
+from entrepot.broker.queue.message import Refused, Run
+from entrepot.broker.queue.queue import Queue
 from entrepot.core import limits
 from tests.unit.broker.queue.bed import (
     Bed,
@@ -17,7 +22,39 @@ from tests.unit.broker.queue.bed import (
     words,
 )
 
+DEAD = {"x-dead-letter-exchange": "dlx"}
+
+
+class LateLane(MemoryLane):
+    """What is appended is seen when it is let in, as if it were committed then."""
+
+    def __init__(self, memory_use: MemoryUse) -> None:
+        super().__init__(memory_use)
+        self._runs: Sequence[Run] = ()
+        self._waiting: list[tuple[Sequence[Run], Waiter]] = []
+
+    def append(self, runs: Sequence[Run]) -> int:
+        self._runs = runs
+        return self.offset_end + sum(len(run.messages) for run in runs)
+
+    def when_committed(self, offset_end: int, waiter: Waiter) -> None:
+        self._waiting.append((self._runs, waiter))
+
+    def let_in(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for runs, waiter in waiting:
+            super().append(runs)
+            waiter(None)
+
+
 # --- times
+
+
+async def first_turn(eater: Eater) -> None:
+    """Until it is given something."""
+    for _ in range(10):
+        if not eater.held:
+            await asyncio.sleep(0)
 
 
 @on_queues
@@ -95,8 +132,7 @@ async def test_a_get_in_the_middle_of_a_burst_loses_nothing(bed: Bed, ttl_ms: in
     await settle_down()
     bed.publish_run(queue, words(" ".join(sent)), "burst")
     bed.clock.jump(30)
-    while not eater.held:
-        await asyncio.sleep(0)
+    await first_turn(eater)
     assert len(eater.held) == limits.QUEUE_TURN_MESSAGES_MAX, "one turn"
     got = []
     for _ in range(3):
@@ -116,11 +152,26 @@ async def test_changing_a_deferred_message_in_the_middle_of_a_burst(bed: Bed) ->
     await settle_down()
     sent = [f"m{number}" for number in range(3_000)]
     bed.publish_run(queue, words(" ".join(sent)), "burst")
-    while not eater.held:
-        await asyncio.sleep(0)
+    await first_turn(eater)
     assert queue.change_deferred(0, 0, bed.clock.now_ms() + 2_000_000)
     await settle_down()
     assert eater.has.split() + bed.dead.split() == sent
+
+
+@on_queues
+async def test_a_rewind_before_the_commit_of_what_may_expire(bed: Bed) -> None:
+    queue = bed.queue(DEAD)
+    lane = LateLane(bed.memory_use)
+    queue = Queue("/", queue.spec, queue.arguments, [lane], bed.surroundings)
+    bed.publish_run(queue, words("a", properties(expiration="10")), "a")
+    await settle_down()
+    assert (lane.offset_end, queue.ready_count) == (0, 0)
+    queue.rewind(offset=0)
+    lane.let_in()
+    await settle_down()
+    assert queue.ready_count == 1
+    await asyncio.sleep(0.02)
+    assert (queue.ready_count, bed.dead) == (0, "a")
 
 
 @on_queues

@@ -148,6 +148,29 @@ async def test_a_queue_that_refuses(bed: Host) -> None:
 
 
 @simulated
+async def test_some_of_them_are_refused(bed: Host) -> None:
+    """What was to be consumed and is refused or leads to no exchange is not confirmed."""
+    await begin(bed)
+    await bed.declare("small", max_length=1, overflow="reject-publish")
+    await bed.bind("later", "small", "s")
+    await bed.exchange("doomed", "x-delayed-message", arguments=DIRECT)
+    headers = {"x-delay": 1_000, "x-confirm": "consumed"}
+    sendings = [("later", "s", b"1"), ("later", "s", b"2"), ("later", "k", b"3")]
+    sendings.append(("doomed", "k", b"4"))
+    answers = [bed.send(name, key, message(body, headers))[1] for name, key, body in sendings]
+    await asyncio.sleep(0.5)
+    await bed.do(bed.vhost.delete_exchange("doomed"))
+    await asyncio.sleep(2)
+    assert (bed.bodies("small"), bed.bodies("work")) == ([b"1"], [b"3"])
+    await asyncio.sleep(0.1)
+    assert [answer.result() is None for answer in answers] == [True, False, True, False]
+    delayed = bed.vhost.delayed
+    assert delayed is not None
+    account = delayed.account()
+    assert (account.consumed, account.dropped, account.wrong) == (2, {"rejected": 2}, [])
+
+
+@simulated
 async def test_many(bed: Host) -> None:
     await begin(bed)
     run = [message(b"%d" % number, {"x-delay": 1_000}) for number in range(3_000)]

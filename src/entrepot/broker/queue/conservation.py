@@ -1,0 +1,190 @@
+"""Conservation: a queue neither loses a message nor has one twice.
+
+Everything a queue has accepted is exactly one of these, whenever no method of it is running:
+
+    ready           it may be handed out
+    unacked         a consumer, a channel or a lease has it
+    deferred        it waits for its time
+    dying           its dead letter is on its way
+    consumed        whoever had it has settled it
+    dead-lettered   its dead letter has arrived, and it was settled for that
+    dropped         a policy has settled it, and counts it under the policy's name
+
+The ledger remembers the first four and takes everything else for settled. So a message that was
+taken out and then forgotten looks like one that was consumed. Therefore whoever settles
+messages counts them here, and what the ledger lacks must be what was counted.
+
+Counts begin when the queue is opened; a lane in the log also remembers which offsets it was told,
+and is compared offset by offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from entrepot.broker.ledger import Ledger
+from entrepot.broker.queue.dead_letter import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from entrepot.broker.queue.front import Front
+from entrepot.core import limits
+from entrepot.core.ranges import Ranges
+
+CONSUMED, DEAD_LETTERED = "consumed", "dead_lettered"
+PURGED = "purged"
+CANCELLED = "cancelled"  # A deferred message that is not to be delivered.
+LOST = "lost"  # Transient and older than the process, or taken by retention.
+REFUSED = "dead_letter_refused"  # The queue where its dead letter went takes no more.
+UNROUTABLE = "dead_letter_unroutable"  # Its dead letter leads nowhere.
+DROPS = (EXPIRED, MAXLEN, REJECTED, DELIVERY_LIMIT, PURGED, CANCELLED, LOST, REFUSED, UNROUTABLE)
+
+_SHOWN = 5  # Ranges of offsets in a text.
+
+
+class Account(NamedTuple):
+    """Where a queue's messages are. The first three are as many as all others together."""
+
+    found: int  # Not settled when the queue was opened.
+    accepted: int  # Committed since.
+    rewound: int  # Settled, and then made ready again.
+    ready: int
+    unacked: int
+    deferred: int
+    dying: int
+    consumed: int
+    dead_lettered: int
+    dropped: Mapping[str, int]  # By reason, those that occurred.
+    wrong: Sequence[str]  # What does not add up; nothing, if all is well.
+
+    @property
+    def settled(self) -> int:
+        """Without what was dropped."""
+        return self.consumed + self.dead_lettered
+
+
+class Conservation:
+    """Counts what becomes of one queue's messages, and finds what is missing."""
+
+    def __init__(self, fronts: Sequence[Front], dead_letters: object) -> None:
+        """Leases of messages whose dead letters are on their way have that owner."""
+        self._fronts = fronts
+        self._dead_letters = dead_letters
+        self._found = self.present_count
+        self._ends = sum(map(_end, fronts))
+        self._rewound = 0
+        self._settled = dict.fromkeys((CONSUMED, DEAD_LETTERED, *DROPS), 0)
+
+    @property
+    def present_count(self) -> int:
+        """How many messages are not settled."""
+        return sum(_present(front) for front in self._fronts)
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        return {reason: self._settled[reason] for reason in DROPS if self._settled[reason]}
+
+    def settled(self, offsets: Sequence[range], reason: str) -> None:
+        """Count what was settled."""
+        self._settled[reason] += sum(map(len, offsets))
+
+    def rewound(self, present_before: int) -> None:
+        """Count what a rewind has made ready again; so many were not settled before it."""
+        self._rewound += self.present_count - present_before
+
+    def account(self, dying_count: int) -> Account:
+        """Say where everything is. So many messages are said to be dying."""
+        leased = sum(len(front.ledger.leased) for front in self._fronts)
+        account = Account(
+            self._found,
+            sum(map(_end, self._fronts)) - self._ends,
+            self._rewound,
+            sum(front.ready_count for front in self._fronts),
+            leased - dying_count,
+            sum(front.ledger.deferred_count(_end(front)) for front in self._fronts),
+            dying_count,
+            self._settled[CONSUMED],
+            self._settled[DEAD_LETTERED],
+            self.dropped,
+            wrong := list[str](),
+        )
+        came = account.found + account.accepted + account.rewound
+        present = account.ready + leased + account.deferred
+        missing = came - present - account.settled - sum(account.dropped.values())
+        if missing > 0:
+            wrong.append(f"missing: {_messages(missing)}")
+        elif missing < 0:
+            wrong.append(f"counted twice: {_messages(-missing)}")
+        wrong += self._offsets_wrong(dying_count)
+        return account
+
+    def _offsets_wrong(self, dying_count: int) -> Iterator[str]:
+        """Look at each offset that is out of order, unless that would take too long."""
+        ledgers = [front.ledger for front in self._fronts]
+        held = sum(len(each.leased) + len(each.deferred) for each in ledgers)
+        if held > limits.QUEUE_OFFSETS_CHECKED_MAX:
+            return
+        leases = (lease for ledger in ledgers for lease in ledger.leased.values())
+        dying = sum(lease.owner is self._dead_letters for lease in leases)
+        if dying != dying_count:
+            yield f"dying: {_messages(dying)}, and {dying_count} were counted"
+        for number, front in enumerate(self._fronts):
+            where = f"in lane {number}: " if len(self._fronts) > 1 else ""
+            for text in (*_contradictions(front.ledger), *_differences(front)):
+                yield where + text
+
+
+def _end(front: Front) -> int:
+    """The end of what is accounted for.
+
+    The ledger may know more than is visible, after a start on a disk that failed.
+    """
+    return max(front.lane.offset_end, front.ledger.offset_fresh)
+
+
+def _present(front: Front) -> int:
+    ledger = front.ledger
+    return front.ready_count + len(ledger.leased) + ledger.deferred_count(_end(front))
+
+
+def _contradictions(ledger: Ledger) -> Iterator[str]:
+    """Messages that are in two places, or where they cannot be."""
+    leased, deferred, returned = ledger.leased, ledger.deferred, ledger.returned
+    for text, both in (
+        ("leased and ready", [each for each in leased if each in returned]),
+        ("leased and deferred", [each for each in leased if each in deferred]),
+        ("deferred and ready", [each for each in deferred if each in returned]),
+        ("leased and never handed out", [each for each in leased if each >= ledger.offset_fresh]),
+        ("leased and settled", [each for each in leased if each < ledger.offset_low]),
+        ("deferred and settled", [each for each in deferred if each < ledger.offset_low]),
+    ):
+        if both:
+            yield f"{text}: {_shown(Ranges(range(each, each + 1) for each in both))}"
+
+
+def _differences(front: Front) -> Iterator[str]:
+    """What the ledger says otherwise than what its lane was told."""
+    told = front.lane.unsettled()
+    if told is None:
+        return
+    held = front.ledger.unsettled()
+    if lost := _without(told, held):
+        yield f"nobody has them, and nobody settled them: {_shown(lost)}"
+    if settled := _without(held, told):
+        yield f"recorded as settled, and not settled: {_shown(settled)}"
+
+
+def _without(these: Ranges, others: Ranges) -> Ranges:
+    rest = Ranges(these)
+    for each in others:
+        rest.remove(each.start, each.stop)
+    return rest
+
+
+def _shown(offsets: Ranges) -> str:
+    some = [f"{each.start}" if len(each) == 1 else f"{each.start}-{each.stop - 1}"
+            for each in islice(offsets, _SHOWN)]  # fmt: skip
+    return f"{_messages(offsets.count)}, at offsets {', '.join(some)}"
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"
