@@ -13,6 +13,7 @@ from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.burial import Burials
 from entrepot.broker.queue.conservation import DEAD_LETTERED
 from entrepot.broker.queue.dead_letter import Letters
+from entrepot.broker.queue.front import Front, Popped
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Publication
 from entrepot.broker.queue.queue import Queue
@@ -20,8 +21,8 @@ from entrepot.broker.settlements import Settlements
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
 from entrepot.sim.history import Violation
-from entrepot.sim.loop import run
-from entrepot.sim.queue_world import queue_world
+from entrepot.sim.loop import SimLoop, run
+from entrepot.sim.queue_world import QueueWorld, queue_world
 
 PAGE = 2  # The first byte of such a record's key.
 
@@ -62,6 +63,17 @@ def test_one_seed_gives_one_trace() -> None:
     result = run(7, queue_world(2.0))
     assert run(7, queue_world(2.0)) == result
     assert run(8, queue_world(2.0)).trace != result.trace
+
+
+def test_every_step_is_accounted_for() -> None:
+    worlds: list[QueueWorld] = []
+
+    async def main(loop: SimLoop) -> None:
+        worlds.append(QueueWorld(loop, seconds=2.0, durability=Durability.FSYNC))
+        await worlds[0].run()
+
+    run(3, main)
+    assert worlds[0].conservation.checks > 500
 
 
 # --- planted mistakes
@@ -138,6 +150,33 @@ def test_dead_letters_that_are_settled_too_early(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Burials, "_send", hasty)
     is_found_out("never came out|nobody did", 30)
+
+
+def test_a_message_that_is_taken_out_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    pop_overdue = Front.pop_overdue
+
+    def one_more(self: Front, now_ms: int) -> Popped:
+        popped = pop_overdue(self, now_ms)
+        if popped.size:
+            self.ledger.pop(1, self.lane.offset_end)
+        return popped
+
+    monkeypatch.setattr(Front, "pop_overdue", one_more)
+    is_found_out("missing: 1 message; nobody has them, and nobody settled them")
+
+
+def test_a_crash_that_takes_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Settlements.ledger
+
+    def forgetful(self: Settlements, offset_start: int, offset_end: int) -> Ledger:
+        ledger = found(self, offset_start, offset_end)
+        if ledger.ready_count(offset_end):
+            ledger.note_settled(range(ledger.offset_low, ledger.offset_low + 1))
+            self.note([], ledger.offset_low)
+        return ledger
+
+    monkeypatch.setattr(Settlements, "ledger", forgetful)
+    is_found_out("a crash took 1 messages")
 
 
 def test_messages_that_are_not_said_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:

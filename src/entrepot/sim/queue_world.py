@@ -5,7 +5,8 @@ disk that fails. There are queues with a time to live, with a delivery limit, wi
 with a bound, dead letters from most of them, and an exchange that delays. At the end all is
 healed, every time is over, and everything is taken out: see `queue_history` for what must hold.
 Then the node crashes once more, and all queues must be empty. With less than `fsync` the node is
-killed, and its power does not fail.
+killed, and its power does not fail. All the time, at every step of a client and before and after
+every crash, each queue must account for all its messages.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from entrepot.core.ports import World
 from entrepot.log.policy import Durability
 from entrepot.server import Server
 from entrepot.sim.amqp_client import PATIENCE_S, AmqpClient, Gone, Heard
+from entrepot.sim.disk import SimDisk
 from entrepot.sim.history import Violation
 from entrepot.sim.loop import SimLoop
+from entrepot.sim.queue_conservation import QueueConservation
 from entrepot.sim.queue_history import HEARSAY_S, QueueHistory
 from entrepot.sim.queue_sessions import (
     DEAD,
@@ -78,6 +81,8 @@ class QueueWorld(Trouble):
         self._seconds = seconds
         self._publishers, self._consumers = publishers, consumers
         self._sessions = 0  # So far: each has a name of its own.
+        self._latest: Server | None = None  # Started, or about to.
+        self.conservation = QueueConservation()
         self.seen = QueueHistory(self._note, {"limited": DELIVERY_LIMIT})
 
     def _note(self, *event: object) -> None:
@@ -104,9 +109,24 @@ class QueueWorld(Trouble):
             self.history.trace,
         )
 
+    def _assemble(self, doors: World) -> Server:
+        self._latest = super()._assemble(doors)
+        return self._latest
+
     async def _serve(self, doors: World) -> None:
         self.seen.life += 1
         await super()._serve(doors)
+        if self._server is not None:
+            self.conservation.started(self._queues())
+
+    def _stop(self, disk: SimDisk) -> None:
+        self._take_stock()
+        self.conservation.stopped(self._queues())
+        super()._stop(disk)
+
+    def _take_stock(self) -> None:
+        """Whatever a client does, nothing is missing."""
+        self.conservation.check(self._queues())
 
     async def _fail_to_read(self) -> None:
         random = self._loop.random("reads")
@@ -195,6 +215,7 @@ class QueueWorld(Trouble):
             if random.random() < 0.1:
                 letters.append(writer.write_to_nowhere())
             session.publish(client, letters)
+            self._take_stock()
             if random.random() < 0.5:
                 await self._confirms(client, session)
             await asyncio.sleep(random.uniform(0, 0.2))
@@ -235,6 +256,7 @@ class QueueWorld(Trouble):
                 break
             await asyncio.sleep(random.choice((0.0, random.uniform(0, 0.2))))
             await session.act()
+            self._take_stock()
             client.check_open()
         await self._part(session, client, random)
 
@@ -262,6 +284,7 @@ class QueueWorld(Trouble):
         self._clock.jump(_HOUR_MS)
         await self._heal()
         await self._drain()
+        self._take_stock()
         self.seen.check_final()
         await self._settled()
         await self._heal()
@@ -302,11 +325,10 @@ class QueueWorld(Trouble):
         return found
 
     def _queues(self) -> list[Queue]:
-        assert self._server is not None
-        vhost = self._server.broker.vhosts.default
-        waiting = vhost._inventory.waiting
-        assert waiting is not None
-        return [*vhost.queues.values(), waiting]
+        """Those that are open, of the delayed exchange as well."""
+        assert self._latest is not None
+        vhost = self._latest.broker.vhosts.default
+        return [*vhost.queues.values(), *filter(None, [vhost.delayed])]
 
     async def _settled(self) -> None:
         """Until all that was settled is permanent."""

@@ -152,6 +152,11 @@ class Queue:
         return [front.lane for front in self._fronts]
 
     @property
+    def is_gone(self) -> bool:
+        """It does nothing more, and what it says of itself is old."""
+        return self._is_gone
+
+    @property
     def dropped(self) -> Mapping[str, int]:
         """How many messages policies have dropped since the queue was opened, by reason."""
         return self._outcome.dropped
