@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entrepot.cli import main
+from entrepot.cli.management import Api
 from entrepot.testing import Broker, broker
 from tests.end_to_end.secured import command
 
@@ -74,6 +75,30 @@ def test_queues(server: Broker) -> None:
     assert output(server, "queues", "delete", "one", "--if-exists") == ""
     gone = invoke(server, "queues", "delete", "one")
     assert (gone.exit_code, gone.stderr) == (1, "Error: no queue 'one' in vhost '/'\n")
+
+
+def test_check(server: Broker) -> None:
+    output(server, "queues", "declare", "checked", "--set", "x-max-length=2")
+    publish(server, "checked", "a", "b", "c")
+    checked = ["/", "checked", "2", "0", "0", "0", "0", "1", "ok", "1", "maxlen"]
+    assert checked in rows(server, "queues", "check")
+    assert rows(server, "queues", "check", "checked") == [checked]
+    assert "dropped: 1 maxlen" in output(server, "queues", "show", "checked")
+    (found,) = json.loads(output(server, "queues", "check", "checked", "--json"))
+    assert (found["accepted"], found["dropped"], found["ok"]) == (3, {"maxlen": 1}, True)
+    missing = invoke(server, "queues", "check", "none")
+    assert (missing.exit_code, missing.stderr) == (1, "Error: no queue 'none' in vhost '/'\n")
+    output(server, "queues", "delete", "checked")
+
+
+def test_check_finds_what_is_missing(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "q", "vhost": "/", "ready": 1, "unacked": 0, "deferred": 0, "dying": 0}
+    row |= {"consumed": 2, "dead_lettered": 1, "dropped": {}, "wrong": ["missing: 2 messages"]}
+    monkeypatch.setattr(Api, "get", lambda self, *path, **query: [row | {"ok": False}])
+    result = invoke(server, "queues", "check")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].split() == ["/", *"q1000", "3", "0", "WRONG"]
+    assert result.stderr == "queue q in /: missing: 2 messages\n"
 
 
 def test_exchanges_and_bindings(server: Broker) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -38,6 +38,12 @@ from tests.unit.broker.virtual_host.bed import Host, addressed, message
 
 STEPS = 40
 TURN = 4
+FAULTS: tuple[tuple[Literal["read", "write", "sync"], int], ...] = (
+    ("read", errno.EIO),
+    ("read", errno.EIO),
+    ("write", errno.ENOSPC),
+    ("sync", errno.EIO),
+)
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 
 
@@ -352,7 +358,8 @@ class World:
     # --- trouble
 
     async def do_fault(self) -> None:
-        self.bed.disk.fail_next("read", errno.EIO, "*.log", self.random.choice((1, 2)))
+        operation, error = self.random.choice(FAULTS)
+        self.bed.disk.fail_next(operation, error, "*.log", self.random.choice((1, 2)))
 
     async def do_restart(self) -> None:
         self.dropped += self.dropped_count()

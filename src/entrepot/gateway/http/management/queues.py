@@ -91,6 +91,7 @@ def describe(call: Call, queue: Queue) -> Row:
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages_deferred": queue.deferred_count,
+        "messages_dropped": queue.dropped,
         "consumers": queue.consumer_count,
         "exclusive_consumer_tag": exclusive[0] if exclusive else None,
         "single_active_consumer_tag": None if active is None else active.tag,

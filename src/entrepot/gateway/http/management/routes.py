@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from entrepot.gateway.http.management import (
+    accounts,
     bindings,
     connections,
     contents,
@@ -61,6 +62,9 @@ _TABLE: dict[str, dict[str, Function]] = {
     "queues": {"GET": queues.list_all},
     "queues/{vhost}": {"GET": queues.list_all},
     _QUEUE: {"GET": queues.show, "PUT": queues.declare, "DELETE": queues.delete},
+    "accounts": {"GET": accounts.list_all},
+    "accounts/{vhost}": {"GET": accounts.list_all},
+    "accounts/{vhost}/{name}": {"GET": accounts.show},
     f"{_QUEUE}/bindings": {"GET": bindings.of_queue},
     f"{_QUEUE}/contents": {"DELETE": contents.purge},
     f"{_QUEUE}/get": {"POST": contents.take},
