@@ -13,6 +13,7 @@ as dropped. `pytest tests/property/test_conservation.py --seeds 1000` runs many.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -34,6 +35,7 @@ from entrepot.core.errors import QueueInUse, StorageError
 from entrepot.gateway.http.management import contents
 from entrepot.sim.loop import SimLoop, run
 from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.http.request import HttpError
 from tests.unit.broker.virtual_host.bed import Host, addressed, message
 
 STEPS = 40
@@ -319,8 +321,8 @@ class World:
     # --- what a keeper does
 
     async def do_purge(self) -> None:
-        if self.random.random() < 0.3:
-            self.bed.call(self.queue.purge)
+        queue = self.random.choice((self.queue, self.bed.vhost.queue("dead")))
+        self.bed.call(queue.purge)
 
     async def do_rewind(self) -> None:
         now_ms = self.bed.clock.now_ms()
@@ -342,18 +344,12 @@ class World:
         source, target = self.queue, self.bed.vhost.queue("other")
         if self.random.random() < 0.3:
             source, target = target, source
-        owner = object()
-        pieces = self.bed.call(contents._taken, source, owner, self.random.randint(1, 5))
-        if not pieces:
-            return
-        try:
-            await self.bed.do(contents._publish(target, pieces))
-            for lane, taken in pieces:
+        count = self.random.randint(1, 5)
+        with contextlib.suppress(StorageError):
+            for _, taken in source.peek(count):
                 self.moved.update({bytes(body): None for _, body in taken.run.messages})
-                self.bed.call(source.settle, owner, lane, taken.offsets)
-        except (StorageError, contents.HttpError):
-            pass
-        self.bed.call(source.release, owner)
+        with contextlib.suppress(StorageError, HttpError):
+            await self.bed.do(contents.move_some(source, target, count))
 
     # --- trouble
 

@@ -8,17 +8,16 @@ crash between the two leaves one in both. `deferred` are messages that wait for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
 from entrepot.broker.permissions import Right
-from entrepot.broker.queue.message import Publication, Refused, Run, Taken
+from entrepot.broker.queue.message import Failure, Publication, Refused, Run, Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as DELAYED
 from entrepot.core import limits
-from entrepot.core.errors import StorageError
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.messages import describe
@@ -49,7 +48,11 @@ def take(call: Call) -> list[Row]:
     owner = object()
     pieces = _taken(queue, owner, count)
     left = queue.ready_count + sum(len(taken.offsets) for _, taken in pieces)
-    rows = _rows(pieces, left, encoding, bytes_max)
+    try:
+        rows = _rows(pieces, left, encoding, bytes_max)
+    except BaseException:  # Nobody else could give them back.
+        queue.release(owner)
+        raise
     for lane, taken in pieces:
         if mode.endswith("requeue_true"):
             queue.requeue(owner, lane, taken.offsets)
@@ -148,41 +151,60 @@ async def move(call: Call) -> Row:
     if target is source:
         raise bad("a queue cannot be moved to itself")
     count = _count(fields) if "count" in fields else source.ready_count
-    owner = object()
     moved = 0
-    try:
-        while moved < count:
-            pieces = _taken(source, owner, min(count - moved, MOVED_AT_ONCE))
-            if not pieces:
-                break
-            await _publish(target, pieces)
-            for lane, taken in pieces:
-                source.settle(owner, lane, taken.offsets)
-            moved += len(pieces)
-    finally:
-        source.release(owner)
+    while moved < count:
+        some = move_some(source, target, min(count - moved, MOVED_AT_ONCE))
+        # Shielded: who asked may be gone, and no message may be left in both.
+        just_moved = await asyncio.shield(asyncio.ensure_future(some))
+        if not just_moved:
+            break
+        moved += just_moved
     return {"moved": moved}
 
 
-async def _publish(target: Queue, pieces: Pieces) -> None:
-    """Raises HttpError, when the target does not take them; StorageError."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def move_some(source: Queue, target: Queue, count: int) -> int:
+    """Move the next messages, at most so many. Returns how many were moved.
 
-    def arrived(failure: StorageError | Refused | None) -> None:
-        if done.done():
-            return
-        if isinstance(failure, Refused):
-            done.set_exception(HttpError(400, f"queue '{target.name}' takes no more"))
-        elif failure is not None:
-            done.set_exception(failure)
+    Raises StorageError; HttpError when the target does not take all of them.
+    """
+    owner = object()
+    pieces = _taken(source, owner, count)
+    try:
+        refused = await _publish(target, pieces)
+        for place, (lane, taken) in enumerate(pieces):
+            if place not in refused:
+                source.settle(owner, lane, taken.offsets)
+    finally:
+        source.release(owner)
+    if refused:
+        raise HttpError(400, f"queue '{target.name}' takes no more")
+    return len(pieces)
+
+
+async def _publish(target: Queue, pieces: Pieces) -> Sequence[int]:
+    """Returns the places of those that the target does not take. Raises StorageError.
+
+    Each piece is one message.
+    """
+    done: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+
+    def arrived(failure: Failure | None) -> None:
+        if failure is None:
+            done.set_result(())
+        elif isinstance(failure, Refused):
+            done.set_result(range(len(pieces)) if failure.places is None else failure.places)
         else:
-            done.set_result(None)
+            done.set_exception(failure)
 
     publication = Publication(arrived)
+    start = 0
     for run in _runs(pieces):
-        target.publish(run, publication)
+        part = publication.part(range(start, start + len(run.messages)))
+        target.publish(run, part)
+        part.arrived()
+        start += len(run.messages)
     publication.arrived()
-    await done
+    return await done
 
 
 def _runs(pieces: Pieces) -> Iterator[Run]:

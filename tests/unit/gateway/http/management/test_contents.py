@@ -1,12 +1,14 @@
 """What is in a queue: taken, looked at, thrown away, rewound, moved, deferred."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
 from entrepot.broker.queue.message import Run
 from entrepot.core.envelope import Envelope
+from entrepot.gateway.http.management import contents
 from entrepot.wire.amqp.properties import NONE
 from tests.unit.gateway.http.management.house import House, in_house
 
@@ -132,6 +134,49 @@ async def test_what_cannot_be_moved_stays(house: House) -> None:
     assert (status, said["reason"]) == (400, "queue 'full' takes no more")
     assert await house.take("work", "peek") == ["a", "b"]
     assert house.broker.vhosts.get("/").queue("work").unacked_count == 0
+
+
+@in_house()
+async def test_what_could_be_moved_is_not_in_both(house: House) -> None:
+    await house.declare("work")
+    await house.declare("small", {"x-max-length": 2, "x-overflow": "reject-publish"})
+    await house.publish("work", "a", "b", "c", "d")
+    status, said = await house.call("POST", f"{WORK}/move", {"to": "small"})
+    assert (status, said["reason"]) == (400, "queue 'small' takes no more")
+    assert await house.take("small", "peek") == ["a", "b"]
+    assert await house.take("work", "peek") == ["c", "d"]
+
+
+@in_house()
+async def test_who_asked_for_a_move_is_gone(house: House) -> None:
+    await house.declare("work")
+    await house.declare("other")
+    await house.publish("work", "a", "b")
+    asked = asyncio.ensure_future(house.call("POST", f"{WORK}/move", {"to": "other"}))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.sleep(1)
+    assert asked.cancelled()
+    assert await house.take("other", "peek") == ["a", "b"]
+    assert await house.take("work", "peek") == []
+
+
+@in_house()
+async def test_messages_that_cannot_be_shown_go_back(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("planted")
+
+    await house.declare("work")
+    await house.publish("work", "a")
+    asked = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    with monkeypatch.context() as patched:
+        patched.setattr(contents, "describe", fail)
+        with contextlib.suppress(ValueError):
+            await house.call("POST", f"{WORK}/get", asked)
+    assert await house.take("work", "peek") == ["a"]
 
 
 @in_house()
