@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from entrepot.core.ranges import Ranges
@@ -82,11 +83,10 @@ class Ledger:
 
     def unsettled(self) -> Ranges:
         """What is not settled below `offset_fresh`."""
-        found = Ranges(self.returned)
+        found = [*self.returned]
         for holder in (self.leased, self.deferred):
-            for each in rows(sorted(offset for offset in holder if offset < self.offset_fresh)):
-                found.add(each.start, each.stop)
-        return found
+            found += rows(sorted(offset for offset in holder if offset < self.offset_fresh))
+        return Ranges(sorted(found, key=attrgetter("start")))
 
     def ready(self, count: int, offset_end: int) -> list[range]:
         """What `pop` would take out, which stays."""

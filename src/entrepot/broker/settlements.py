@@ -12,7 +12,7 @@ The records of one tick must be appended as one batch: together they are true.
 """
 
 from collections.abc import Callable, Iterable
-from itertools import chain
+from operator import attrgetter
 from struct import Struct
 from uuid import UUID
 
@@ -111,13 +111,14 @@ class Settlements:
 
     def unsettled(self, offset_end: int) -> Ranges:
         """What is not settled below that offset, as far as it was noted."""
-        found = Ranges([range(self._offset_low, offset_end)])
-        for each in chain(self._settled, self._noted):
-            if each.step == 1:
-                found.remove(each.start, each.stop)
-            else:
-                for offset in each:
-                    found.remove(offset, offset + 1)
+        settled = [*self._settled]
+        for each in self._noted:
+            settled += [each] if each.step == 1 else map(_one, each)
+        found, start = Ranges(), self._offset_low
+        for each in sorted(settled, key=attrgetter("start")):
+            found.add(start, min(each.start, offset_end))
+            start = max(start, each.stop)
+        found.add(start, offset_end)
         return found
 
     def take_records(self) -> list[Record]:
@@ -230,6 +231,10 @@ class Settlements:
         ledger = Ledger(self._offset_low)
         ledger.restore(fresh, unsettled, self._deferred, attempts)
         return ledger
+
+
+def _one(offset: int) -> range:
+    return range(offset, offset + 1)
 
 
 def is_settlement(key: bytes) -> bool:

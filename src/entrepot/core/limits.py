@@ -127,7 +127,7 @@ QUEUE_CONSUMERS_MAX = 100_000
 QUEUE_DEFERRED_MAX = 1_000_000  # Messages that wait for a time, each with an entry in memory.
 LANE_ATTEMPTS_MAX = 1_000_000  # Messages that came back, and how often is remembered on disk.
 QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are consumed.
-QUEUE_OFFSETS_CHECKED_MAX = 100_000  # With more out of order, an account is checked by counts.
+QUEUE_OFFSETS_CHECKED_MAX = 10_000  # With more out of order, an account is checked by counts.
 QUEUE_TIMER_MS_MAX = 3_600_000  # Then it is looked again: clocks may be set.
 DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no room.
 

@@ -33,9 +33,18 @@ class Ranges:
     def first(self) -> int:
         return self._starts[0]
 
+    @property
+    def range_count(self) -> int:
+        return len(self._starts)
+
     def add(self, start: int, end: int) -> None:
         """Those that are there already may be among them."""
         if start >= end:
+            return
+        if not self._ends or start > self._ends[-1]:
+            self._starts.append(start)
+            self._ends.append(end)
+            self.count += end - start
             return
         left = bisect_left(self._ends, start)  # The first one that touches, or lies behind.
         right = bisect_right(self._starts, end)

@@ -120,8 +120,10 @@ class Conservation:
     def _offsets_wrong(self, dying_count: int) -> Iterator[str]:
         """Look at each offset that is out of order, unless that would take too long."""
         ledgers = [front.ledger for front in self._fronts]
-        held = sum(len(each.leased) + len(each.deferred) for each in ledgers)
-        if held > limits.QUEUE_OFFSETS_CHECKED_MAX:
+        out_of_order = sum(
+            len(each.leased) + len(each.deferred) + each.returned.range_count for each in ledgers
+        )
+        if out_of_order > limits.QUEUE_OFFSETS_CHECKED_MAX:
             return
         leases = (lease for ledger in ledgers for lease in ledger.leased.values())
         dying = sum(lease.owner is self._dead_letters for lease in leases)
@@ -164,9 +166,9 @@ def _contradictions(ledger: Ledger) -> Iterator[str]:
 def _differences(front: Front) -> Iterator[str]:
     """What the ledger says otherwise than what its lane was told."""
     told = front.lane.unsettled()
-    if told is None:
-        return
     held = front.ledger.unsettled()
+    if told is None or [*told] == [*held]:
+        return
     if lost := _without(told, held):
         yield f"nobody has them, and nobody settled them: {_shown(lost)}"
     if settled := _without(held, told):
@@ -174,9 +176,18 @@ def _differences(front: Front) -> Iterator[str]:
 
 
 def _without(these: Ranges, others: Ranges) -> Ranges:
-    rest = Ranges(these)
-    for each in others:
-        rest.remove(each.start, each.stop)
+    """In one pass: there may be very many."""
+    rest, passing = Ranges(), iter(others)
+    other = next(passing, None)
+    for each in these:
+        start = each.start
+        while other is not None and other.start < each.stop:
+            rest.add(start, other.start)
+            start = max(start, other.stop)
+            if other.stop > each.stop:
+                break  # It reaches into the next one.
+            other = next(passing, None)
+        rest.add(start, each.stop)
     return rest
 
 

@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from entrepot.broker.ledger import Lease
-from entrepot.broker.queue.conservation import Account
+from entrepot.broker.queue.conservation import Account, _without
 from entrepot.broker.queue.message import Refused
 from entrepot.broker.queue.queue import Queue
 from entrepot.core import limits
+from entrepot.core.ranges import Ranges
 from tests.unit.broker.queue.bed import Bed, Eater, on_queues, properties, settle_down
 from tests.unit.broker.virtual_host.bed import Host
 from tests.unit.log.bed import simulated
@@ -126,6 +129,12 @@ async def test_a_rewind_of_what_dies_again(bed: Bed) -> None:
     await settle_down()
     account = adds_up(queue)
     assert (account.dying, account.dead_lettered, bed.dead) == (0, 2, "a b a b")
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_what_is_in_one_and_not_in_the_other(these: set[int], others: set[int]) -> None:
+    rest = _without(*(Ranges(range(each, each + 1) for each in all_) for all_ in (these, others)))
+    assert {offset for each in rest for offset in each} == these - others
 
 
 # --- planted mistakes

@@ -5,27 +5,25 @@ RabbitMQ has nothing like it. See `broker.queue.conservation` for what the figur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from typing import Any
 
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as DELAYED
 from entrepot.gateway.http.management.call import Call
-from entrepot.gateway.http.management.listing import gathered
 
 Row = dict[str, Any]
 
 
 async def list_all(call: Call) -> list[Row]:
     """Of all queues, what waits at delayed exchanges included. Streams keep no account."""
-    return await gathered(_rows(call))
-
-
-def _rows(call: Call) -> Iterator[Row]:
+    rows: list[Row] = []
     for vhost in call.vhosts:
         for queue in [*vhost.queues.values(), *filter(None, [vhost.delayed])]:
             if not queue.is_gone:  # It may be by its turn.
-                yield _describe(queue)
+                rows.append(_describe(queue))
+                await asyncio.sleep(0)  # Each may take a while, and others have their turn.
+    return rows
 
 
 def show(call: Call) -> Row:
