@@ -49,6 +49,9 @@ FAULTS: tuple[tuple[Literal["read", "write", "sync"], int], ...] = (
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 
 
+Held = list[tuple[int, range]]  # Lanes and offsets.
+
+
 class Consumer:
     """Remembers what it was given, and holds what it has not answered."""
 
@@ -61,15 +64,15 @@ class Consumer:
         self._room = random.choice((1, 10, 1_000, 1_000))
         self._world = world
         self._random = random
-        self.held: list[tuple[int, int]] = []  # Lane and offset.
+        self.held: Held = []
 
     def room(self) -> int:
-        return self._room - len(self.held)
+        return self._room - sum(len(offsets) for _, offsets in self.held)
 
     def deliver(self, lane: int, taken: Taken) -> None:
         self._world.saw(taken)
         if not self.auto_ack:
-            self.held += [(lane, offset) for offset in taken.offsets]
+            self.held.append((lane, taken.offsets))
         if self._random.random() < 0.3:  # Somebody else is quick, in the middle of a burst.
             asyncio.get_running_loop().call_soon(self._world.get)
 
@@ -93,7 +96,7 @@ class World:
         self.consumed: dict[bytes, None] = {}  # As their publishers were told.
         self.dropped = 0  # In earlier lives.
         self.consumers: list[Consumer] = []
-        self.got: list[tuple[int, int]] = []
+        self.got: Held = []
         self.leases: list[TimedLease] = []
         self.trace: list[str] = [str(self.arguments)]
 
@@ -247,7 +250,7 @@ class World:
             lane, taken = found
             self.saw(taken)
             if not auto_ack:
-                self.got += [(lane, offset) for offset in taken.offsets]
+                self.got.append((lane, taken.offsets))
 
     async def do_get(self) -> None:
         self.get()
@@ -270,20 +273,24 @@ class World:
 
     async def do_answer(self) -> None:
         """A consumer, or who got messages, answers some of them."""
-        holders: list[tuple[object, list[tuple[int, int]]]] = [(self, self.got)]
+        queue = self.queue
+        verbs: list[Callable[..., None]] = [
+            queue.settle,
+            queue.settle,
+            queue.reject,
+            queue.requeue,
+        ]
+        holders: list[tuple[object, Held]] = [(self, self.got)]
         holders += [(consumer, consumer.held) for consumer in self.consumers]
         for owner, held in holders:
-            chosen = [each for each in held if self.random.random() < 0.6]
-            if not chosen:
-                continue
-            held[:] = [each for each in held if each not in chosen]
-            verb: Callable[..., None] = self.random.choice(
-                (self.queue.settle, self.queue.settle, self.queue.reject, self.queue.requeue)
-            )
-            for lane in {lane: None for lane, _ in chosen}:
-                offsets = [offset for each, offset in chosen if each == lane]
-                self.bed.call(verb, owner, lane, offsets)
-            self.bed.call(self.queue.dispatch)
+            for lane, offsets in [*held]:
+                if self.random.random() < 0.4:
+                    continue
+                held.remove((lane, offsets))
+                place = self.random.randint(0, len(offsets))
+                for part in (offsets[:place], [*offsets[place:]]):  # Of any step, and one by one.
+                    self.bed.call(self.random.choice(verbs), owner, lane, part)
+            self.bed.call(queue.dispatch)
 
     async def do_lease(self) -> None:
         desk = self.queue.desk

@@ -54,12 +54,19 @@ class Account(NamedTuple):
     consumed: int
     dead_lettered: int
     dropped: Mapping[str, int]  # By reason, those that occurred.
-    wrong: Sequence[str]  # What does not add up; nothing, if all is well.
+    wrong: Sequence[str] = ()  # What does not add up; nothing, if all is well.
 
     @property
     def settled(self) -> int:
         """Without what was dropped."""
         return self.consumed + self.dead_lettered
+
+    @property
+    def missing(self) -> int:
+        """How many messages are nowhere; less than 0 when some are counted twice."""
+        came = self.found + self.accepted + self.rewound
+        present = self.ready + self.unacked + self.deferred + self.dying
+        return came - present - self.settled - sum(self.dropped.values())
 
 
 class Conservation:
@@ -93,29 +100,25 @@ class Conservation:
 
     def account(self, dying_count: int) -> Account:
         """Say where everything is. So many messages are said to be dying."""
-        leased = sum(len(front.ledger.leased) for front in self._fronts)
+        fronts = self._fronts
         account = Account(
-            self._found,
-            sum(map(_end, self._fronts)) - self._ends,
-            self._rewound,
-            sum(front.ready_count for front in self._fronts),
-            leased - dying_count,
-            sum(front.ledger.deferred_count(_end(front)) for front in self._fronts),
-            dying_count,
-            self._settled[CONSUMED],
-            self._settled[DEAD_LETTERED],
-            self.dropped,
-            wrong := list[str](),
+            found=self._found,
+            accepted=sum(map(_end, fronts)) - self._ends,
+            rewound=self._rewound,
+            ready=sum(front.ready_count for front in fronts),
+            unacked=sum(len(front.ledger.leased) for front in fronts) - dying_count,
+            deferred=sum(front.ledger.deferred_count(_end(front)) for front in fronts),
+            dying=dying_count,
+            consumed=self._settled[CONSUMED],
+            dead_lettered=self._settled[DEAD_LETTERED],
+            dropped=self.dropped,
         )
-        came = account.found + account.accepted + account.rewound
-        present = account.ready + leased + account.deferred
-        missing = came - present - account.settled - sum(account.dropped.values())
-        if missing > 0:
-            wrong.append(f"missing: {_messages(missing)}")
-        elif missing < 0:
-            wrong.append(f"counted twice: {_messages(-missing)}")
-        wrong += self._offsets_wrong(dying_count)
-        return account
+        wrong = [*self._offsets_wrong(dying_count)]
+        if account.missing > 0:
+            wrong.insert(0, f"missing: {_messages(account.missing)}")
+        elif account.missing < 0:
+            wrong.insert(0, f"counted twice: {_messages(-account.missing)}")
+        return account._replace(wrong=wrong)
 
     def _offsets_wrong(self, dying_count: int) -> Iterator[str]:
         """Look at each offset that is out of order, unless that would take too long."""
@@ -192,8 +195,8 @@ def _without(these: Ranges, others: Ranges) -> Ranges:
 
 
 def _shown(offsets: Ranges) -> str:
-    some = [f"{each.start}" if len(each) == 1 else f"{each.start}-{each.stop - 1}"
-            for each in islice(offsets, _SHOWN)]  # fmt: skip
+    ends = ((each.start, each.stop - 1) for each in islice(offsets, _SHOWN))
+    some = [f"{first}" if first == last else f"{first}-{last}" for first, last in ends]
     return f"{_messages(offsets.count)}, at offsets {', '.join(some)}"
 
 

@@ -25,6 +25,7 @@ def adds_up(queue: Queue) -> Account:
     came = account.found + account.accepted + account.rewound
     present = account.ready + account.unacked + account.deferred + account.dying
     assert came == present + account.settled + sum(account.dropped.values())
+    assert min(*account[:9], *account.dropped.values(), 0) == 0
     return account
 
 
