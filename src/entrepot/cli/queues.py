@@ -153,7 +153,7 @@ def _account(row: dict[str, Any]) -> dict[str, object]:
         "dying": row["dying"],
         "settled": row["consumed"] + row["dead_lettered"],
         "dropped": sum(row["dropped"].values()),
-        "": "ok" if row["ok"] else "WRONG",
+        "state": "ok" if row["ok"] else "WRONG",
         "dropped because": _reasons(row["dropped"]),
     }
 
