@@ -130,7 +130,7 @@ def test_a_page_of_a_ledger_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
         return [each for each in take_records(self) if each.key is None or each.key[0] != PAGE]
 
     monkeypatch.setattr(Settlements, "take_records", forgetful)
-    is_found_out("comes again")
+    is_found_out("comes again|is forgotten")
 
 
 def test_messages_that_are_handed_back_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
-from entrepot.sim.platter import Directory, Edit, FileNode, Resize, Tree, Write, size_of
+from entrepot.sim.platter import Directory, Edit, FileNode, Order, Resize, Tree, Write, size_of
 
 CHUNKS_PER_WRITE_MAX = 1024  # As in the real system, so that callers must loop.
 
@@ -49,6 +49,14 @@ class Habits:
     short_write_chance: float = 0.0
     capacity_bytes: int | None = None  # Of all files together, by their size.
     sync_is_noop: bool = False  # A disk that lies. Whoever trusts it must be found out.
+
+
+class SyncBegun(NamedTuple):
+    """What a sync will cover when it ends: what was written before it began."""
+
+    files: list[tuple[str, FileNode | OSError, int]]  # Path, file, mark.
+    directories: Sequence[str]
+    mark: int  # Of the names.
 
 
 class SimFile:
@@ -120,9 +128,11 @@ class SimDisk:
         """The process is gone, the machine is not: what was written is there, synced or not."""
         return self._next(self._tree)
 
-    def crash(self) -> "SimDisk":
-        """The power failed: what was synced is there, of the rest whatever chance left."""
-        disk = self._next(self._tree.after_power_loss(self._random))
+    def crash(self, order: Order | None = None) -> "SimDisk":
+        """The power failed: what was synced is there, of the rest whatever chance left.
+
+        With an order, names are lost in that one; else in one that chance says."""
+        disk = self._next(self._tree.after_power_loss(self._random, order))
         disk._boots += 1
         return disk
 
@@ -221,16 +231,25 @@ class SimDisk:
     async def sync(
         self, files: Sequence[File], directories: Sequence[str] = ()
     ) -> list[OSError | None]:
-        self.check_mounted()
-        nodes = [_node_or_error(file) for file in files]
-        marks = [node.mark() if isinstance(node, FileNode) else 0 for node in nodes]
-        mark = self._tree.mark()
+        begun = self.begin_sync(files, directories)
         await self._pass_time()
+        return self.end_sync(begun)
+
+    def begin_sync(self, files: Sequence[File], directories: Sequence[str]) -> SyncBegun:
+        """The first half of a sync, for who keeps the time."""
+        self.check_mounted()
+        marked: list[tuple[str, FileNode | OSError, int]] = []
+        for file in files:
+            node = _node_or_error(file)
+            marked.append((file.path, node, node.mark() if isinstance(node, FileNode) else 0))
+        return SyncBegun(marked, directories, self._tree.mark())
+
+    def end_sync(self, begun: SyncBegun) -> list[OSError | None]:
         answers = [
-            node if isinstance(node, OSError) else self._sync_file(node, file.path, file_mark)
-            for node, file, file_mark in zip(nodes, files, marks, strict=True)
+            node if isinstance(node, OSError) else self._sync_file(node, path, mark)
+            for path, node, mark in begun.files
         ]
-        return answers + [self._sync_directory(path, mark) for path in directories]
+        return answers + [self._sync_directory(path, begun.mark) for path in begun.directories]
 
     async def _pass_time(self) -> None:
         habits = self.habits

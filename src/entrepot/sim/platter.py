@@ -10,13 +10,18 @@ decides what became of the rest, within what a journalling file system can do:
 - Sizes and truncations happened up to some point, which is another one: the file may be
   shorter than its data, or longer with zeros. What was written after a truncation is there
   only if the truncation is.
-- Names change in order within a directory, and a rename is whole or not there. A file
-  whose data was synced is still gone if its name was not.
+- Of the changes of names, any may have happened and any may not, whatever their order;
+  often as orderly as a file system with a journal has it. A rename is whole or not there.
+  A file whose data was synced is still gone if its name was not.
 """
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+# Which changes of names a lost one takes along: none, the later ones of its directory, or all
+# later ones.
+Order = Literal["none", "directory", "journal"]
 
 SECTOR_BYTES = 512
 PAGE_SECTORS = 8
@@ -133,17 +138,17 @@ class Tree:
             change.apply_durable()
         self._pending = kept[::-1]
 
-    def after_power_loss(self, random: Random) -> "Tree":
-        """In each directory a first part of the changes happened; renames join directories."""
-        chance_lost = random.choice((0.0, 0.1, 0.5, 1.0))
-        is_one_journal = random.random() < 0.5  # Then what is lost takes all later ones along.
+    def after_power_loss(self, random: Random, order: Order | None = None) -> "Tree":
+        """Some of the changes happened: any of them, or only first ones."""
+        chance_lost = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        order = order or random.choice(("none", "none", "directory", "journal"))
         broken: set[Directory] = set()
         for change in self._pending:
             touched = [edit.directory for edit in change.edits]
-            if is_one_journal and broken:
-                break
-            if not broken.isdisjoint(touched) or random.random() < chance_lost:
-                broken.update(touched)
+            follows = order == "journal" or not broken.isdisjoint(touched)
+            if (broken and follows) or random.random() < chance_lost:
+                if order != "none":
+                    broken.update(touched)
             else:
                 change.apply_durable()
         return Tree(self.root.after_power_loss(random))

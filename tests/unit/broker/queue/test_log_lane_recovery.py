@@ -321,7 +321,8 @@ class Story:
     def check_attempts(self, body: bytes, tried: int, *, may_forget: bool) -> None:
         """A crash forgets only what was not permanent."""
         least = 0 if may_forget else self.tried_least.get(body, 0)
-        assert least <= tried <= self.tried.get(body, 0), body
+        most = self.tried.get(body, 0)
+        assert least <= tried <= most, f"{body!r} was tried {least} to {most} times, not {tried}"
         self.tried[body] = self.tried_least[body] = tried
 
 
@@ -369,5 +370,5 @@ def test_the_story_notices_answers_that_come_too_early(monkeypatch: pytest.Monke
         for seed in range(20):
             simulate(seed, lambda loop: tell(LaneBed(loop)))
 
-    with pytest.raises(AssertionError, match=r"confirmed, and lost|settled, and there again"):
+    with pytest.raises(AssertionError, match=r"and lost|and there again|was tried"):
         tell_all()
