@@ -1,14 +1,16 @@
 """The two checkpoints: what a start may believe without looking.
 
 `clean.checkpoint` is there only after a clean stop and says everything about every
-partition. `recovery.checkpoint` is written every few seconds and says below which
-offset a partition's segments are permanent: damage there is corruption, whatever
-the next crash was.
+partition. `recovery.checkpoint` is written every few seconds and says which offsets
+of a partition are permanent in its segments: damage there is corruption, whatever
+the next crash was, and so is a file that is missing. Retention lets a segment go
+only after the checkpoint no longer speaks of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -62,6 +64,17 @@ class PartitionState(msgspec.Struct, array_like=True):
         return PartitionId(UUID(bytes=self.topic), self.index)
 
 
+class RecoveryPoint(NamedTuple):
+    """What the segments of a partition must hold: every offset from the first to the last."""
+
+    offset_base: int | None  # Where the first segment begins. None: not known.
+    offset_end: int | None  # Below it everything is permanent. None: not known how much is.
+
+
+_NOTHING_PERMANENT = RecoveryPoint(0, 0)
+_UNKNOWN = -1  # In a row, for None.
+
+
 class Permanent(msgspec.Struct, array_like=True):
     """A row of the recovery checkpoint."""
 
@@ -69,33 +82,85 @@ class Permanent(msgspec.Struct, array_like=True):
     index: int
     directory: str  # For people and `entrepot log verify`; the id is what counts.
     offset: int
+    offset_base: int = _UNKNOWN  # Rows of earlier versions end before it.
 
     @property
     def id(self) -> PartitionId:
         return PartitionId(UUID(bytes=self.topic), self.index)
 
+    @property
+    def point(self) -> RecoveryPoint:
+        return RecoveryPoint(
+            self.offset_base if self.offset_base >= 0 else None,
+            self.offset if self.offset >= 0 else None,
+        )
+
+
+class RecoveryCheckpoint:
+    """The recovery checkpoint as it was found.
+
+    A partition without a row has nothing permanent. Without a checkpoint nothing is known
+    of any, and what is whole is taken. A damaged one said something that we cannot read.
+    """
+
+    def __init__(self, rows: list[Permanent] | None = None, *, is_damaged: bool = False) -> None:
+        self.rows = rows or []
+        self.is_damaged = is_damaged
+        self.is_missing = rows is None and not is_damaged
+        self._default = _NOTHING_PERMANENT
+        if rows is None:
+            self._default = RecoveryPoint(None, None if is_damaged else 0)
+        self._by_id = {row.id: row.point for row in self.rows}
+        self._by_directory = {row.directory: row.point for row in self.rows}
+
+    def point(self, identity: PartitionId) -> RecoveryPoint:
+        return self._by_id.get(identity, self._default)
+
+    def point_at(self, directory: str) -> RecoveryPoint:
+        """The same, for who knows only the directory."""
+        return self._by_directory.get(directory, self._default)
+
 
 def read_clean_checkpoint(disk: Disk) -> dict[PartitionId, PartitionState] | None:
-    payload = load(disk, layout.CLEAN_CHECKPOINT)
-    if payload is None:
-        return None
-    states = msgspec.msgpack.decode(payload, type=list[PartitionState])
-    return {state.id: state for state in states}
+    """None when there is none that can be believed."""
+    states: list[PartitionState] | None = _read(disk, layout.CLEAN_CHECKPOINT, list[PartitionState])
+    return None if states is None else {state.id: state for state in states}
 
 
 def clean_checkpoint(partitions: Iterable[Partition]) -> bytes:
     return msgspec.msgpack.encode([PartitionState.of(partition) for partition in partitions])
 
 
-def read_recovery_checkpoint(disk: Disk) -> list[Permanent]:
-    payload = load(disk, layout.RECOVERY_CHECKPOINT)
-    return msgspec.msgpack.decode(payload, type=list[Permanent]) if payload is not None else []
+def read_recovery_checkpoint(disk: Disk) -> RecoveryCheckpoint:
+    rows: list[Permanent] | None = _read(disk, layout.RECOVERY_CHECKPOINT, list[Permanent])
+    is_damaged = rows is None and disk.exists(layout.RECOVERY_CHECKPOINT)
+    return RecoveryCheckpoint(rows, is_damaged=is_damaged)
 
 
-def recovery_checkpoint(partitions: Iterable[Partition]) -> bytes:
-    rows = [
-        Permanent(partition.id.topic.bytes, partition.id.number, partition.directory, offset)
-        for partition in partitions
-        if (offset := partition.offset_synced)
-    ]
+def _read(disk: Disk, path: str, kind: Any) -> Any:
+    """None when it is missing or damaged."""
+    payload = load(disk, path)
+    try:
+        return None if payload is None else msgspec.msgpack.decode(payload, type=kind)
+    except msgspec.DecodeError:
+        return None
+
+
+def recovery_checkpoint(
+    partitions: Iterable[Partition],
+    bases: Mapping[PartitionId, int],
+    refused: Mapping[PartitionId, RecoveryPoint],
+) -> bytes:
+    """Rows for all with something permanent. The bases are those of segments that will be the
+    first once retention has let go of the ones before; the refused keep what was known of them."""
+    rows = []
+    for partition in partitions:
+        point = refused.get(partition.id)
+        if point is None:
+            base = partition.segments[0].offset_base if partition.segments else 0
+            point = RecoveryPoint(bases.get(partition.id, base), partition.offset_synced)
+        if point != _NOTHING_PERMANENT:
+            base, offset = (_UNKNOWN if each is None else each for each in point)
+            topic, index = partition.id
+            rows.append(Permanent(topic.bytes, index, partition.directory, offset, base))
     return msgspec.msgpack.encode(rows)

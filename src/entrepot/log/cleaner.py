@@ -175,6 +175,7 @@ class Cleaner:
         file = self._fresh(cleaned.path + layout.CLEANED)
         await self._write_kept(partition, group, work, cleaned, file)
         cleaned.offset_end, cleaned.compacted = group[-1].offset_end, True
+        cleaned.followed = True  # The segment being written is none of them.
         seal_file = self._fresh(cleaned.path_of(layout.INDEX) + layout.CLEANED)
         write_all(seal_file, 0, [cleaned.seal_bytes()])
         await self._sync_all([file, seal_file], partition.directory)

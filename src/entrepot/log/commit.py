@@ -81,10 +81,10 @@ class Committer:
     async def sync(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
         """Make the segments permanent up to the marks, and seal those that are full.
 
-        A seal speaks of permanent bytes, and the first answer out of a new segment
-        needs its name permanent: so first the full segments, then their seals, the
-        segments being written, and the directories. In slices, because each file of a
-        slice is open at once.
+        A seal says that all bytes are permanent, and the name of the next segment: so
+        first the full segments and the names, then their seals and the segments being
+        written. The first answer out of a new segment needs its name permanent, too. In
+        slices, because each file of a slice is open at once.
         """
         for first in range(0, len(marks), _FILES_PER_SYNC):
             await self._sync_slice(marks[first : first + _FILES_PER_SYNC])
@@ -109,7 +109,8 @@ class Committer:
                     is_full = segment is not partition.segments[-1]
                     (full if is_full else last).append((partition, segment))
         if full:
-            await self._sync_files(full)
+            rolled = {partition.id: partition for partition, _ in full}
+            await self._sync_files(full, [p for p in rolled.values() if p.unsynced_names])
         seals = self._seals(full)
         for partition, _ in marks:
             seals += partition.take_unsynced_views()
@@ -117,7 +118,17 @@ class Committer:
         for partition, mark in marks:
             del self._syncing[partition.id]
             if partition.stopped is None:
+                if not partition.offset_synced:
+                    self._mark_begun(partition)
                 partition.synced(mark)
+
+    def _mark_begun(self, partition: Partition) -> None:
+        """Say that there is a segment with a permanent name: it cannot be missing from now on.
+        It need not be permanent itself, for the recovery checkpoint soon says so, too."""
+        try:
+            self._disk.open(f"{partition.directory}/{layout.BEGUN}", create=True)
+        except OSError as error:
+            log.warning("%s: not marked as begun: %s", partition.directory, error.strerror)
 
     async def _sync_files(
         self,
@@ -157,6 +168,7 @@ class Committer:
         seals: list[File] = []
         for partition, segment in segments:
             if partition.stopped is None and not segment.sealed:
+                segment.followed = True
                 try:
                     seals.append(write_seal(self._disk, segment))
                 except OSError as error:

@@ -12,6 +12,7 @@
         00000000000000000042.view           the broker's state as of that offset
         *.cleaned                           a compacted segment, not in service yet
         cleaned.swap                        which segments it is about to replace
+        begun                               empty: there is a segment, with a permanent name
         *.deleted                           marked by retention, removed after a while
         *.aside                             cut off by recovery, kept for people to look at
     deleted/<topic id>-<index>/             a deleted partition, removed after a while
@@ -35,6 +36,7 @@ INDEX = ".index"
 VIEW = ".view"
 CLEANED = ".cleaned"
 SWAP = "cleaned.swap"
+BEGUN = "begun"
 MARKED = ".deleted"
 ASIDE = ".aside"
 

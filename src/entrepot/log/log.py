@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from entrepot.core import limits
@@ -20,6 +20,8 @@ from entrepot.core.ports import Buffer, Clock, Disk
 from entrepot.log import layout
 from entrepot.log.checkpoint import (
     PartitionState,
+    RecoveryCheckpoint,
+    RecoveryPoint,
     clean_checkpoint,
     read_clean_checkpoint,
     read_recovery_checkpoint,
@@ -61,15 +63,20 @@ class Log:
         # Whether the power failed since: with less than `fsync`, answered records may be lost.
         self.power_failed = False
         self._clean_state: dict[PartitionId, PartitionState] = {}
-        self._permanent: dict[PartitionId, int] = {}  # The recovery checkpoint as found.
+        self._checkpoint = RecoveryCheckpoint()  # As found.
+        self._refused: dict[PartitionId, RecoveryPoint] = {}  # What the next start must know.
         self._journaled: dict[PartitionId, list[Entry]] = {}
         self._recovered: list[Partition] = []
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get)
         self.cleaner = Cleaner(disk, self._pool, clock)
         self._flush_due: dict[PartitionId, float] = {}
+        # Begun or dropped, and the recovery checkpoint does not know yet.
+        self._unlisted: dict[PartitionId, None] = {}
+        self._forgetful: dict[PartitionId, None] = {}  # May have segments to let go.
         self._removals: list[tuple[float, str]] = []  # (when, path), files and directories.
         self._checkpointed = b""
+        self._checkpointing = asyncio.Lock()
         self._failing: dict[PartitionId, str] = {}  # What the log has been told of.
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
@@ -83,15 +90,30 @@ class Log:
         self._disk.make_directory(layout.PARTITIONS)
         self._disk.lock(layout.LOCK)
         self.cleaner.begin()
+        for entry in read_journals(self._disk):
+            self._journaled.setdefault(entry.partition, []).append(entry)
+            self._generation = max(self._generation, entry.generation)
+        self._checkpoint = read_recovery_checkpoint(self._disk)
         state = read_clean_checkpoint(self._disk)
         self.power_failed = state is None and not self._is_same_boot()
         if state is not None and not self._check_all:
             self.clean, self._clean_state = True, state
-            return
-        self._permanent = {row.id: row.offset for row in read_recovery_checkpoint(self._disk)}
-        for entry in read_journals(self._disk):
-            self._journaled.setdefault(entry.partition, []).append(entry)
-            self._generation = max(self._generation, entry.generation)
+        self._report_checkpoints(state is None)
+        self._check_all = self._check_all or self._checkpoint.is_damaged
+
+    def _report_checkpoints(self, is_recovery: bool) -> None:
+        if is_recovery and self._disk.exists(layout.CLEAN_CHECKPOINT):
+            log.error("%s is damaged: the clean stop is not believed", layout.CLEAN_CHECKPOINT)
+        if self._checkpoint.is_damaged:
+            effect = "every batch is checked, and nothing is cut off"
+            if self.clean:
+                effect = "after a clean stop it is not needed"
+            log.error("%s is damaged: %s", layout.RECOVERY_CHECKPOINT, effect)
+        elif is_recovery and self._checkpoint.is_missing and self._disk.names(layout.PARTITIONS):
+            log.warning(
+                "%s is missing: segments are taken as far as they are whole",
+                layout.RECOVERY_CHECKPOINT,
+            )
 
     def _is_same_boot(self) -> bool:
         boot = self._disk.boot.encode()
@@ -122,6 +144,13 @@ class Log:
         self, identity: PartitionId, directory: str, policy: Policy, state: PartitionState
     ) -> Opened:
         segments = [each.segment(directory) for each in state.segments]
+        names = set(self._disk.names(directory)) if segments else ()
+        for segment in segments:
+            if layout.file_name(segment.offset_base, layout.SEGMENT) not in names:
+                point = RecoveryPoint(segments[0].offset_base, segments[-1].offset_end)
+                return self._opened_refused(
+                    identity, directory, policy, point, f"{segment.path} is missing"
+                )
         partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
         partition.offset_start = max(partition.offset_start, state.offset_start)
         return Opened(partition, Saved(partition.offset_end, state.view))
@@ -136,34 +165,45 @@ class Log:
         return Opened(partition, None)
 
     def _opened_unclean(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
-        offset_permanent = self._permanent.get(identity, 0)
+        point = self._checkpoint.point(identity)
         try:
             segments = recover_segments(
                 self._disk,
                 directory,
                 self._clock.now_ms(),
-                offset_permanent=offset_permanent,
+                point=point,
                 check_all=self._check_all,
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
-            count = replay(partition, self._journaled.pop(identity, []))
+            count = replay(partition, self._journaled.pop(identity, []), point)
         except (StorageError, OSError) as error:
-            log.error("partition refused: %s", error)
-            partition = Partition(identity, directory, policy, self._pool, self._clock)
-            partition.refuse(str(error))
-            partition.offset_synced = offset_permanent  # The next start must know it too.
-            return Opened(partition, None)
+            return self._opened_refused(identity, directory, policy, point, str(error))
         if count:
             log.info("%s: %d batches came from the journal", directory, count)
         partition.recovered()
-        partition.offset_synced = max(partition.offset_synced, offset_permanent)
+        partition.offset_synced = max(partition.offset_synced, point.offset_end or 0)
         self._recovered.append(partition)
         return Opened(partition, newest_view(self._disk, partition))
+
+    def _opened_refused(
+        self,
+        identity: PartitionId,
+        directory: str,
+        policy: Policy,
+        point: RecoveryPoint,
+        reason: str,
+    ) -> Opened:
+        log.error("partition refused: %s", reason)
+        partition = Partition(identity, directory, policy, self._pool, self._clock)
+        partition.refuse(reason)
+        self._refused[identity] = point
+        return Opened(partition, None)
 
     async def ready(self) -> None:
         """Once every partition is open: make what was recovered permanent, then forget the past."""
         behind = [p for p in self._recovered if p.segments and p.stopped is None]
         await self.committer.sync([(p, p.end_mark()) for p in behind])
+        await self._sync_emptied()
         for partition in behind:
             if partition.stopped is None:
                 partition.advance(partition.end_mark())
@@ -186,6 +226,14 @@ class Log:
         self._removing = loop.create_task(self._remove_now_and_then())
         for task in (self._maintenance, self._cleaning, self._removing):
             task.add_done_callback(lambda done: done.cancelled() or done.result())
+
+    async def _sync_emptied(self) -> None:
+        """What recovery removed must not come back among files that are made from now on."""
+        emptied = [p for p in self._recovered if not p.segments and self._disk.exists(p.directory)]
+        errors = await self._disk.sync([], [p.directory for p in emptied])
+        for partition, error in zip(emptied, errors, strict=True):
+            if error is not None:
+                partition.stop(f"{partition.directory}: sync failed: {error.strerror}")
 
     def _remove_orphans(self) -> None:
         """Directories no topic owns: a deletion that a crash cut short."""
@@ -226,6 +274,8 @@ class Log:
             raise
         if self._failing:
             self._failing.pop(partition.id, None)
+        if not segments:
+            self._unlisted[partition.id] = None
         if partition.needs_commit:
             self.committer.request(partition)
             return offset
@@ -250,6 +300,8 @@ class Log:
         """
         partition.stop(f"{partition.directory} is deleted")
         del self.partitions[partition.id]
+        self._refused.pop(partition.id, None)
+        self._unlisted[partition.id] = None
         self.cleaner.forget(partition.id)
         self._pool.forget_below(partition.directory)
         if not self._disk.exists(partition.directory):
@@ -276,12 +328,26 @@ class Log:
             await asyncio.sleep(TICK_S)
             now = self._clock.monotonic()
             await self._flush([i for i, due in self._flush_due.items() if due <= now])
-            if now >= checkpoint_at:
+            if now >= checkpoint_at or self._is_checkpoint_wanted():
                 checkpoint_at = now + CHECKPOINT_EVERY_S
                 await self._write_recovery_checkpoint()
             if now >= retention_at:
                 retention_at = now + RETENTION_EVERY_S
                 await self.enforce_retention()
+            elif self._forgetful:
+                await self.forget_segments()
+
+    def _is_checkpoint_wanted(self) -> bool:
+        """Whether a partition has its first permanent batch, or is dropped. From then on nobody
+        may take its only segment away unnoticed, or miss it."""
+        found = []
+        for identity in self._unlisted:
+            partition = self.partitions.get(identity)
+            if partition is None or partition.offset_synced:
+                found.append(identity)
+        for identity in found:
+            del self._unlisted[identity]
+        return bool(found)
 
     async def _remove_now_and_then(self) -> None:
         """By itself, because nothing else may wait for the removal of large files."""
@@ -317,21 +383,52 @@ class Log:
             if number % _PARTITIONS_PER_SLICE == _PARTITIONS_PER_SLICE - 1:
                 await asyncio.sleep(0)
             partition.expire(self._clock.now_ms())
-            try:
-                self.sweep(partition)
-            except (OSError, StorageError) as error:
-                log.warning("%s: retention has to wait: %s", partition.directory, error)
+            self.sweep(partition)
+        await self.forget_segments()
 
     def sweep(self, partition: Partition) -> None:
-        """Take forgotten segments out of service and note their files for removal."""
-        if partition.stopped is not None or not partition.segments:
+        """Soon, let go of the segments below the partition's start."""
+        self._forgetful[partition.id] = None
+
+    async def forget_segments(self) -> None:
+        """Take forgotten segments out of service and note their files for removal.
+
+        The recovery checkpoint says first which segment is the first from now on: names
+        change in any order, and one that is missing is corruption otherwise.
+        """
+        forgetful, self._forgetful = self._forgetful, {}
+        bases: dict[PartitionId, int] = {}
+        for number, identity in enumerate(forgetful):
+            if number % _PARTITIONS_PER_SLICE == _PARTITIONS_PER_SLICE - 1:
+                await asyncio.sleep(0)
+            partition = self.partitions.get(identity)
+            if partition is None or partition.stopped is not None or not partition.segments:
+                continue
+            try:
+                base = partition.first_needed()
+            except (OSError, StorageError) as error:
+                log.warning("%s: retention has to wait: %s", partition.directory, error)
+                continue
+            if base > partition.segments[0].offset_base:
+                bases[identity] = base
+            if partition.unsynced_names:
+                self._flush_due.setdefault(identity, 0.0)
+                if partition.segments[0].offset_end <= partition.offset_start:
+                    self.sweep(partition)  # Again, once the names are permanent.
+        if bases and await self._write_recovery_checkpoint(bases):
+            for identity, base in bases.items():
+                self._mark_forgotten(identity, base)
+
+    def _mark_forgotten(self, identity: PartitionId, offset_base: int) -> None:
+        partition = self.partitions.get(identity)
+        if partition is None or partition.stopped is not None:
             return
-        delay_s = partition.policy.file_delete_delay_ms / 1_000
-        due = self._clock.monotonic() + delay_s
-        for path in partition.mark_forgotten():
-            self._removals.append((due, path))
-        if partition.unsynced_names:
-            self._flush_due.setdefault(partition.id, 0.0)
+        due = self._clock.monotonic() + partition.policy.file_delete_delay_ms / 1_000
+        try:
+            for path in partition.mark_forgotten(offset_base):
+                self._removals.append((due, path))
+        except OSError as error:
+            log.warning("%s: retention has to wait: %s", partition.directory, error)
 
     async def _remove_due(self, now: float) -> None:
         """What cannot be removed now goes at the next start."""
@@ -344,14 +441,18 @@ class Log:
                 if error is not None:
                     log.warning("%s: not removed: %s", path, error.strerror)
 
-    async def _write_recovery_checkpoint(self) -> None:
-        payload = recovery_checkpoint(self.partitions.values())
-        if payload != self._checkpointed:
-            try:
-                await replace(self._disk, "", layout.RECOVERY_CHECKPOINT, payload)
-                self._checkpointed = payload
-            except OSError as error:
-                log.warning("no recovery checkpoint: %s", error.strerror)
+    async def _write_recovery_checkpoint(self, bases: Mapping[PartitionId, int] = {}) -> bool:
+        """Whether it is there, and permanent. The bases: of what will be first segments."""
+        async with self._checkpointing:
+            payload = recovery_checkpoint(self.partitions.values(), bases, self._refused)
+            if payload != self._checkpointed:
+                try:
+                    await replace(self._disk, "", layout.RECOVERY_CHECKPOINT, payload)
+                    self._checkpointed = payload
+                except OSError as error:
+                    log.warning("no recovery checkpoint: %s", error.strerror)
+                    return False
+            return True
 
     # --- stop
 

@@ -332,16 +332,23 @@ class Partition(Segments):
             self.offset_start = max(self.offset_start, segment.offset_end)
             size -= segment.size
 
-    def mark_forgotten(self) -> Iterator[str]:
-        """Take segments wholly below the start out of service; yields files to remove later."""
+    def first_needed(self) -> int:
+        """Where the first segment begins that is not wholly below the start. When all of them
+        are, a new one is begun; until its name is permanent, the old ones hold our offsets."""
         if self.segments[-1].size and self.offset_end <= self.offset_start:
             self.roll()
-        # Until the name of the newest segment is permanent, the old ones hold our offsets.
-        while len(self.segments) > 1 and not self.unsynced_names:
-            oldest = self.segments[0]
-            if oldest.offset_end > self.offset_start or oldest in self.unsynced:
-                break
-            yield from self._mark(oldest)
+        if not self.unsynced_names:
+            for segment in self.segments[:-1]:
+                if segment.offset_end > self.offset_start or segment in self.unsynced:
+                    return segment.offset_base
+            return self.segments[-1].offset_base
+        return self.segments[0].offset_base
+
+    def mark_forgotten(self, offset_base: int) -> Iterator[str]:
+        """Take the segments before the one that begins there out of service; yields files to
+        remove later. The recovery checkpoint must say by now that it is the first."""
+        while len(self.segments) > 1 and self.segments[0].offset_end <= offset_base:
+            yield from self._mark(self.segments[0])
             del self.segments[0]
 
     def _mark(self, segment: Segment) -> Iterator[str]:

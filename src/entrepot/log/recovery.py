@@ -1,14 +1,15 @@
 """Everything that happens to a partition after a crash, in order.
 
-1. Leftovers of retention and of unfinished file replacements are removed.
+1. Leftovers of retention and of unfinished file replacements are removed. Which
+   segment is the first says the recovery checkpoint, for names survive in any order.
 2. Each segment is taken as its seal says, or, without a valid seal, walked batch
    by batch with every checksum. Sealed segments are walked too when asked.
 3. The first bad batch ends the log if it lies where nothing was ever promised:
    above the recovery point, and above any seal. The file is cut there, and later
    segments, which can hold nothing that was acknowledged, are put aside. What is
    left above the recovery point is written again, see `_rewrite`.
-4. A bad batch anywhere else is corruption: the partition is refused, files as
-   they are, and the reason says where.
+4. A bad batch anywhere else is corruption, and so is a missing segment: the
+   partition is refused, files as they are, and the reason says where.
 5. What the journal has and the segments have not is appended again.
 
 Nothing is served until all of it is synced; that is the caller's part.
@@ -24,6 +25,7 @@ from entrepot.core.batch import check, walk
 from entrepot.core.errors import Corruption, InvalidBatch
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
+from entrepot.log.checkpoint import RecoveryPoint
 from entrepot.log.cleaner import finish_swap
 from entrepot.log.files import load, write_all
 from entrepot.log.journal import Entry
@@ -51,12 +53,16 @@ class Saved(NamedTuple):
 
 
 def recover_segments(
-    disk: Disk, directory: str, now_ms: int, *, offset_permanent: int, check_all: bool
+    disk: Disk, directory: str, now_ms: int, *, point: RecoveryPoint, check_all: bool
 ) -> list[Segment]:
     """The segments of a directory, mended where that loses nothing. Raises Corruption."""
     finish_swap(disk, directory)
     _sweep(disk, directory)
-    bases = segment_bases(disk, directory)
+    bases = bases_in_use(disk, directory, point)
+    if bases and is_first_missing(bases, point):
+        check_first(disk, directory, bases, point)
+        _put_aside(disk, directory, bases)
+        bases = []
     segments: list[Segment] = []
     for base in bases:
         segment, damage = inspect(disk, directory, base, check_all=check_all)
@@ -70,22 +76,22 @@ def recover_segments(
         segments.append(segment)
         if damage is not None:
             later = [b for b in bases if b > segment.offset_base]
-            check_permanent(disk, segment, damage, offset_permanent, later)
+            check_permanent(disk, segment, damage, point, later)
             _cut(disk, segment, damage)
             _put_aside(disk, directory, later)
             break
-    check_end(directory, segments[-1].offset_end if segments else 0, offset_permanent)
-    _sweep_companions(disk, segments, directory)
+    check_end(disk, directory, segments[-1] if segments else None, point)
+    _remove_others(disk, segments, directory)
     for segment in segments:
         if not segment.sealed:
-            _rewrite(disk, segment, offset_permanent)
+            _rewrite(disk, segment, point.offset_end or 0)
     return segments
 
 
 def gap(segment: Segment, base: int) -> Damage:
     """A segment that ends before the next one starts: its last writes did not survive."""
     reason = f"ends at offset {segment.offset_end}, but the next segment starts at {base}"
-    if segment.sealed or base < segment.offset_end:
+    if segment.followed or base < segment.offset_end:
         raise Corruption(f"{segment.path} {reason}")
     return Damage(segment.size, segment.offset_end, reason)
 
@@ -93,6 +99,38 @@ def gap(segment: Segment, base: int) -> Damage:
 def segment_bases(disk: Disk, directory: str) -> list[int]:
     found = (layout.offset_of(name, layout.SEGMENT) for name in disk.names(directory))
     return [base for base in found if base is not None]
+
+
+def bases_in_use(disk: Disk, directory: str, point: RecoveryPoint) -> list[int]:
+    """The segments from the first one on. What is below it, retention has let go."""
+    bases = segment_bases(disk, directory)
+    first = point.offset_base
+    if first is not None and first not in bases:
+        for base in reversed([base for base in bases if base < first]):
+            # Compaction may have joined it to others that retention was letting go.
+            seal = read_seal(disk, directory, base)
+            if seal is not None and seal.compacted and seal.offset_end > first:
+                first = base
+                break
+    return bases if first is None else [base for base in bases if base >= first]
+
+
+def is_first_missing(bases: Sequence[int], point: RecoveryPoint) -> bool:
+    return point.offset_base is not None and bases[0] > point.offset_base
+
+
+def check_first(disk: Disk, directory: str, bases: Sequence[int], point: RecoveryPoint) -> None:
+    """The first segment may be missing if nothing in it was permanent. Raises Corruption.
+
+    Its name never survived, and neither was anything in the later ones answered, but
+    through the journal. Retention lets go of a first one only for a permanent other.
+    """
+    first = point.offset_base or 0
+    is_permanent = disk.exists(f"{directory}/{layout.BEGUN}") or _sealed_end(disk, directory, bases)
+    if first > 0 or point.offset_end != 0 or is_permanent:
+        raise Corruption(
+            f"{directory} begins at offset {bases[0]}, but its first segment began at {first}"
+        )
 
 
 def inspect(
@@ -113,7 +151,8 @@ def inspect(
     if damage is not None and sealed is not None and damage.position < sealed.size:
         raise Corruption(f"{path}: {damage.reason} at byte {damage.position}, in a sealed part")
     if sealed is not None and size == sealed.size:
-        segment.sealed, segment.compacted = True, sealed.compacted
+        segment.sealed = True
+        segment.compacted, segment.followed = sealed.compacted, sealed.followed
         segment.offset_end = sealed.offset_end
     return segment, damage
 
@@ -146,27 +185,41 @@ def _fault(file: File, segment: Segment, glance: Glance, gaps: bool) -> str | No
     return None
 
 
+def _sealed_end(disk: Disk, directory: str, bases: Sequence[int]) -> int:
+    """Everything below that offset was permanent when the last of these was sealed."""
+    for base in reversed(bases):
+        if read_seal(disk, directory, base) is not None:
+            return base
+    return 0
+
+
 def check_permanent(
-    disk: Disk, segment: Segment, damage: Damage, offset_permanent: int, later: Sequence[int]
+    disk: Disk, segment: Segment, damage: Damage, point: RecoveryPoint, later: Sequence[int]
 ) -> None:
     """Damage below the recovery point or a seal is no unfinished write. Raises Corruption."""
-    for base in later:
-        if read_seal(disk, segment.directory, base) is not None:
-            offset_permanent = max(offset_permanent, base)
-    if damage.offset < offset_permanent:
+    where = f"{segment.path}: {damage.reason} at byte {damage.position}, offset {damage.offset}"
+    if point.offset_end is None:
         raise Corruption(
-            f"{segment.path}: {damage.reason} at byte {damage.position}, offset {damage.offset}; "
-            f"everything below offset {offset_permanent} was permanent"
+            f"{where}; the recovery checkpoint was damaged, so this may have been permanent"
         )
+    offset_permanent = max(point.offset_end, _sealed_end(disk, segment.directory, later))
+    if damage.offset < offset_permanent:
+        raise Corruption(f"{where}; everything below offset {offset_permanent} was permanent")
 
 
-def check_end(directory: str, offset_end: int, offset_permanent: int) -> None:
+def check_end(disk: Disk, directory: str, last: Segment | None, point: RecoveryPoint) -> None:
     """What was permanent is there, or files were lost. Raises Corruption."""
+    offset_end = last.offset_end if last is not None else 0
+    offset_permanent = max(point.offset_base or 0, point.offset_end or 0)
     if offset_end < offset_permanent:
         raise Corruption(
             f"{directory} ends at offset {offset_end}, "
             f"but everything below offset {offset_permanent} was permanent"
         )
+    if last is None and disk.exists(f"{directory}/{layout.BEGUN}"):
+        raise Corruption(f"{directory} has no segment, but it had one that was permanent")
+    if last is not None and last.followed:
+        raise Corruption(f"{last.path} is full, but the segment that follows it is missing")
 
 
 def _cut(disk: Disk, segment: Segment, damage: Damage) -> None:
@@ -213,22 +266,33 @@ def _sweep(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{name}")
 
 
-def _sweep_companions(disk: Disk, segments: Sequence[Segment], directory: str) -> None:
-    """Seals and views of segments that are gone speak of a past that did not happen."""
+def _remove_others(disk: Disk, segments: Sequence[Segment], directory: str) -> None:
+    """Segments below the first are what retention let go; seals and views of segments
+    that are gone speak of a past that did not happen."""
     bases = [segment.offset_base for segment in segments]
     for name in disk.names(directory):
+        base = layout.offset_of(name, layout.SEGMENT)
+        if base is not None and bases and base < bases[0]:
+            disk.remove(f"{directory}/{name}")
         for kind in (layout.INDEX, layout.VIEW):
             base = layout.offset_of(name, kind)
             if base is not None and base not in bases:
                 disk.remove(f"{directory}/{name}")
 
 
-def replay(partition: Partition, entries: Sequence[Entry]) -> int:
+def replay(partition: Partition, entries: Sequence[Entry], point: RecoveryPoint) -> int:
     """Append what the journal has and the partition has not; how many batches that was."""
     count = 0
+    # Nothing tells whether retention has let go of what is before the first segment.
+    is_start_unknown = point == (None, None)
     for entry in entries:
         payload = entry.payload()
         for position, header in walk(payload):
+            if is_start_unknown and header.offset_first < partition.offset_start:
+                raise Corruption(
+                    f"{partition.directory} begins at offset {partition.offset_start}, but the "
+                    f"journal has offset {header.offset_first}"
+                )
             if header.offset_first < partition.offset_end:
                 continue
             if header.offset_first > partition.offset_end:

@@ -4,8 +4,8 @@ The index says, about every 16 KiB, which batch starts where and the largest
 timestamp before it, so one table serves look-ups by offset and by time. It is
 kept in memory while the segment is written, and put on disk as the segment's
 *seal* when it is full: a seal is only written when every byte it speaks of is
-permanent. So after a crash, damage below a seal is corruption, and damage in an
-unsealed segment may be a write that never finished.
+permanent, names included. So after a crash, damage below a seal is corruption, and
+damage in an unsealed segment may be a write that never finished.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _SEAL = Struct(">4sHHqIIqqqq")  # Then the entries, then a CRC32C over all befor
 _SEAL_MAGIC = b"eIDX"
 _SEAL_VERSION = 1
 _COMPACTED = 1  # A flag: offsets may be missing between batches.
+_FOLLOWED = 2  # A flag: there is a next segment, and its name is permanent.
 _ENTRY = Struct(">IIq")
 _SCAN_BYTES = 2 * limits.INDEX_INTERVAL_BYTES
 
@@ -92,6 +93,7 @@ class Segment:
     __slots__ = (
         "compacted",
         "directory",
+        "followed",
         "index",
         "offset_base",
         "offset_end",
@@ -114,6 +116,7 @@ class Segment:
         self.opened_ms = opened_ms  # When its first batch was written: age for rolling.
         self.sealed = False
         self.compacted = False  # Offsets may be missing between batches.
+        self.followed = False  # Sealed, and the name of the next segment is permanent.
         self.index: Index | None = Index()  # None: on disk, in the seal.
 
     def path_of(self, kind: str) -> str:
@@ -137,7 +140,7 @@ class Segment:
         head = _SEAL.pack(
             _SEAL_MAGIC,
             _SEAL_VERSION,
-            _COMPACTED if self.compacted else 0,
+            _COMPACTED * self.compacted | _FOLLOWED * self.followed,
             self.offset_base,
             self.size,
             len(index.offsets),
@@ -175,7 +178,8 @@ def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
         index.note(base + delta, position, timestamp)
     if len(index.offsets) != count:
         return None
-    segment.size, segment.compacted = size, bool(flags & _COMPACTED)
+    segment.size = size
+    segment.compacted, segment.followed = bool(flags & _COMPACTED), bool(flags & _FOLLOWED)
     segment.offset_end, segment.timestamp_max = rest[:2]
     segment.timestamp_max_offset, segment.opened_ms = rest[2:]
     segment.sealed, segment.index = True, index

@@ -13,8 +13,16 @@ from enum import StrEnum
 from entrepot.core.errors import Corruption
 from entrepot.core.ports import Disk
 from entrepot.log import layout
-from entrepot.log.checkpoint import read_recovery_checkpoint
-from entrepot.log.recovery import check_end, check_permanent, gap, inspect, segment_bases
+from entrepot.log.checkpoint import RecoveryPoint, read_recovery_checkpoint
+from entrepot.log.recovery import (
+    bases_in_use,
+    check_end,
+    check_first,
+    check_permanent,
+    gap,
+    inspect,
+    is_first_missing,
+)
 from entrepot.log.segment import Segment
 
 
@@ -36,16 +44,25 @@ class SegmentReport:
 
 
 def verify(disk: Disk) -> Iterator[SegmentReport]:
-    """One report per segment, in order, as the walk goes."""
-    permanent = {row.directory: row.offset for row in read_recovery_checkpoint(disk)}
-    for name in disk.names(layout.PARTITIONS):
-        directory = f"{layout.PARTITIONS}/{name}"
-        yield from verify_partition(disk, directory, permanent.get(directory, 0))
+    """One report per segment, in order, as the walk goes, and one for what is missing."""
+    checkpoint = read_recovery_checkpoint(disk)
+    found = [f"{layout.PARTITIONS}/{name}" for name in disk.names(layout.PARTITIONS)]
+    for directory in sorted({*found, *(row.directory for row in checkpoint.rows)}):
+        yield from verify_partition(disk, directory, checkpoint.point_at(directory))
 
 
-def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Iterator[SegmentReport]:
-    bases = segment_bases(disk, directory)
+def verify_partition(disk: Disk, directory: str, point: RecoveryPoint) -> Iterator[SegmentReport]:
+    bases = bases_in_use(disk, directory, point)
     is_cut = False
+    try:
+        if not bases:
+            check_end(disk, directory, None, point)
+        elif is_first_missing(bases, point):
+            check_first(disk, directory, bases, point)
+            is_cut = True
+    except Corruption as error:
+        first = point.offset_base or 0
+        yield SegmentReport(directory, 0, first, first, Verdict.CORRUPT, str(error))
     while bases:
         base = bases.pop(0)
         path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
@@ -61,9 +78,9 @@ def verify_partition(disk: Disk, directory: str, offset_permanent: int) -> Itera
             if damage is None and bases and segment.offset_end != bases[0]:
                 damage = gap(segment, bases[0])
             if damage is None and not bases:
-                check_end(directory, segment.offset_end, offset_permanent)
+                check_end(disk, directory, segment, point)
             if damage is not None:
-                check_permanent(disk, segment, damage, offset_permanent, bases)
+                check_permanent(disk, segment, damage, point, bases)
                 verdict, is_cut = Verdict.UNFINISHED, True
                 detail = f"{damage.reason} at byte {damage.position}, offset {damage.offset}"
         except Corruption as error:

@@ -27,7 +27,15 @@ from entrepot.log.checkpoint import read_clean_checkpoint, read_recovery_checkpo
 from entrepot.log.files import FilePool
 from entrepot.log.journal import read_journals
 from entrepot.log.partition import Partition
-from entrepot.log.recovery import check_end, check_permanent, gap, inspect, segment_bases
+from entrepot.log.recovery import (
+    bases_in_use,
+    check_end,
+    check_first,
+    check_permanent,
+    gap,
+    inspect,
+    is_first_missing,
+)
 from entrepot.log.segment import Segment
 from entrepot.spark.decoding import Damaged
 from entrepot.spark.options import DATA_DIRECTORY, OptionError
@@ -149,10 +157,12 @@ class Directory:
         disk = self._disk
         if disk.exists(f"{directory}/{layout.SWAP}"):
             raise Damaged(f"{directory}: a compaction was cut short; start the broker once")
-        permanent = {row.id: row.offset for row in read_recovery_checkpoint(disk)}
-        offset_permanent = permanent.get(identity, 0)
+        point = read_recovery_checkpoint(disk).point(identity)
         segments: list[Segment] = []
-        bases = segment_bases(disk, directory)
+        bases = bases_in_use(disk, directory, point)
+        if bases and is_first_missing(bases, point):
+            check_first(disk, directory, bases, point)
+            bases = []
         for base in bases:
             segment, damage = inspect(disk, directory, base, check_all=False)
             if segments and segments[-1].offset_end != base:
@@ -163,11 +173,10 @@ class Directory:
             segments.append(segment)
             if damage is not None:
                 later = [each for each in bases if each > segment.offset_base]
-                check_permanent(disk, segment, damage, offset_permanent, later)
+                check_permanent(disk, segment, damage, point, later)
                 break
-        offset_end = segments[-1].offset_end if segments else 0
-        check_end(directory, offset_end, offset_permanent)
-        self._check_journal(identity, directory, offset_end)
+        check_end(disk, directory, segments[-1] if segments else None, point)
+        self._check_journal(identity, directory, segments[-1].offset_end if segments else 0)
         return segments
 
     def _check_journal(self, identity: PartitionId, directory: str, offset_end: int) -> None:

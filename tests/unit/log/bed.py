@@ -168,6 +168,11 @@ class Bed(Life):
             self.append(name, make(value))
             await self.committed()
 
+    async def sweep(self, name: str) -> None:
+        """Let go of what is below the start of a partition, now."""
+        self.call(self.log.sweep, self[name])
+        await self.do(self.log.forget_segments())
+
     def values(self, name: str) -> list[bytes | None]:
         """What a reader sees from the start on."""
         return [record.value for record in self.records(name)]

@@ -94,7 +94,7 @@ async def test_the_bytes_of_a_recovery_checkpoint(bed: Bed) -> None:
     bed.append("relaxed", make(b"a"))
     await asyncio.sleep(CHECKPOINT_EVERY_S + 1)
     assert contents(bed, "recovery.checkpoint") == [
-        [identity("t").topic.bytes, 0, "partitions/t-0", 2]
+        [identity("t").topic.bytes, 0, "partitions/t-0", 2, 0]
     ]
 
 
@@ -104,8 +104,8 @@ async def test_a_recovery_checkpoint_follows(bed: Bed) -> None:
     for number in range(1, 4):
         await bed.write("t", b"x")
         await asyncio.sleep(CHECKPOINT_EVERY_S + 1)
-        (row,) = read_recovery_checkpoint(bed.disk)
-        assert (row.id, row.offset) == (identity("t"), number)
+        (row,) = read_recovery_checkpoint(bed.disk).rows
+        assert (row.id, row.offset, row.offset_base) == (identity("t"), number, 0)
 
 
 @simulated
@@ -117,7 +117,7 @@ async def test_a_recovery_checkpoint_says_only_what_is_permanent(bed: Bed, seed:
             bed.append("t", make(b"%d" % number))
             await bed.sleep_up_to(1)
         bed.crash()
-        rows = read_recovery_checkpoint(bed.disk)
+        rows = read_recovery_checkpoint(bed.disk).rows
         await bed.start("t", policy=Policy(Durability.OS, segment_bytes=3 * ONE))
         assert bed["t"].stopped is None
         assert all(bed["t"].offset_end >= row.offset for row in rows)
@@ -125,12 +125,14 @@ async def test_a_recovery_checkpoint_says_only_what_is_permanent(bed: Bed, seed:
 
 @simulated
 async def test_without_a_recovery_checkpoint_nothing_is_known(bed: Bed) -> None:
-    assert read_recovery_checkpoint(bed.disk) == []
+    assert read_recovery_checkpoint(bed.disk).point(identity("t")) == (None, 0)
     await bed.start("t")
     await bed.write("t", b"a", b"b")
     await asyncio.sleep(CHECKPOINT_EVERY_S + 1)
     bed.kill()
+    assert read_recovery_checkpoint(bed.disk).point(identity("u")) == (0, 0)
+    assert read_recovery_checkpoint(bed.disk).point(identity("t")) == (0, 2)
     bed.flip("recovery.checkpoint", 9)
-    assert read_recovery_checkpoint(bed.disk) == []
+    assert read_recovery_checkpoint(bed.disk).point(identity("t")) == (None, None)
     await bed.start("t")
     assert bed.values("t") == [b"a", b"b"]

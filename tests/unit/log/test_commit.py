@@ -210,7 +210,7 @@ async def test_retention_takes_the_segment_the_watermark_is_in(bed: Bed, seed: i
         )  # As after a roll while the commit was under way.
         await bed.do(bed.log.committer.sync([(bed[name], bed[name].end_mark())]))
         bed[name].delete_before(1)
-        bed.call(bed.log.sweep, bed[name])
+        await bed.sweep(name)
         assert [segment.offset_base for segment in bed[name].segments] == [1]
     for value in (b"a", b"b"):
         for name in MANY:

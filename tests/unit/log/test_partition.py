@@ -442,6 +442,6 @@ async def test_a_range_outlives_its_pool_and_its_name(bed: Bed) -> None:
     assert found is not None
     partition.synced(partition.end_mark())
     partition.delete_before(2)
-    assert list(partition.mark_forgotten())
+    assert list(partition.mark_forgotten(partition.first_needed()))
     (record,) = batch.records(found.file.read(found.position, found.size))
     assert record.value == b"a"

@@ -137,7 +137,7 @@ async def test_what_a_failed_roll_left_does_not_harm_later(bed: Bed) -> None:
         bed.append("t", make(b"too large for the first" * 9))
     await bed.write("t", b"b", b"c", b"d", b"e")
     bed["t"].delete_before(2)
-    bed.call(bed.log.sweep, bed["t"])
+    await bed.sweep("t")
     bed.kill()
     await bed.start("t", policy=small)
     assert bed["t"].stopped is None

@@ -346,7 +346,7 @@ async def test_leftovers_are_swept(bed: Bed) -> None:
         bed.disk.open(f"partitions/t-0/{name}", create=True)
     await restart(bed, TINY)
     assert sorted(bed.names("t")) == [
-        f"{0:020d}.index", f"{0:020d}.log", f"{1:020d}.log", f"{1:020d}.view",
+        f"{0:020d}.index", f"{0:020d}.log", f"{1:020d}.log", f"{1:020d}.view", "begun",
     ]  # fmt: skip
 
 
