@@ -27,6 +27,7 @@ from entrepot.config import Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Link, Listener, Net, Receiver, World
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
@@ -64,8 +65,10 @@ def world(config: Config) -> World:
         raise StartError(f"{config.data_dir}: {error.strerror}") from None
     nets = 2 if _tls_ports(config) else 1
     connections_max = min(limits.CONNECTIONS_MAX, (descriptors - 2 * disk.files_max) // nets)
-    net, tls_net = SocketNet(connections_max=connections_max), _tls_net(config, connections_max)
-    return World(SystemClock(), SystemEntropy(), disk, net, tls_net)
+    faults = Faults()
+    net = SocketNet(connections_max=connections_max, faults=faults)
+    tls_net = _tls_net(config, connections_max, faults)
+    return World(SystemClock(), SystemEntropy(), disk, net, tls_net, faults)
 
 
 def _tls_ports(config: Config) -> list[str]:
@@ -97,7 +100,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _tls_net(config: Config, connections_max: int) -> Net | None:
+def _tls_net(config: Config, connections_max: int, faults: Faults) -> Net | None:
     ports = _tls_ports(config)
     if not ports:
         return None
@@ -108,7 +111,7 @@ def _tls_net(config: Config, connections_max: int) -> Net | None:
         raise StartError(f"ports.{ports[0]} needs tls.certificate and tls.key")
     try:
         context = server_context(certificate, key, config.tls.client_ca)
-        return TlsNet(server=context, connections_max=connections_max)
+        return TlsNet(server=context, connections_max=connections_max, faults=faults)
     except OSError as error:
         files = ", ".join(filter(None, (certificate, key, config.tls.client_ca)))
         raise StartError(f"tls: {error.strerror or error} ({files})") from None
@@ -145,6 +148,7 @@ class Server:
                 ),
                 worker=worker,
                 property_reader=self._reader,
+                faults=doors.faults,
             )
         except InvalidConfig as error:
             raise StartError(str(error)) from None
@@ -283,7 +287,7 @@ class Server:
         is_open = self._config.security.insecure
         login = HttpLogin(self.broker.users, asks_users=asks, is_open=is_open)
         handle, bodies = Management(context, login), Bodies()
-        return lambda link: HttpAdapter(link, handle, clock, bodies)
+        return lambda link: HttpAdapter(link, handle, clock, bodies, self._doors.faults)
 
     async def _listen(
         self, net: Net, protocol: str, port: int, adapter: Callable[[Link], Receiver]
@@ -345,10 +349,21 @@ def _allow_many_files() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def stop_the_node(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The loop's exception handler: a mistake of ours in the background.
+def exception_handler(
+    faults: Faults,
+) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Make the loop's exception handler: a mistake of ours that no guard has caught.
 
-    What follows from it is unknown, so the process ends at once; recovery is made for that.
+    It is told, and the node goes on: whose state is broken is known where the guards are, and
+    a node that ends for one client's request ends again with the next one.
     """
-    log.critical("stopping: %s", context.get("message"), exc_info=context.get("exception"))
-    os._exit(70)
+
+    def told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        message = str(context.get("message"))
+        if error is not None:
+            faults.caught(message, error)
+        else:
+            log.error("%s", message)
+
+    return told

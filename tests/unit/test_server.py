@@ -9,7 +9,7 @@ import pytest
 
 from entrepot.config import build
 from entrepot.core.ports import World
-from entrepot.server import StartError, password_worker, world
+from entrepot.server import StartError, exception_handler, password_worker, world
 from tests import certificates
 
 
@@ -113,3 +113,17 @@ def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
 
 async def _awaited(work: Any) -> Any:
     return await work
+
+
+def test_a_mistake_that_no_guard_caught_is_counted_and_the_loop_goes_on(tmp_path: Path) -> None:
+    faults = doors(tmp_path).faults
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(exception_handler(faults))
+        loop.call_soon([].pop)
+        task = loop.create_task(asyncio.sleep(0.01))
+        await task
+
+    asyncio.run(main())
+    assert faults.count == 1

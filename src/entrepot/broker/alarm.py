@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import Generic
 
 from entrepot.broker.deadlines import Deadlines, K
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Clock
 
 
 class Alarm(Generic[K]):
-    def __init__(self, clock: Clock, deadlines: Deadlines[K], ring: Callable[[K], None]) -> None:
+    def __init__(
+        self, clock: Clock, deadlines: Deadlines[K], ring: Callable[[K], None], faults: Faults
+    ) -> None:
+        self._faults = faults
         self._clock = clock
         self._deadlines = deadlines
         self._ring = ring
@@ -39,5 +43,8 @@ class Alarm(Generic[K]):
     def _ring_all(self) -> None:
         self._timer = None
         for key in self._deadlines.due(self.now()):
-            self._ring(key)
+            try:
+                self._ring(key)
+            except Exception as error:  # It is one group's, or one transaction's.
+                self._faults.caught(f"the deadline of {key}", error)
         self.arm()

@@ -50,6 +50,7 @@ from entrepot.core.errors import (
     UnknownTopic,
     UnknownTopicId,
 )
+from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.ports import Clock, Disk, Entropy
 from entrepot.core.record import Record
@@ -85,13 +86,15 @@ class Broker:
         groups: GroupSettings | None = None,
         worker: Worker = in_place,
         property_reader: PropertyReader | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """Without a `property_reader` there are no queues; what the disk has of them is kept."""
         self.defaults = defaults or Defaults()
         check_settings(self.defaults.settings)
         self._clock = clock
         self.entropy = entropy
-        self._log = Log(disk, clock, check_all=check_all)
+        self.faults = faults or Uncaught()
+        self._log = Log(disk, clock, check_all=check_all, faults=self.faults)
         self.access = access or Access()
         self.users = Users(entropy, worker)
         self.quotas = Quotas()

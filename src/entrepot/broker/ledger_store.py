@@ -155,6 +155,15 @@ class LedgerStore:
 
     def _write(self) -> None:
         self._writing = None
+        try:
+            self._write_now()
+        except Exception as error:
+            # What was settled and is not written is not known any more: it comes again.
+            self._broker.faults.caught(f"what {self._whose} settled is not written", error)
+            self._failure = StorageError("stopped after an internal error")
+            self._unwritten.clear()
+
+    def _write_now(self) -> None:
         dirty, self._dirty = self._dirty, {}
         for settlements in dirty:
             self._gather(settlements.lane.topic, settlements.take_records())

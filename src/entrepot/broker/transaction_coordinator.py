@@ -83,7 +83,7 @@ class TransactionCoordinator:
         self._ending: dict[str, asyncio.Task[None]] = {}  # Those whose markers are on the way.
         self._retry_ms: dict[str, int] = {}  # Of those whose markers could not be written.
         self._deadlines: Deadlines[str] = Deadlines()
-        self._alarm = Alarm(clock, self._deadlines, self._ring)
+        self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
 
     # --- life
 
@@ -323,7 +323,9 @@ class TransactionCoordinator:
             self._ended(prepared.producer.id, prepared.is_committed, None)
             self._record(transaction.complete(prepared, self._clock.now_ms()))
             self._retry_ms.pop(transactional_id, None)
-        except (StorageError, OSError) as error:
+        except Exception as error:
+            if not isinstance(error, StorageError | OSError):
+                self._broker.faults.caught(f"the end of transaction {transactional_id}", error)
             log.warning("transaction %s: its end has to wait: %s", transactional_id, error)
             before_ms = self._retry_ms.get(transactional_id, _RETRY_MS // 2)
             self._retry_ms[transactional_id] = min(2 * before_ms, _RETRY_MS_MAX)

@@ -389,6 +389,7 @@ def status(quiet: bool) -> None:
             f"RabbitMQ version: {found['rabbitmq_version']}",
             f"Node name: {found['node']}",
             f"Application: {'running' if node['running'] else 'stopped'}",
+            f"Internal errors since the start: {found['internal_errors']}",
         ],
         "Alarms": ["(none)"],
         "Totals": [

@@ -146,11 +146,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> None:
-    from entrepot.server import Server, password_worker, stop_the_node, world
+    from entrepot.server import Server, exception_handler, password_worker, world
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(stop_the_node)
+    doors = world(config)
+    loop.set_exception_handler(exception_handler(doors.faults))
 
     def ask_to_stop() -> None:
         """The first signal asks; a second one meets the system's default and ends us."""
@@ -161,7 +162,7 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop)
     directory = Path(config.data_dir)
-    server = Server(config, world(config), password_worker())
+    server = Server(config, doors, password_worker())
     remove_leftovers(directory)
     await server.start()
     try:

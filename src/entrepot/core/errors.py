@@ -1,8 +1,8 @@
-"""Two kinds of wrong.
+"""What is wrong, and how far it reaches.
 
 A peer's mistake is a `PeerError`: it gets an answer in its own protocol. What the
 disk does to us is a `StorageError`: the partition says why, the broker goes on.
-Our own mistakes are assertions and are not caught.
+Our own mistakes are any other exception: `faults` says what becomes of them.
 """
 
 
@@ -178,6 +178,10 @@ class InvalidPermission(PeerError):
 
 class InvalidQueue(PeerError):
     """An argument that a queue does not take, or a value that the argument does not."""
+
+
+class QueueStopped(PeerError):
+    """A queue that is not served until the next start, after a mistake of ours."""
 
 
 class QueueMismatch(PeerError):

@@ -10,8 +10,10 @@ doors starts a thread; `Disk.sync` may use one, and that is its own affair.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from entrepot.core.faults import Faults, Uncaught
 
 Buffer = bytes | bytearray | memoryview
 
@@ -175,6 +177,12 @@ class Link(Protocol):
     def abort(self, reason: str) -> None:
         """Close now and forget what is queued."""
 
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call it on this peer's behalf: a mistake there, theirs or ours, ends this link only.
+
+        Whatever runs later for a peer (from the loop, a timer, a commit) runs under its guard.
+        """
+
 
 class Listener(Protocol):
     @property
@@ -207,3 +215,4 @@ class World:
     disk: Disk
     net: Net
     tls_net: Net | None = None  # The same net under TLS, where there is a certificate.
+    faults: Faults = field(default_factory=Uncaught)  # Where our own mistakes are told.

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 
 from entrepot.core import limits
+from entrepot.core.faults import Faults
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
@@ -30,8 +31,13 @@ _FILES_PER_SYNC = 64  # Each is open meanwhile, also when the pool has let it go
 
 class Committer:
     def __init__(
-        self, pool: FilePool, journal: Journal, find: Callable[[PartitionId], Partition | None]
+        self,
+        pool: FilePool,
+        journal: Journal,
+        find: Callable[[PartitionId], Partition | None],
+        faults: Faults,
     ) -> None:
+        self._faults = faults
         self._pool = pool
         self._disk: Disk = pool.disk
         self._journal: Journal | None = journal
@@ -58,9 +64,19 @@ class Committer:
         try:
             while self._dirty:
                 dirty, self._dirty = self._dirty, {}
-                await self._commit([p for p in dirty.values() if p.stopped is None])
+                partitions = [p for p in dirty.values() if p.stopped is None]
+                try:
+                    await self._commit(partitions)
+                except Exception as error:
+                    self._give_up(partitions, error)
         finally:
             self._round = None
+
+    def _give_up(self, partitions: Sequence[Partition], error: Exception) -> None:
+        """A mistake of ours: it is not known what of these is permanent."""
+        self._faults.caught("a commit", error)
+        for partition in partitions:
+            partition.stop(f"{partition.directory}: stopped after an internal error in a commit")
 
     async def _commit(self, partitions: Sequence[Partition]) -> None:
         self.rounds += 1
@@ -101,6 +117,15 @@ class Committer:
         await asyncio.shield(work)
 
     async def _sync_now(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
+        try:
+            await self._sync_segments(marks)
+        except Exception as error:
+            self._give_up([partition for partition, _ in marks], error)
+        finally:
+            for partition, _ in marks:
+                del self._syncing[partition.id]
+
+    async def _sync_segments(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
         full: list[tuple[Partition, Segment]] = []
         last: list[tuple[Partition, Segment]] = []
         for partition, mark in marks:
@@ -116,7 +141,6 @@ class Committer:
             seals += partition.take_unsynced_views()
         await self._sync_files(last, [p for p, _ in marks if p.unsynced_names], seals)
         for partition, mark in marks:
-            del self._syncing[partition.id]
             if partition.stopped is None:
                 if not partition.offset_synced:
                     self._mark_begun(partition)
@@ -227,6 +251,9 @@ class Committer:
                 # Its answered batches may stand in the journal alone: keep both files.
                 self._journal = None
             covered.clear()
+        except Exception as error:  # Not known what is in the segments: keep both files.
+            self._journal = None
+            self._faults.caught("the commit journal is not used any more", error)
         finally:
             self._releasing = None
 

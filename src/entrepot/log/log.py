@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import InvalidBatch, StorageError
+from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, Disk
 from entrepot.log import layout
@@ -41,6 +42,7 @@ TICK_S = 0.1
 CHECKPOINT_EVERY_S = 5.0
 RETENTION_EVERY_S = 30.0
 CLEAN_EVERY_S = 2.0
+_AFTER_FAULT_S = 10.0  # How long housekeeping waits after a mistake of ours.
 _SEAL_AT_STOP_BYTES = 4 * limits.MIB  # A smaller active segment is walked faster than sealed.
 _PARTITIONS_PER_SLICE = 500
 
@@ -53,7 +55,15 @@ class Opened(NamedTuple):
 
 
 class Log:
-    def __init__(self, disk: Disk, clock: Clock, *, check_all: bool = False) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        *,
+        check_all: bool = False,
+        faults: Faults | None = None,
+    ) -> None:
+        self._faults = faults or Uncaught()
         self._disk = disk
         self._clock = clock
         self._check_all = check_all
@@ -68,7 +78,7 @@ class Log:
         self._journaled: dict[PartitionId, list[Entry]] = {}
         self._recovered: list[Partition] = []
         self._generation = 0
-        self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get)
+        self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock)
         self._flush_due: dict[PartitionId, float] = {}
         # Begun or dropped, and the recovery checkpoint does not know yet.
@@ -78,6 +88,7 @@ class Log:
         self._checkpointed = b""
         self._checkpointing = asyncio.Lock()
         self._failing: dict[PartitionId, str] = {}  # What the log has been told of.
+        self._checkpoint_at = self._retention_at = 0.0
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
@@ -137,6 +148,7 @@ class Log:
             opened = self._opened_new(identity, directory, policy)
         else:
             opened = self._opened_unclean(identity, directory, policy)
+        opened.partition.faults = self._faults
         self.partitions[identity] = opened.partition
         return opened
 
@@ -218,14 +230,13 @@ class Log:
         self._remove_orphans()
         await self._sync_names("", layout.PARTITIONS)
         self.committer = Committer(
-            self._pool, Journal(self._disk, self._generation), self.partitions.get
+            self._pool, Journal(self._disk, self._generation), self.partitions.get, self._faults
         )
         loop = asyncio.get_running_loop()
-        self._maintenance = loop.create_task(self._maintain())
-        self._cleaning = loop.create_task(self._clean_now_and_then())
-        self._removing = loop.create_task(self._remove_now_and_then())
-        for task in (self._maintenance, self._cleaning, self._removing):
-            task.add_done_callback(lambda done: done.cancelled() or done.result())
+        self._maintenance = loop.create_task(self._keep_doing(TICK_S, self._maintain))
+        self._cleaning = loop.create_task(self._keep_doing(CLEAN_EVERY_S, self._clean_due))
+        # By itself, because nothing else may wait for the removal of large files.
+        self._removing = loop.create_task(self._keep_doing(TICK_S, self._remove_due))
 
     async def _sync_emptied(self) -> None:
         """What recovery removed must not come back among files that are made from now on."""
@@ -322,20 +333,27 @@ class Log:
 
     # --- housekeeping
 
-    async def _maintain(self) -> None:
-        checkpoint_at = retention_at = self._clock.monotonic()
+    async def _keep_doing(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Housekeeping goes on after a mistake of ours in it, a while later."""
         while True:
-            await asyncio.sleep(TICK_S)
-            now = self._clock.monotonic()
-            await self._flush([i for i, due in self._flush_due.items() if due <= now])
-            if now >= checkpoint_at or self._is_checkpoint_wanted():
-                checkpoint_at = now + CHECKPOINT_EVERY_S
-                await self._write_recovery_checkpoint()
-            if now >= retention_at:
-                retention_at = now + RETENTION_EVERY_S
-                await self.enforce_retention()
-            elif self._forgetful:
-                await self.forget_segments()
+            await asyncio.sleep(every_s)
+            try:
+                await work()
+            except Exception as error:
+                self._faults.caught("housekeeping", error)
+                await asyncio.sleep(_AFTER_FAULT_S)
+
+    async def _maintain(self) -> None:
+        now = self._clock.monotonic()
+        await self._flush([i for i, due in self._flush_due.items() if due <= now])
+        if now >= self._checkpoint_at or self._is_checkpoint_wanted():
+            self._checkpoint_at = now + CHECKPOINT_EVERY_S
+            await self._write_recovery_checkpoint()
+        if now >= self._retention_at:
+            self._retention_at = now + RETENTION_EVERY_S
+            await self.enforce_retention()
+        elif self._forgetful:
+            await self.forget_segments()
 
     def _is_checkpoint_wanted(self) -> bool:
         """Whether a partition has its first permanent batch, or is dropped. From then on nobody
@@ -349,23 +367,15 @@ class Log:
             del self._unlisted[identity]
         return bool(found)
 
-    async def _remove_now_and_then(self) -> None:
-        """By itself, because nothing else may wait for the removal of large files."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            await self._remove_due(self._clock.monotonic())
-
-    async def _clean_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(CLEAN_EVERY_S)
-            for number, partition in enumerate(list(self.partitions.values())):
-                if number % _PARTITIONS_PER_SLICE == 0:
-                    await asyncio.sleep(0)
-                try:
-                    if self.cleaner.is_due(partition):
-                        await self.cleaner.clean(partition)
-                except (OSError, StorageError, InvalidBatch) as error:
-                    log.warning("%s: compaction has to wait: %s", partition.directory, error)
+    async def _clean_due(self) -> None:
+        for number, partition in enumerate(list(self.partitions.values())):
+            if number % _PARTITIONS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+            try:
+                if self.cleaner.is_due(partition):
+                    await self.cleaner.clean(partition)
+            except (OSError, StorageError, InvalidBatch) as error:
+                log.warning("%s: compaction has to wait: %s", partition.directory, error)
 
     async def _flush(self, due: Sequence[PartitionId]) -> None:
         marks = []
@@ -382,8 +392,16 @@ class Log:
         for number, partition in enumerate(list(self.partitions.values())):
             if number % _PARTITIONS_PER_SLICE == _PARTITIONS_PER_SLICE - 1:
                 await asyncio.sleep(0)
-            partition.expire(self._clock.now_ms())
-            self.sweep(partition)
+            if partition.stopped is not None:
+                continue
+            try:
+                partition.expire(self._clock.now_ms())
+                self.sweep(partition)
+            except (OSError, StorageError) as error:
+                log.warning("%s: retention has to wait: %s", partition.directory, error)
+            except Exception as error:
+                self._faults.caught(f"{partition.directory}: retention", error)
+                partition.stop(f"{partition.directory}: stopped after an internal error")
         await self.forget_segments()
 
     def sweep(self, partition: Partition) -> None:
@@ -430,8 +448,9 @@ class Log:
         except OSError as error:
             log.warning("%s: retention has to wait: %s", partition.directory, error)
 
-    async def _remove_due(self, now: float) -> None:
-        """What cannot be removed now goes at the next start."""
+    async def _remove_due(self, now: float | None = None) -> None:
+        """Remove the files whose time has come. What cannot be removed goes at the next start."""
+        now = self._clock.monotonic() if now is None else now
         due = [each for each in self._removals if each[0] <= now]
         if due:
             answers = await self._disk.discard([path for _, path in due])

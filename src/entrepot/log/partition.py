@@ -25,6 +25,7 @@ from struct import Struct
 
 from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
+from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, File
 from entrepot.log import layout
@@ -72,6 +73,7 @@ class Partition(Segments):
         self.unsynced_names = False  # The directory has new names still to sync.
         self.names_changed = False  # New, or gone: a clean stop makes it permanent.
         self._unsynced_views: list[File] = []
+        self.faults: Faults = Uncaught()
         self._waiters: list[tuple[int, Waiter]] = []  # Ascending offsets.
         self._listeners: dict[object, Callable[[], None]] = {}
 
@@ -250,9 +252,9 @@ class Partition(Segments):
         if woken:
             self._waiters = waiters[woken:]
             for _, waiter in waiters[:woken]:
-                waiter(None)
+                self._tell(waiter, None)
         for listener in list(self._listeners.values()):
-            listener()
+            self._tell(listener)
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
         """Call back once everything below is committed, or the partition has stopped."""
@@ -276,7 +278,14 @@ class Partition(Segments):
             self.stopped = reason
             waiters, self._waiters = self._waiters, []
             for _, waiter in waiters:
-                waiter(StorageError(reason))
+                self._tell(waiter, StorageError(reason))
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        """Call one of those who wait. One that fails keeps nobody else from being told."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self.faults.caught(f"{self.directory}: telling of a commit", error)
 
     def recovered(self) -> None:
         """After a crash: what was found is not known to be permanent, nor readable yet."""

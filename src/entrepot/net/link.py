@@ -20,6 +20,7 @@ from enum import IntEnum
 
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Buffer, Chunk, FileRange, Receiver
 
 CHUNKS_PER_CALL_MAX = 1024  # The system's IOV_MAX.
@@ -49,6 +50,7 @@ class SocketLink:
         "__weakref__",
         "_backlog",
         "_descriptor",
+        "_faults",
         "_forget",
         "_is_above_high",
         "_is_paused",
@@ -69,8 +71,10 @@ class SocketLink:
         loop: AbstractEventLoop,
         connected: socket.socket,
         forget: Callable[["SocketLink"], None],
+        faults: Faults,
     ) -> None:
         self._loop = loop
+        self._faults = faults
         self._socket = connected
         self._descriptor = connected.fileno()
         self._peer = name_of(connected.getpeername())
@@ -103,7 +107,7 @@ class SocketLink:
         if self._state >= State.LINGERING:
             self._tell_closed()
         elif self._state is State.OPEN and not self._is_paused:
-            self._loop.add_reader(self._descriptor, self._readable)
+            self._loop.add_reader(self._descriptor, self.guard, self._take)
 
     def pause(self) -> None:
         if self._state is State.OPEN and not self._is_paused:
@@ -114,7 +118,7 @@ class SocketLink:
         if self._state is State.OPEN and self._is_paused:
             self._is_paused = False
             if self._receiver is not None:
-                self._loop.add_reader(self._descriptor, self._readable)
+                self._loop.add_reader(self._descriptor, self.guard, self._take)
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._state is not State.OPEN:
@@ -147,9 +151,6 @@ class SocketLink:
 
     # Input.
 
-    def _readable(self) -> None:
-        self._guard(self._take)
-
     def _take(self) -> None:
         receiver = self._receiver
         assert receiver is not None
@@ -172,15 +173,14 @@ class SocketLink:
             if size < room or self._is_paused or self._state is not State.OPEN:
                 return
 
-    def _guard(self, call: Callable[..., None], *arguments: object) -> None:
-        """A mistake in one connection, theirs or ours, is that connection's end only."""
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
         try:
             call(*arguments)
         except PeerError as error:
             logger.warning("%s: closed: %s", self._peer, error)
             self.close(str(error))
-        except Exception:
-            logger.exception("%s: closed after an internal error", self._peer)
+        except Exception as error:
+            self._faults.caught(f"{self._peer}: the connection is closed", error)
             self.abort("internal error")
 
     # Output.
@@ -201,7 +201,7 @@ class SocketLink:
         if self._is_writing != bool(self._backlog):
             self._is_writing = not self._is_writing
             if self._is_writing:
-                self._loop.add_writer(self._descriptor, self._writable)
+                self._loop.add_writer(self._descriptor, self.guard, self._writable)
             else:
                 self._loop.remove_writer(self._descriptor)
 
@@ -212,7 +212,7 @@ class SocketLink:
         elif self._is_above_high and self._backlog <= BACKLOG_BYTES_LOW:
             self._is_above_high = False
             if self._receiver is not None:
-                self._guard(self._receiver.drained)
+                self._receiver.drained()
 
     def _send_some(self) -> None:
         """Raises BlockingIOError when the system takes no more."""
@@ -320,7 +320,7 @@ class SocketLink:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             logger.debug("%s: gone: %s", self._peer, self._reason)
-            self._loop.call_soon(self._guard, receiver.closed, self._reason)
+            self._loop.call_soon(self.guard, receiver.closed, self._reason)
 
 
 def name_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from entrepot.core import limits
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Link, Receiver
 from entrepot.net.link import SocketLink, name_of
 
@@ -32,7 +33,10 @@ logger = logging.getLogger("entrepot.net")
 
 
 class SocketNet:
-    def __init__(self, *, connections_max: int = limits.CONNECTIONS_MAX) -> None:
+    def __init__(
+        self, *, connections_max: int = limits.CONNECTIONS_MAX, faults: Faults | None = None
+    ) -> None:
+        self._faults = faults or Faults()
         self._connections_max = connections_max
         self._listeners: list[SocketListener] = []
         self._links: dict[SocketLink, None] = {}  # Every socket not closed yet.
@@ -83,8 +87,8 @@ class SocketNet:
     def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
         try:
             link.attach(accept(link))
-        except Exception:
-            logger.exception("%s: refused after an internal error", link.peer)
+        except Exception as error:
+            self._faults.caught(f"{link.peer}: the connection is refused", error)
             link.abort("internal error")
 
     async def _ready(self, link: SocketLink) -> None:
@@ -106,7 +110,7 @@ class SocketNet:
         self, loop: AbstractEventLoop, connected: socket.socket, host: str | None
     ) -> SocketLink:
         """The host is whom we connected to; None when they connected to us."""
-        return SocketLink(loop, connected, self._forget)
+        return SocketLink(loop, connected, self._forget, self._faults)
 
     def _forget(self, link: SocketLink) -> None:
         del self._links[link]

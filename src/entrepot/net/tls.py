@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from entrepot.core import limits
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Buffer, FileRange, Link, Receiver
 from entrepot.net.link import READS_PER_WAKE_MAX, SocketLink, State, read_range, words
 from entrepot.net.sockets import SocketNet
@@ -80,8 +81,9 @@ class TlsNet(SocketNet):
         server: ssl.SSLContext | None = None,
         client: ssl.SSLContext | None = None,
         connections_max: int = limits.CONNECTIONS_MAX,
+        faults: Faults | None = None,
     ) -> None:
-        super().__init__(connections_max=connections_max)
+        super().__init__(connections_max=connections_max, faults=faults)
         self._server = server
         self._client = client
 
@@ -90,7 +92,7 @@ class TlsNet(SocketNet):
     ) -> "TlsLink":
         context = self._server if host is None else self._client
         assert context is not None, "this net has no such side"
-        return TlsLink(loop, connected, self._forget, context, host)
+        return TlsLink(loop, connected, self._forget, self._faults, context, host)
 
     def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
         assert isinstance(link, TlsLink)
@@ -109,10 +111,11 @@ class TlsLink(SocketLink):
         loop: AbstractEventLoop,
         connected: socket.socket,
         forget: Callable[[SocketLink], None],
+        faults: Faults,
         context: ssl.SSLContext,
         host: str | None,
     ) -> None:
-        super().__init__(loop, connected, forget)
+        super().__init__(loop, connected, forget, faults)
         self._incoming = ssl.MemoryBIO()  # From the socket. Bounded by what is read at once.
         self._outgoing = ssl.MemoryBIO()  # To the socket; emptied into `_sealed`.
         self._tls = context.wrap_bio(self._incoming, self._outgoing, host is None, host)
@@ -137,6 +140,9 @@ class TlsLink(SocketLink):
         except OSError as error:
             logger.warning("%s: closed: no TLS: %s", self._peer, words(error))
             self.abort("no TLS")
+        except Exception as error:
+            self._faults.caught(f"{self._peer}: the TLS handshake failed", error)
+            self.abort("internal error")
         else:
             done()
 
@@ -176,7 +182,7 @@ class TlsLink(SocketLink):
     def _go_on(self) -> None:
         """Give the receiver what was read and not given yet."""
         if self._state is State.OPEN and not self._is_paused and self._receiver is not None:
-            self._guard(self._deliver)
+            self.guard(self._deliver)
 
     def _take(self) -> None:
         for _ in range(READS_PER_WAKE_MAX):

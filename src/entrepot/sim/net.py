@@ -275,9 +275,9 @@ class SimLink:
             self._loop.call_later(self._network.delay(), end._notice_reset, context=end._context)
 
     def call_soon(self, callback: Callable[..., None], *arguments: object) -> None:
-        self._loop.call_soon(self._guard, callback, *arguments, context=self._context)
+        self._loop.call_soon(self.guard, callback, *arguments, context=self._context)
 
-    def _guard(self, callback: Callable[..., None], *arguments: object) -> None:
+    def guard(self, callback: Callable[..., object], *arguments: object) -> None:
         """Their mistake ends the link. Ours goes on to the loop and ends the simulation."""
         try:
             callback(*arguments)
@@ -320,7 +320,7 @@ class SimLink:
             except OSError as error:
                 self.abort(str(error))
                 return
-            other._guard(other._receiver.received, size)
+            other.guard(other._receiver.received, size)
         elif self._is_ended:
             self._is_ended = False
             other.close(ENDED)

@@ -149,7 +149,7 @@ def test_our_own_mistake_closes_one_link_and_is_logged(
         neighbour.close()
 
     on_net(body)
-    (record,) = [record for record in caplog.records if record.name == "entrepot.net"]
+    (record,) = [record for record in caplog.records if record.name == "entrepot.faults"]
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert record.exc_info[0] is IndexError
@@ -168,7 +168,7 @@ def test_a_receiver_without_room_is_our_own_mistake(
         visitor.close()
 
     on_net(body)
-    assert "closed after an internal error" in caplog.text
+    assert "the connection is closed" in caplog.text
 
 
 def test_a_failing_accept_refuses_one_connection(
@@ -194,7 +194,7 @@ def test_a_failing_accept_refuses_one_connection(
             assert await (await guests.next()).has(1) == b"x"
 
     on_net(body)
-    assert "refused after an internal error" in caplog.text
+    assert "the connection is refused" in caplog.text
 
 
 def test_more_connections_than_allowed_are_let_out_again(
@@ -217,7 +217,7 @@ def test_more_connections_than_allowed_are_let_out_again(
             visitor.close()
 
     on_net(body)
-    lines = [record.getMessage() for record in caplog.records if record.name == "entrepot.net"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "entrepot.faults"]
     assert lines == ["refusing connections: 50 are open"]
 
 

@@ -66,7 +66,7 @@ class Coordinator:
         self._empty_since_ms: dict[str, int] = {}  # Wall time; of classic ones that had members.
         self._commits = Commits(self._store, clock)
         self._deadlines: Deadlines[Watched] = Deadlines()
-        self._alarm = Alarm(clock, self._deadlines, self._ring)
+        self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
         self._now = self._alarm.now
 
     # --- life

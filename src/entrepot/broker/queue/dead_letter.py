@@ -24,6 +24,7 @@ EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "de
 
 _DEATHS = "x-death"
 _COPIES = "CC"  # Further routing keys.
+_COUNT_MAX = 2**63 - 1  # A publisher may have written it.
 
 
 class Death(NamedTuple):
@@ -97,7 +98,8 @@ def _recorded(
     same = next((each for each in before if place(each) == here), None)
     if same is not None:
         count = same.get("count")
-        return [{**same, "count": count + 1 if isinstance(count, int) else 1}, *rest]
+        count = min(count + 1, _COUNT_MAX) if isinstance(count, int) else 1
+        return [{**same, "count": count}, *rest]
     copies = headers.get(_COPIES)
     copies = copies if isinstance(copies, list | tuple) else ()
     newest = {

@@ -27,6 +27,7 @@ class Counter(NamedTuple):
     room: Callable[[], int]  # Of all its consumers.
     refused: Callable[[Run], None]  # These found no room.
     committed: Callable[[], None]  # There is something to be handed out.
+    guard: Callable[..., None]  # Calls what runs later on the queue's behalf.
 
 
 class Intake:
@@ -50,7 +51,7 @@ class Intake:
         if arrival.publication is not None:
             arrival.publication.expect()
         if not self._arrivals:
-            asyncio.get_running_loop().call_soon(self._append)
+            asyncio.get_running_loop().call_soon(self._counter.guard, self._append)
         self._arrivals.append(arrival)
 
     def close(self) -> None:
@@ -59,6 +60,14 @@ class Intake:
 
     def _append(self) -> None:
         arrivals, self._arrivals = self._arrivals, []
+        try:
+            self._append_all(arrivals)
+        except Exception:
+            for arrival in arrivals:
+                arrival.arrived(Refused("internal error"))
+            raise
+
+    def _append_all(self, arrivals: list[Arrival]) -> None:
         if self._is_closed:
             for arrival in arrivals:
                 arrival.arrived(Refused("the queue is gone"))

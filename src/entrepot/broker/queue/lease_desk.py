@@ -11,7 +11,8 @@ was killed says nothing either. So it counts as an attempt only where that was a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from entrepot.broker.ledger import NEVER, Lease, rows
@@ -35,6 +36,8 @@ class Ways(Protocol):
     def requeue(
         self, owner: object, lane: int, offsets: Sequence[int], *, is_attempt: bool = True
     ) -> None: ...
+
+    def guard(self, call: Callable[..., object], *arguments: object) -> None: ...
 
 
 class TimedLease:
@@ -63,7 +66,7 @@ class LeaseDesk:
         self._number = 0
         self._leases: dict[str, TimedLease] = {}
         self.turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # Messages that are read at once.
-        self._timer = Timer(clock, self._on_time)
+        self._timer = Timer(clock, partial(ways.guard, self._on_time))
 
     # --- leases
 

@@ -38,7 +38,8 @@ from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.timer import Timer
 from entrepot.core import limits
 from entrepot.core.envelope import Message
-from entrepot.core.errors import InvalidQueue, StorageError
+from entrepot.core.errors import InvalidQueue, QueueStopped, StorageError
+from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
 
@@ -63,6 +64,7 @@ class Surroundings(NamedTuple):
     reader: PropertyReader
     dead_letters: DeadLetters
     on_unused: Callable[[Queue], None]  # The queue's time is over; it is to be deleted.
+    faults: Faults = Uncaught()
 
 
 class Deferred(NamedTuple):
@@ -89,15 +91,19 @@ class Queue:
         self.owner = owner  # The connection whose own the queue is.
         self._clock, self._reader = surroundings.clock, surroundings.reader
         self._on_unused = surroundings.on_unused
+        self._faults = surroundings.faults
+        self.is_stopped = False  # After a mistake of ours; the next start tries again.
         self._fronts = [Front(lane, arguments, self._reader) for lane in lanes]
         self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
         self._watches = [SettlementWatch(lane) for lane in lanes]
         self._consumers = Consumers(self._text, single_active=arguments.single_active)
         self._overflow = Overflow(arguments)
         publish = partial(surroundings.dead_letters, self)
-        burials = Burials(spec.name, arguments, self._clock, self._reader, publish)
+        burials = Burials(
+            spec.name, arguments, self._clock, self._reader, publish, self.guard, self._faults
+        )
         self._outcome = Outcome(self._fronts, self._watches, burials)
-        counter = Counter(self._consumers.room, self._outcome.refused, self.dispatch)
+        counter = Counter(self._consumers.room, self._outcome.refused, self.dispatch, self.guard)
         self._intake = Intake(self._fronts, self._watches, self._overflow, self._reader, counter)
         self.desk = LeaseDesk(self._fronts, self._outcome, self, self._clock)
         self._turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # Messages that are read at once.
@@ -105,14 +111,40 @@ class Queue:
         self._is_continuing = False  # Another turn of dispatching is asked for.
         self._is_gone = False
         self._loop = asyncio.get_running_loop()
-        self._timer = Timer(self._clock, self._on_time)
-        self._unused = Timer(self._clock, self._on_expiry)
+        self._timer = Timer(self._clock, partial(self.guard, self._on_time))
+        self._unused = Timer(self._clock, partial(self.guard, self._on_expiry))
         self.touch()
         self._continue()  # Not at once: at a start, the queues that dead letters go to come later.
 
     @property
     def _text(self) -> str:
         return f"queue '{self.name}' in vhost '{self.vhost}'"
+
+    # --- our own mistakes
+
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call it on the queue's behalf: a mistake of ours there stops this queue only."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self._faults.caught(f"{self._text} is stopped", error)
+            self.stop()
+
+    def stop(self) -> None:
+        """Serve nobody any more: what is ready, leased or settled is not known.
+
+        The next start finds all that is permanent.
+        """
+        self.is_stopped = True
+        self.close()
+        for consumer in [*self._consumers]:
+            self._consumers.remove(consumer)
+            consumer.cancelled()
+
+    def _check_running(self) -> None:
+        """Raises QueueStopped, in RabbitMQ's words."""
+        if self.is_stopped:
+            raise QueueStopped(f"{self._text} has crashed and failed to restart")
 
     # --- what there is
 
@@ -193,7 +225,8 @@ class Queue:
     # --- handing out
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Raises QueueInUse."""
+        """Raises QueueInUse, QueueStopped."""
+        self._check_running()
         self._consumers.add(consumer)
         self._unused.stop()
         self._continue()
@@ -211,8 +244,10 @@ class Queue:
 
     def dispatch(self) -> None:
         """Hand out what can be handed out, then see to what is left."""
-        if self._is_dispatching or self._is_gone:
-            return
+        if not self._is_dispatching and not self._is_gone:
+            self.guard(self._dispatch)
+
+    def _dispatch(self) -> None:
         self._is_dispatching = True
         left = limits.QUEUE_TURN_MESSAGES_MAX
         try:
@@ -288,7 +323,8 @@ class Queue:
         return deliveries
 
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
-        """The next message and its lane; None: there is none."""
+        """The next message and its lane; None: there is none. Raises QueueStopped."""
+        self._check_running()
         self.touch()
         for number, front in self._by_priority:
             while front.ready_count_most:
@@ -421,7 +457,8 @@ class Queue:
     # --- what its keeper does
 
     def purge(self) -> int:
-        """Drop all that is ready; how many that are."""
+        """Drop all that is ready; how many that are. Raises QueueStopped."""
+        self._check_running()
         count = 0
         for number, front in enumerate(self._fronts):
             dropped = front.discard()
@@ -432,8 +469,9 @@ class Queue:
     def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
         """From there on, everything is ready again that is still kept.
 
-        Raises InvalidQueue when there is no such place.
+        Raises InvalidQueue when there is no such place, QueueStopped.
         """
+        self._check_running()
         if offset is not None and len(self._fronts) > 1:
             raise InvalidQueue(f"{self._text} has priorities: rewind it to a time")
         for number, front in enumerate(self._fronts):

@@ -59,7 +59,7 @@ class ShareCoordinator:
         self._store = Store(broker, clock)
         self._dead_letters = DeadLetters(broker, clock)
         self._deadlines: Deadlines[_Watched] = Deadlines()
-        self._alarm = Alarm(clock, self._deadlines, self._ring)
+        self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
         self._version = -1  # Of the topics, when they were last looked at.
 
     # --- life

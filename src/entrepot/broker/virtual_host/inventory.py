@@ -43,6 +43,7 @@ from entrepot.broker.virtual_host.routing import Routing
 from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as WAITING
 from entrepot.core import limits
 from entrepot.core.errors import (
+    InvalidQueue,
     QueueHasConsumers,
     QueueLocked,
     QueueNameRefused,
@@ -52,6 +53,7 @@ from entrepot.core.errors import (
     UnknownQueue,
     UnknownVhost,
 )
+from entrepot.core.names import is_short
 from entrepot.core.record import Record
 
 if TYPE_CHECKING:
@@ -144,6 +146,8 @@ class Inventory:
         return await self._make(spec, owner)
 
     def _check_name(self, name: str) -> None:
+        if not is_short(name):
+            raise InvalidQueue(f"a queue's name has at most {limits.NAME_BYTES_MAX} bytes")
         if name.startswith(RESERVED_PREFIX):
             raise QueueNameRefused(
                 f"queue name '{name}' contains reserved prefix '{RESERVED_PREFIX}*'"
@@ -217,13 +221,26 @@ class Inventory:
             self.add_stream(name)
             return topic
         spec = QueueSpec(name, True, False, stored.auto_delete, stored.arguments)
-        arguments, lanes = parse_arguments(self._vhost, spec), self._maker.log_lanes(topic)
+        lanes = self._maker.log_lanes(topic)
+        try:
+            arguments = parse_arguments(self._vhost, spec)
+        except InvalidQueue as error:
+            return self._restore_stopped(spec, lanes, error)
         if name != WAITING:
             return self._add(spec, arguments, lanes, None)
         # A message lives from when it is routed on: it does not grow old here.
         arguments = replace(arguments, heeds_expiration=False)
         self.waiting = self._new(spec, arguments, lanes, None)
         return self.waiting
+
+    def _restore_stopped(
+        self, spec: QueueSpec, lanes: Sequence[Lane], error: InvalidQueue
+    ) -> Queue:
+        """It was declared when less was checked. It is there with its messages, to be deleted."""
+        log.error("%s is not served: %s", self._place(spec.name), error)
+        queue = self._add(spec, QueueArguments(priority_max=len(lanes) - 1), lanes, None)
+        queue.stop()
+        return queue
 
     def _add(
         self, spec: QueueSpec, arguments: QueueArguments, lanes: Sequence[Lane], owner: object
@@ -242,7 +259,7 @@ class Inventory:
     ) -> Queue:
         assert self._maker is not None
         clock, reader = self._maker.clock, self._maker.reader
-        around = Surroundings(clock, reader, self._dead_letters, self._unused)
+        around = Surroundings(clock, reader, self._dead_letters, self._unused, self._broker.faults)
         return Queue(self._vhost, spec, arguments, lanes, around, owner)
 
     def add_stream(self, name: str) -> None:
@@ -338,8 +355,11 @@ class Inventory:
 
     def _spawned(self, task: asyncio.Task[None]) -> None:
         del self._removals[task]
-        if not task.cancelled() and isinstance(task.exception(), StorageError):
-            log.error("what is deleted may come back at the next start: %s", task.exception())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, StorageError):
+            log.error("what is deleted may come back at the next start: %s", error)
+        elif error is not None:
+            self._broker.faults.caught("a deletion", error)
 
     def _unused(self, queue: Queue) -> None:
         """Its last consumer is gone, or nobody used it for long enough."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import Any
 
 from entrepot.broker.sessions import ConnectionFacts
@@ -40,6 +41,7 @@ class AmqpAdapter:
 
     def __init__(self, link: Link, context: Context) -> None:
         self._link = link
+        self.guard = link.guard
         self._context = context
         memory = context.broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
@@ -58,7 +60,7 @@ class AmqpAdapter:
         self.is_paused = False
         self.reads = 0  # So far.
         self._deadline = asyncio.get_running_loop().call_later(
-            limits.LOGIN_MS_MAX / 1_000, self.give_up, "no login in time"
+            limits.LOGIN_MS_MAX / 1_000, self.guard, self.give_up, "no login in time"
         )
 
     # --- Receiver
@@ -104,7 +106,7 @@ class AmqpAdapter:
         self.outbox.flush()
         if self._may_serve() and not self._is_woken:
             self._is_woken = True
-            asyncio.get_running_loop().call_soon(self._work)
+            asyncio.get_running_loop().call_soon(self.guard, self._work)
 
     def _may_serve(self) -> bool:
         return bool(self._events) and self._serving is None and self._is_open
@@ -121,7 +123,7 @@ class AmqpAdapter:
             return
         if work is not None:
             self._serving = asyncio.ensure_future(work)
-            self._serving.add_done_callback(self._served)
+            self._serving.add_done_callback(partial(self.guard, self._served))
 
     def _served(self, done: asyncio.Future[Any]) -> None:
         self._serving = None
@@ -132,7 +134,7 @@ class AmqpAdapter:
         if isinstance(error, AmqpError):
             self._fail(error)
         elif error is not None:
-            log.error("%s: a method failed", self._link.peer, exc_info=error)
+            self._context.broker.faults.caught(f"{self._link.peer}: a method failed", error)
             self.end(AmqpError(ReplyCode.INTERNAL_ERROR, "internal error"))
         self._work()
 
@@ -171,7 +173,7 @@ class AmqpAdapter:
                 self._link.resume()
 
     def _memory_changed(self, is_high: bool) -> None:
-        self._pace()
+        self.guard(self._pace)
 
     def _tell_blocked(self) -> None:
         if self._connection is not None and self._connection.can("connection.blocked"):
@@ -245,4 +247,4 @@ class AmqpAdapter:
         return self._connection.facts(state, self._connected_ms)
 
     def close(self, reason: str) -> None:
-        self.end(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
+        self.guard(self.end, AmqpError(ReplyCode.CONNECTION_FORCED, reason))

@@ -30,11 +30,11 @@ from entrepot.gateway.amqp.outbox import Outbox
 from entrepot.gateway.amqp.publishing import publish
 from entrepot.wire.amqp.deliver import Tails
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
-from entrepot.wire.amqp.method import Id, Method
+from entrepot.wire.amqp.method import Id, Method, read_id
 from entrepot.wire.amqp.methods import basic, decode
 from entrepot.wire.amqp.methods import channel as channels
 from entrepot.wire.amqp.methods import connection as connections
-from entrepot.wire.amqp.scan import Acks, Event, Heartbeat, MethodFrame, Publishes
+from entrepot.wire.amqp.scan import Acks, Content, Event, Heartbeat, MethodFrame, Publishes
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.adapter import AmqpAdapter
@@ -47,6 +47,7 @@ class Connection:
         self, adapter: AmqpAdapter, context: Context, terms: Terms, vhost: VirtualHost
     ) -> None:
         self._adapter = adapter
+        self.guard = adapter.guard
         self.context = context
         self.terms = terms
         self.vhost = vhost
@@ -87,6 +88,10 @@ class Connection:
         elif isinstance(event, AmqpError):
             if event.channel not in self._closing:
                 raise event
+        elif isinstance(event, Content):
+            raise AmqpError(
+                ReplyCode.COMMAND_INVALID, "unimplemented method", method_id=read_id(event.payload)
+            )
         else:
             assert isinstance(event, Heartbeat), event
         return None
@@ -284,8 +289,8 @@ class Connection:
     def release(self) -> None:
         """Everything it has goes back, or goes with it."""
         for channel in list(self.channels.values()):
-            self._drop(channel)
-        self.vhost.connection_gone(self)
+            self.guard(self._drop, channel)
+        self.guard(self.vhost.connection_gone, self)
 
     def facts(self, state: str, connected_ms: int) -> ConnectionFacts:
         context, terms = self.context, self.terms

@@ -65,6 +65,9 @@ class Delivering:
 
     def cancelled(self) -> None:
         """What it consumed from is gone."""
+        self._channel.connection.guard(self._tell_cancelled)
+
+    def _tell_cancelled(self) -> None:
         self._channel.consumer_cancelled(self.tag)
         if self._channel.connection.can("consumer_cancel_notify"):
             notice = Cancel(self.tag, nowait=True)
@@ -113,12 +116,16 @@ class QueueConsumer(Delivering):
         return max(room, 0)
 
     def deliver(self, lane: int, taken: Taken) -> None:
-        first = self.send(taken if taken.attempts is None else with_counts(self.queue, taken))
-        if not self.auto_ack:
+        """Called by the queue, which goes on whatever happens here."""
+        self._channel.connection.guard(self._deliver, lane, taken)
+
+    def _deliver(self, lane: int, taken: Taken) -> None:
+        if not self.auto_ack:  # Before it is sent: what fails there goes back.
             count = len(taken.offsets)
             self.unacked += count
             self._channel.delivered(self, count)
-            self._channel.unacked.add(first, self, lane, taken.offsets)
+            self._channel.unacked.add(self._channel.tag_next, self, lane, taken.offsets)
+        self.send(taken if taken.attempts is None else with_counts(self.queue, taken))
         if self._patience is not None:
             self._patience.begin()
 
@@ -228,7 +235,7 @@ class ReplyConsumer(Delivering):
         self.name = self._replies.add(self._vhost, self)
 
     def deliver(self, lane: int, taken: Taken) -> None:
-        self.send(taken)
+        self._channel.connection.guard(self.send, taken)
 
     def start(self) -> None:
         """Nobody knows its name before the client does."""

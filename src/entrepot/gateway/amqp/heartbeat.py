@@ -29,7 +29,7 @@ class Heartbeat:
 
     def _arm(self) -> asyncio.TimerHandle:
         delay_s = self._interval_s / _TICKS_PER_INTERVAL
-        return asyncio.get_running_loop().call_later(delay_s, self._tick)
+        return asyncio.get_running_loop().call_later(delay_s, self._adapter.guard, self._tick)
 
     def stop(self) -> None:
         self._timer.cancel()

@@ -54,7 +54,7 @@ class Outbox:
         """Write soon: at the end of the turn, or in the loop's next."""
         if not self.is_held and not self._is_woken:
             self._is_woken = True
-            asyncio.get_running_loop().call_soon(self._flush_once)
+            asyncio.get_running_loop().call_soon(self._link.guard, self._flush_once)
 
     def _flush_once(self) -> None:
         self._is_woken = False

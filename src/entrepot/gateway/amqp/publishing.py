@@ -8,6 +8,7 @@ those before it in the run are published all the same, and those after it are no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,7 @@ class Flight:
         self._connection = connection
         self._size = size
         self._told = told
-        self.publication = Publication(self._landed)
+        self.publication = Publication(partial(connection.guard, self._landed))
         if size is not None:
             connection.departed(size)
 

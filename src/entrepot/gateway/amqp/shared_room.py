@@ -25,7 +25,8 @@ class SharedRoom:
         """So much room is there for all; how much of it is for this one."""
         self._promised.pop(consumer, None)
         if not self._promised and not self._disappointed:
-            asyncio.get_running_loop().call_soon(self._forget)
+            guard = self._channel.connection.guard
+            asyncio.get_running_loop().call_soon(guard, self._forget)
         others = max(1, len(self._channel.consumers) - len(self._promised))
         left = max(0, room - sum(self._promised.values()))
         promised = min(wanted, -(-left // others))

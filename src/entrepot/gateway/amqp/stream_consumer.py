@@ -136,7 +136,8 @@ class StreamConsumer(Delivering):
         """There may be more, or more room."""
         if self._is_started and not self._is_woken:
             self._is_woken = True
-            asyncio.get_running_loop().call_soon(self._work)
+            guard = self._channel.connection.guard
+            asyncio.get_running_loop().call_soon(guard, self._work)
 
     def _room(self) -> int:
         """A channel's unacknowledged are bounded by the prefetch here, which there must be."""

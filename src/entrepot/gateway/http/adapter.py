@@ -15,8 +15,10 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from functools import partial
 
 from entrepot.core import limits
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Clock, Link
 from entrepot.wire.http.request import HttpError, Request, RequestReader
 from entrepot.wire.http.response import CONTINUE, Response, encode
@@ -41,8 +43,11 @@ class Bodies:
 class HttpAdapter:
     """Receiver of one link."""
 
-    def __init__(self, link: Link, handle: Handle, clock: Clock, bodies: Bodies) -> None:
+    def __init__(
+        self, link: Link, handle: Handle, clock: Clock, bodies: Bodies, faults: Faults
+    ) -> None:
         self._link = link
+        self._faults = faults
         self._handle = handle
         self._clock = clock
         self._bodies = bodies
@@ -58,7 +63,7 @@ class HttpAdapter:
         self._is_open = True
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._begun_s = self._loop.time()
-        self._timer = self._loop.call_later(_CHECK_S, self._check_time)
+        self._timer = self._loop.call_later(_CHECK_S, link.guard, self._check_time)
 
     # --- Receiver
 
@@ -100,7 +105,7 @@ class HttpAdapter:
         self._hold()
         self._pace()
         if self._may_serve():
-            self._loop.call_soon(self._work)
+            self._loop.call_soon(self._link.guard, self._work)
 
     def _may_serve(self) -> bool:
         return (
@@ -121,7 +126,7 @@ class HttpAdapter:
         else:
             self._served = request
             self._serving = asyncio.ensure_future(answer)
-            self._serving.add_done_callback(self._answered)
+            self._serving.add_done_callback(partial(self._link.guard, self._answered))
 
     def _answered(self, done: asyncio.Future[Response]) -> None:
         request, self._served, self._serving = self._served, None, None
@@ -134,7 +139,7 @@ class HttpAdapter:
         elif isinstance(error, HttpError):
             self._answer(request, refusal(error))
         else:
-            log.error("%s: a request failed", self._link.peer, exc_info=error)
+            self._faults.caught(f"{self._link.peer}: a request failed", error)
             self._end(HttpError(500, "internal error"))
         self._work()
 
@@ -194,7 +199,7 @@ class HttpAdapter:
 
     def _check_time(self) -> None:
         now_s = self._loop.time()
-        self._timer = self._loop.call_later(_CHECK_S, self._check_time)
+        self._timer = self._loop.call_later(_CHECK_S, self._link.guard, self._check_time)
         if self._served is not None:
             return
         if now_s - self._heard_s >= limits.HTTP_IDLE_MS_MAX / 1_000:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from entrepot.core import limits
@@ -39,10 +40,11 @@ _WAITING_BYTES_MAX = 8 * limits.MIB
 class Answer:
     """The place of an answer among those of its connection."""
 
-    __slots__ = ("_adapter", "_header", "chunks")
+    __slots__ = ("_adapter", "_header", "chunks", "guard")
 
     def __init__(self, adapter: KafkaAdapter, header: RequestHeader) -> None:
         self._adapter = adapter
+        self.guard = adapter.guard  # For what runs later on behalf of the request.
         self._header = header
         self.chunks: list[Chunk] | None = None  # None: not known yet.
 
@@ -67,6 +69,7 @@ class KafkaAdapter:
 
     def __init__(self, link: Link, context: Context) -> None:
         self._link = link
+        self.guard = link.guard
         self._context = context
         self._inbox = FrameBuffer()
         self._deadline: asyncio.TimerHandle | None = None  # To say who it is.
@@ -83,7 +86,7 @@ class KafkaAdapter:
         if self._login is not None:
             self._inbox = FrameBuffer(limits.LOGIN_FRAME_BYTES_MAX)
             self._deadline = asyncio.get_running_loop().call_later(
-                limits.LOGIN_MS_MAX / 1_000, self.refuse, "no login in time"
+                limits.LOGIN_MS_MAX / 1_000, self.guard, self.refuse, "no login in time"
             )
 
     # --- Receiver
@@ -108,7 +111,7 @@ class KafkaAdapter:
             if timer is not None:
                 timer.cancel()
         for end in list(self._context.at_close.values()):
-            end()
+            self.guard(end)
         log.debug("%s: %s", self._link.peer, reason)
 
     # --- serving
@@ -147,7 +150,8 @@ class KafkaAdapter:
             return False
         left_s = until_s - self._context.clock.monotonic()
         if left_s > 0 and self._unmute is None:
-            self._unmute = asyncio.get_running_loop().call_later(left_s, self._heard_again)
+            loop = asyncio.get_running_loop()
+            self._unmute = loop.call_later(left_s, self.guard, self._heard_again)
         elif left_s <= 0:
             self._context.muted_until_s = 0.0
         return left_s > 0
@@ -171,7 +175,7 @@ class KafkaAdapter:
         result = handler(self._context, header, frame, position, answer)
         if result is not None:
             self._serving = asyncio.ensure_future(result)
-            self._serving.add_done_callback(self._served)
+            self._serving.add_done_callback(partial(self.guard, self._served))
         elif self._login is not None:
             self._settle(self._login)
 
@@ -191,7 +195,7 @@ class KafkaAdapter:
             return
         error = done.exception()
         if error is not None:
-            log.error("%s: a request failed", self._link.peer, exc_info=error)
+            self._context.broker.faults.caught(f"{self._link.peer}: a request failed", error)
             self.refuse("internal error")
             return
         self._work()
@@ -205,7 +209,7 @@ class KafkaAdapter:
         """One write for all that becomes ready in a tick, as when a commit is through."""
         if not self._woken:
             self._woken = True
-            asyncio.get_running_loop().call_soon(self._work)
+            asyncio.get_running_loop().call_soon(self.guard, self._work)
 
     def refuse(self, reason: str) -> None:
         """End the connection, after the answers that are ready."""

@@ -11,6 +11,7 @@ on, and is told which of the transactions in what it gets were aborted.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -109,10 +110,10 @@ class _Fetch:
         self._done = loop.create_future()
         self._done.add_done_callback(lambda _: self._stop_waiting())
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
-        self._timer = loop.call_later(wait_ms / 1_000, self._finish)
+        self._timer = loop.call_later(wait_ms / 1_000, self._answer.guard, self._finish)
         for wanted in self._wanted:
             stream = self._stream(wanted)
-            stream.partition.listen(self, self._moved)
+            stream.partition.listen(self, partial(self._answer.guard, self._moved))
             self._listening.append(stream)
         return self._done
 

@@ -12,6 +12,7 @@ waits for both. Before v11 a client knows no word for a transaction it should ab
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -177,7 +178,7 @@ class _Pending:
             self._answer_when_done()
 
         self._waiting += 1
-        recorded.partition.when_committed(recorded.offset_end, finish)
+        recorded.partition.when_committed(recorded.offset_end, partial(self._answer.guard, finish))
 
     def appended_all(self) -> None:
         self._appending = False

@@ -71,6 +71,9 @@ class FakeLink:
 
     abort = close
 
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments)
+
 
 class Heard(NamedTuple):
     """What a client was told."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from entrepot.core import limits
+from entrepot.core.faults import Faults
 from entrepot.gateway.amqp import adapter
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods import basic, channel, connection, exchange, queue
@@ -128,6 +129,7 @@ async def test_a_mistake_of_ours_ends_one_connection(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, other = await node.client(), await node.client()
+    node.broker.faults = faults = Faults()
 
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("ours")
@@ -138,6 +140,7 @@ async def test_a_mistake_of_ours_ends_one_connection(
     (close,) = await client.told()
     assert close == connection.Close(541, "INTERNAL_ERROR - internal error")
     assert client.link.closed
+    assert faults.count == 1
     await other.ask(queue.Declare(queue="work"), queue.DeclareOk)
 
 

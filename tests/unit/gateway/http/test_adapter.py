@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from entrepot.core import limits
+from entrepot.core.faults import Faults, Uncaught
 from entrepot.gateway.http.adapter import TURN_BYTES_MAX, Bodies, HttpAdapter
 from entrepot.sim import loop
 from entrepot.sim.clock import SimClock
@@ -53,6 +54,9 @@ class FakeLink:
 
     abort = close
 
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments)
+
     @property
     def bodies(self) -> list[bytes]:
         """Of the answers so far, which have no empty line in them."""
@@ -96,8 +100,8 @@ class Desk:
 class Client:
     def __init__(self, clock: SimClock, bodies: Bodies | None = None) -> None:
         self.link, self.desk = FakeLink(), Desk()
-        self.bodies = bodies or Bodies()
-        self.adapter = HttpAdapter(self.link, self.desk, clock, self.bodies)
+        self.bodies, self.faults = bodies or Bodies(), Faults()
+        self.adapter = HttpAdapter(self.link, self.desk, clock, self.bodies, self.faults)
 
     def say(self, data: bytes) -> None:
         while data and self.link.closed is None:
@@ -281,7 +285,7 @@ def test_nothing_is_hidden_by_a_failing_handler() -> None:
         def fail(request: Request, host: str) -> Response:
             raise RuntimeError("ours")
 
-        adapter = HttpAdapter(FakeLink(), fail, SimClock(sim), Bodies())
+        adapter = HttpAdapter(FakeLink(), fail, SimClock(sim), Bodies(), Uncaught())
         adapter.writable()[: len(get("/a"))] = get("/a")
         with pytest.raises(RuntimeError):  # The link catches it, and ends the connection.
             adapter.received(len(get("/a")))

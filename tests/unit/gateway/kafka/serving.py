@@ -1,7 +1,7 @@
 """Produce and Fetch called as the adapter calls them, and what they answer."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from entrepot.core import batch
@@ -46,6 +46,9 @@ class Answer:
     def refuse(self, reason: str) -> None:
         assert not self.is_over
         self.refused = reason
+
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments)
 
 
 def joined(chunks: Sequence[Chunk]) -> bytes:

@@ -1,6 +1,6 @@
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import unpack_from
 from typing import Any
 
@@ -11,6 +11,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
+from entrepot.core.faults import Faults
 from entrepot.core.ports import Chunk
 from entrepot.gateway.kafka import adapter as adapter_module
 from entrepot.gateway.kafka import apis
@@ -50,6 +51,9 @@ class FakeLink:
         self.closed = reason
 
     abort = close
+
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments)
 
     @property
     def answered(self) -> list[int]:
@@ -209,10 +213,12 @@ async def test_our_mistake_ends_one_connection(node: Node, caplog: Any, monkeypa
         raise RuntimeError("oops")
 
     adapter, link = connected(node)
+    node.context.broker.faults = faults = Faults()
     monkeypatch.setattr(apis, "find", lambda *_: broken)
     feed(adapter, metadata(1))
     await settle()
     assert link.closed == "internal error"
+    assert faults.count == 1
     assert "a request failed" in caplog.text
     assert "oops" in caplog.text
 

@@ -1,5 +1,6 @@
 """Every API in every version, over the bytes of kio's own writer and reader."""
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from random import Random
 from typing import Any
@@ -27,6 +28,9 @@ class Answer:
     def __init__(self) -> None:
         self.body: bytes | None = None
         self.is_over = False
+
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments)
 
     def send(self, chunks: list[Chunk], size: int) -> None:
         assert not self.is_over

@@ -55,6 +55,7 @@ def overview(call: Call) -> Row:
             for name, (host, port) in context.listeners().items()
         ],
         "contexts": [],
+        "internal_errors": call.broker.faults.count,
     }
 
 

@@ -85,7 +85,7 @@ def describe(call: Call, queue: Queue) -> Row:
         "exclusive": spec.exclusive,
         "arguments": to_json(thaw_table(spec.arguments)),
         "node": call.context.node,
-        "state": "running",
+        "state": "crashed" if queue.is_stopped else "running",
         "policy": None,
         "messages": ready + unacked,
         "messages_ready": ready,

@@ -1,5 +1,6 @@
 """The broker as a whole, and the application that can be stopped, started and emptied."""
 
+from entrepot.core.faults import Faults
 from tests.unit.gateway.http.management.house import FakeSession, House, in_house
 
 
@@ -18,6 +19,10 @@ async def test_overview(house: House) -> None:
     assert found["object_totals"] == totals
     assert (found["product_name"], found["product_version"]) == ("entrepot", "1.2.3")
     assert found["listeners"][0]["port"] == 1
+    assert found["internal_errors"] == 0
+    house.broker.faults = Faults()
+    house.broker.faults.caught("a timer", LookupError("ours"))
+    assert (await house.get("/api/overview"))["internal_errors"] == 1
     assert {"name": "direct", "description": "", "enabled": True} in found["exchange_types"]
 
 

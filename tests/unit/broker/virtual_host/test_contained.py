@@ -1,0 +1,115 @@
+"""Our own mistakes: they stop the queue they happen in, and no start fails for what is stored."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from entrepot.broker.catalog import StoredQueue, queue_record
+from entrepot.broker.queue.arguments import QueueArguments
+from entrepot.broker.queue.message import Refused
+from entrepot.broker.router.value import freeze_table
+from entrepot.broker.virtual_host.streams import queue_topic
+from entrepot.core.errors import InvalidQueue, QueueStopped
+from entrepot.core.faults import Faults
+from entrepot.wire.amqp.table import Int64
+from tests.unit.broker.virtual_host.bed import Host, message
+from tests.unit.broker.virtual_host.taker import Taker
+from tests.unit.log.bed import simulated
+
+LETTERS = {"dead_letter_exchange": "", "dead_letter_routing_key": "letters"}
+
+
+@simulated
+async def test_a_dead_letter_key_that_no_message_has_is_refused(bed: Host) -> None:
+    await bed.start()
+    for facts in ({"dead_letter_routing_key": "k" * 256}, {"dead_letter_exchange": "é" * 128}):
+        with pytest.raises(InvalidQueue, match="more than 255 bytes"):
+            await bed.queue("work", **LETTERS | facts)
+    await bed.queue("work", **LETTERS | {"dead_letter_routing_key": "k" * 255})
+
+
+@simulated
+async def test_a_queue_that_was_declared_before_that_does_not_hold_up_a_start(bed: Host) -> None:
+    await bed.start()
+    await bed.queue("other")
+    await bed.publish("", "other", b"a")
+    topic = queue_topic("/", "old", QueueArguments(), bed.broker.new_id())
+    table = {
+        "x-message-ttl": 1,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "k" * 256,
+    }
+    stored = StoredQueue("/", "old", topic, False, freeze_table(table))
+    await bed.do(bed.broker.change_security(queue_record(stored)))
+    await bed.restart()
+    assert bed.bodies("other") == [b"a"]
+    old = bed.vhost.queue("old")
+    assert old.is_stopped
+    with pytest.raises(QueueStopped, match="queue 'old' in vhost '/' has crashed"):
+        old.get(bed, auto_ack=True)
+    _, failure = await bed.published("", "old", b"b")
+    assert isinstance(failure, Refused)
+    await bed.delete_queue("old")
+    await bed.restart()
+    assert list(bed.vhost.queues) == ["other"]
+
+
+@simulated
+async def test_a_count_of_deaths_that_a_publisher_wrote_has_an_end(bed: Host) -> None:
+    await bed.start()
+    await bed.queue("letters")
+    await bed.queue("work", message_ttl=10, **LETTERS)
+    death = {"queue": "work", "reason": "expired", "count": Int64(2**63 - 1)}
+    await bed.publish("", "work", message(b"a", {"x-death": [death]}))
+    await asyncio.sleep(1)
+    [headers] = bed.headers("letters")
+    assert headers["x-death"][0]["count"] == 2**63 - 1  # type: ignore[index]
+
+
+@simulated
+async def test_a_message_without_a_letter_is_set_aside(bed: Host, monkeypatch: Any) -> None:
+    """The others of its run go on, and the start after that, too."""
+    await bed.start()
+    bed.broker.faults = faults = Faults()
+    await bed.queue("letters")
+    await bed.queue("work", message_ttl=10, **LETTERS)
+    reader = type(bed.vhost._maker.reader)  # type: ignore[union-attr]
+    with_headers = reader.with_headers
+
+    def failing(self: Any, properties: bytes, *rest: Any, **options: Any) -> bytes:
+        assert b"bad" not in properties
+        return with_headers(self, properties, *rest, **options)
+
+    monkeypatch.setattr(reader, "with_headers", failing)
+    run = [message(b"a"), message(b"b", {"bad": 1}), message(b"c")]
+    await bed.publish("", "work", *run)
+    await asyncio.sleep(1)
+    assert bed.bodies("letters") == [b"a", b"c"]
+    assert faults.count == 1
+    queue = bed.vhost.queue("work")
+    assert (queue.is_stopped, queue.ready_count, queue.unacked_count) == (False, 0, 0)
+    monkeypatch.setattr(reader, "with_headers", with_headers)
+    await bed.restart("stop")
+    await asyncio.sleep(1)
+    assert bed.bodies("letters") == [b"b"]
+
+
+@simulated
+async def test_a_mistake_of_ours_stops_one_queue(bed: Host, monkeypatch: Any) -> None:
+    await bed.start()
+    bed.broker.faults = faults = Faults()
+    work, other = await bed.queue("work"), await bed.queue("other")
+    taker = Taker()
+    bed.call(work.add_consumer, taker)
+    monkeypatch.setattr(work, "_hand_out", lambda count: {}["no such thing"])
+    await bed.publish("", "work", b"a")
+    await bed.publish("", "other", b"b")
+    assert faults.count == 1
+    assert (work.is_stopped, other.is_stopped) == (True, False)
+    assert taker.is_cancelled
+    with pytest.raises(QueueStopped):
+        work.add_consumer(taker)
+    assert bed.bodies("other") == [b"b"]
+    await bed.restart()
+    assert bed.bodies("work") == [b"a"]
