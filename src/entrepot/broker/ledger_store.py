@@ -174,10 +174,14 @@ class LedgerStore:
             except StorageError as error:
                 self._failed(error)
                 for waiter in waiters:
-                    waiter(error)
+                    self._tell(waiter, error)
                 return
         for waiter in waiters:
-            self.when_committed(waiter)
+            self._tell(self.when_committed, waiter)
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        """One that fails keeps nobody else from being told."""
+        self._broker.faults.guard("telling of a settlement", call, *arguments)
 
     def _gather(self, identity: UUID, records: Iterable[Record]) -> None:
         for record in records:

@@ -73,6 +73,7 @@ def _free_lock(directory: Path) -> Iterator[bool]:
 def _write_whole(path: Path, text: str) -> None:
     """Whoever reads it sees all of it or nothing."""
     temporary = path.with_name(path.name + ".new")
+    temporary.touch(0o600)  # As all that is in the directory.
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
 

@@ -91,7 +91,7 @@ class Intake:
         for arrival, offsets in zip(arrivals, places, strict=True):
             if arrival.until_settled and arrival.publication is not None:
                 watch.add(offsets, arrival.publication)
-        waiter = partial(self._committed, watch, arrivals, places)
+        waiter = partial(self._counter.guard, self._committed, watch, arrivals, places)
         front.lane.when_committed(front.appended_end, waiter)
 
     def _committed(

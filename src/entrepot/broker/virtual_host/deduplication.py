@@ -158,11 +158,12 @@ class Memory:
     ) -> None:
         try:
             chunk = next(chunks, None)
-        except StorageError as error:  # Nothing is guessed. The next message asks again.
-            for _, publication, _ in self._waiting.pop(target):
-                if publication is not None:
-                    publication.arrived(error)
+        except StorageError as error:
+            self._give_up(target, error)
             return
+        except Exception:  # Ours: who waits is told, and so is the loop.
+            self._give_up(target, StorageError("internal error"))
+            raise
         if chunk is not None:
             found += chunk
             self._search(target, chunks, found)
@@ -174,6 +175,12 @@ class Memory:
             self._send(ids, sending)
             if sending.publication is not None:
                 sending.publication.arrived()
+
+    def _give_up(self, target: Target, failure: StorageError) -> None:
+        """Nothing is guessed. The next message asks again."""
+        for _, publication, _ in self._waiting.pop(target):
+            if publication is not None:
+                publication.arrived(failure)
 
     def _found(self, target: Target) -> Iterator[list[_Found]]:
         """Among its newest messages."""

@@ -47,6 +47,9 @@ class TopicFeed:
                     self._append(stream, [each])
                 except PeerError as error:
                     _answer([each], Refused(str(error)))
+        except Exception:  # Ours: who published is told, and so is the loop.
+            _answer(gathered, Refused("internal error"))
+            raise
 
     def _append(self, stream: Stream, published: Sequence[Published]) -> None:
         """Raises a PeerError for what the topic does not take; then nothing is appended."""

@@ -81,7 +81,7 @@ class WaitingRoom:
         for envelope, body in taken.run.messages:
             exchange, seen = known[envelope]
             found.append((exchange, (seen, body)))
-        publication = Publication(partial(self._done, lane, taken.offsets))
+        publication = Publication(partial(self.queue.guard, self._done, lane, taken.offsets))
         start = 0
         for exchange, group in groupby(found, lambda each: each[0]):
             messages = [message for _, message in group]
@@ -108,7 +108,7 @@ class WaitingRoom:
     def _done(self, lane: int, offsets: range, failure: Failure | None) -> None:
         if isinstance(failure, StorageError):
             loop = asyncio.get_running_loop()
-            loop.call_later(_RETRY_S, self._return, lane, offsets)
+            loop.call_later(_RETRY_S, self.queue.guard, self._return, lane, offsets)
             return
         self._out -= len(offsets)
         if failure is not None:

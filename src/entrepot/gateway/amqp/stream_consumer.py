@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,9 @@ class StreamConsumer(Delivering):
         self._is_started = True
         for reader in self._readers:
             reader.listen(self.wake)
-        self._channel.connection.vhost.watch_stream(self._topic.name, self, self._gone)
+        connection = self._channel.connection
+        gone = partial(connection.guard, self._gone)
+        connection.vhost.watch_stream(self._topic.name, self, gone)
         self.wake()
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from entrepot.broker.topic_config import topic_config
 from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
+from entrepot.core.faults import Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.record import Record
 from entrepot.log.log import Log
@@ -66,6 +67,7 @@ class LaneBed(Life):
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
         self.log = Log(self.disk, self.clock)
+        self.faults = Uncaught()
         self.topics: dict[str, FakeTopic] = {}
         self.streams: dict[str, Stream] = {}
         self.lanes: dict[str, LogLane] = {}

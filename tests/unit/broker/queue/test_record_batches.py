@@ -98,7 +98,7 @@ def test_gaps_and_records_of_others() -> None:
 
 
 def test_nonsense_inside_of_a_batch_is_damage() -> None:
-    made = batch.build_plain([b"\x02\x00"], 1, 0, 0)
+    made = batch.build_plain([b"\x02\x00\x00\x00\x00\x00\x00"], 1, 0, 0)
     batch.check(made)
     with pytest.raises(Corruption, match="offset 0"):
         RunDecoder(PlainReader()).decode(made)

@@ -113,3 +113,38 @@ async def test_a_mistake_of_ours_stops_one_queue(bed: Host, monkeypatch: Any) ->
     assert bed.bodies("other") == [b"b"]
     await bed.restart()
     assert bed.bodies("work") == [b"a"]
+
+
+@simulated
+async def test_one_who_waits_for_a_settlement_and_fails_stops_nobody(bed: Host) -> None:
+    await bed.start()
+    bed.broker.faults = bed.broker._log._faults = faults = Faults()
+    queue = await bed.queue("work")
+    await bed.publish("", "work", b"a", b"b")
+    told: list[object] = []
+
+    def fail(failure: object) -> None:
+        raise RuntimeError("ours")
+
+    for body in (b"a", b"b"):
+        assert bed.call(lambda: queue.get(bed, auto_ack=True)) is not None, body
+        bed.call(queue.when_settlements_committed, fail)
+        bed.call(queue.when_settlements_committed, told.append)
+        await asyncio.sleep(1)
+    assert told == [None, None]
+    assert faults.count >= 1
+    await bed.restart()
+    assert bed.bodies("work") == []
+
+
+@simulated
+async def test_who_publishes_to_a_topic_is_told_of_our_mistake(bed: Host, monkeypatch: Any) -> None:
+    await bed.start()
+    await bed.do(bed.broker.create_topic("events"))
+    feed = bed.vhost._feed("events")
+    monkeypatch.setattr(feed, "_append", lambda *_: {}["ours"])
+    bed.loop.call_exception_handler = lambda context: None  # type: ignore[method-assign]
+    _, failure = await bed.published("", "events", b"a")
+    assert str(failure) == "internal error"
+    monkeypatch.undo()
+    assert await bed.publish("", "events", b"b") == []
