@@ -76,7 +76,9 @@ class Committer:
         """A mistake of ours: it is not known what of these is permanent."""
         self._faults.caught("a commit", error)
         for partition in partitions:
-            partition.stop(f"{partition.directory}: stopped after an internal error in a commit")
+            reason = f"{partition.directory}: internal error in a commit"
+            log.error("partition stopped: %s", reason)
+            partition.stop(reason)
 
     async def _commit(self, partitions: Sequence[Partition]) -> None:
         self.rounds += 1

@@ -88,6 +88,7 @@ class Log:
         self._checkpointed = b""
         self._checkpointing = asyncio.Lock()
         self._failing: dict[PartitionId, str] = {}  # What the log has been told of.
+        self._uncleanable: dict[PartitionId, None] = {}  # Until the next start.
         self._checkpoint_at = self._retention_at = 0.0
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
@@ -372,10 +373,13 @@ class Log:
             if number % _PARTITIONS_PER_SLICE == 0:
                 await asyncio.sleep(0)
             try:
-                if self.cleaner.is_due(partition):
+                if partition.id not in self._uncleanable and self.cleaner.is_due(partition):
                     await self.cleaner.clean(partition)
             except (OSError, StorageError, InvalidBatch) as error:
                 log.warning("%s: compaction has to wait: %s", partition.directory, error)
+            except Exception as error:  # What is there stays as it is.
+                self._uncleanable[partition.id] = None
+                self._faults.caught(f"{partition.directory}: not compacted any more", error)
 
     async def _flush(self, due: Sequence[PartitionId]) -> None:
         marks = []

@@ -80,6 +80,19 @@ async def test_housekeeping_goes_on(bed: Bed, monkeypatch: Any) -> None:
     assert bed["one"].stopped is not None
     assert bed["two"].stopped is None
     assert faults.count >= 1
+    tried: list[object] = []
+    cleaned: list[object] = []
+    monkeypatch.setattr(bed.log.cleaner, "is_due", lambda partition: True)
+
+    async def clean(partition: object) -> None:
+        tried.append(partition)
+        assert partition is not bed["one"], "ours"
+        cleaned.append(partition)
+
+    monkeypatch.setattr(bed.log.cleaner, "clean", clean)
+    await asyncio.sleep(10)
+    assert tried.count(bed["one"]) == 1
+    assert len(cleaned) > 1
     monkeypatch.setattr(bed.log, "_write_recovery_checkpoint", lambda: {}["ours"])
     count = faults.count
     await asyncio.sleep(100)
