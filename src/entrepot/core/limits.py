@@ -80,6 +80,10 @@ assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
 assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
 assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX
 
+# Names of queues, exchanges and virtual hosts, and keys of messages and bindings: whatever
+# they come by, they must fit into a short string of AMQP, or nobody could be told of them.
+NAME_BYTES_MAX = 255
+
 # Exchanges and bindings, of one virtual host.
 EXCHANGES_MAX = 100_000
 BINDINGS_MAX = 1_000_000
@@ -150,7 +154,6 @@ assert HTTP_CHECK_MS <= HTTP_REQUEST_MS_MAX <= HTTP_IDLE_MS_MAX
 
 # Virtual hosts.
 VHOSTS_MAX = 10_000
-VHOST_NAME_CHARACTERS_MAX = 255
 QUEUES_PER_VHOST_MAX = 200_000
 QUEUE_SEGMENT_BYTES = 64 * MIB  # Settled messages leave the disk a segment at a time.
 DEDUPLICATION_IDS_MAX = 1_000_000  # That a deduplicating exchange remembers for one queue.

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple, NewType
 from uuid import UUID
 
+from entrepot.core import limits
 from entrepot.core.errors import InvalidName
 
 TopicName = NewType("TopicName", str)
@@ -18,6 +19,11 @@ class PartitionId(NamedTuple):
 
     topic: TopicId
     number: int  # Which of the topic's partitions, from 0.
+
+
+def is_short(text: str) -> bool:
+    """Return whether a name or key fits into a short string of AMQP."""
+    return len(text.encode("utf-8", "surrogateescape")) <= limits.NAME_BYTES_MAX
 
 
 def check_topic_name(name: str) -> TopicName:

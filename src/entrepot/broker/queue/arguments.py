@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from entrepot.broker.router.value import Frozen, FrozenTable, describe, lookup
 from entrepot.core import limits
 from entrepot.core.errors import InvalidQueue, QueueMismatch
+from entrepot.core.names import is_short
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT, REJECT_DEAD_LETTER = "drop-head", "reject-publish", "reject-publish-dlx"
@@ -237,6 +238,12 @@ def _text(value: Frozen) -> str | None:
     return None if isinstance(value, str) else _unacceptable(value)
 
 
+def _name(value: Frozen) -> str | None:
+    """Of an exchange, or a routing key: dead letters are published with it."""
+    too_long = f'"more than {limits.NAME_BYTES_MAX} bytes"'
+    return _text(value) or (None if is_short(value) else too_long)
+
+
 def _one_of(wrong: str, *known: str) -> Callable[[Frozen], str | None]:
     def check(value: Frozen) -> str | None:
         return _text(value) or (None if value in known else wrong)
@@ -264,8 +271,8 @@ def _age_ms(value: Frozen) -> int | None:
 _CHECKS: dict[str, Callable[[Frozen], str | None]] = {
     "x-expires": _not_zero(_duration),
     "x-message-ttl": _duration,
-    "x-dead-letter-exchange": _text,
-    "x-dead-letter-routing-key": _text,
+    "x-dead-letter-exchange": _name,
+    "x-dead-letter-routing-key": _name,
     "x-dead-letter-strategy": _one_of("invalid_dlx_strategy", "at-most-once", AT_LEAST_ONCE),
     "x-max-length": _not_negative,
     "x-max-length-bytes": _not_negative,

@@ -41,6 +41,7 @@ from entrepot.core.errors import (
     UnknownExchange,
     UnknownQueue,
 )
+from entrepot.core.names import is_short
 
 Events = tuple[Event, ...]
 
@@ -79,6 +80,10 @@ def declare(router: Router, wanted: Exchange) -> Events:
     alternate = _argument(wanted.arguments, _ALTERNATE)
     if alternate is not None and alternate[0] != "longstr":
         raise InvalidExchange(f"invalid type '{alternate[0]}' for arg '{_ALTERNATE}' in {where}")
+    if wanted.alternate is not None and not is_short(wanted.alternate):
+        raise InvalidExchange(
+            f"invalid arg '{_ALTERNATE}' in {where}: more than {limits.NAME_BYTES_MAX} bytes"
+        )
     if router.exchange_count >= limits.EXCHANGES_MAX:
         raise InvalidExchange(
             f"cannot declare {where}: exchange limit of {limits.EXCHANGES_MAX} is reached"
@@ -120,6 +125,8 @@ def bind(router: Router, binding: Binding) -> Events:
     found = router.has_queue(name) if kind is Kind.QUEUE else router.exchange(name) is not None
     if not found:
         raise _unknown(router, binding.destination)
+    if not is_short(binding.key):
+        raise InvalidBinding(f"a binding's key has at most {limits.NAME_BYTES_MAX} bytes")
     _check_binding(source, binding)
     bindings = router.bindings()
     if binding in bindings:
@@ -202,6 +209,8 @@ def _check_ends(binding: Binding) -> None:
 
 
 def _check_name(name: str) -> None:
+    if not is_short(name):
+        raise InvalidExchange(f"an exchange's name has at most {limits.NAME_BYTES_MAX} bytes")
     if name.startswith(_RESERVED):
         raise ExchangeRefused(f"exchange name '{name}' contains reserved prefix '{_RESERVED}*'")
 

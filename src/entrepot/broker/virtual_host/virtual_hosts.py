@@ -22,6 +22,7 @@ from entrepot.broker.virtual_host.records import (
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost, VhostRefused
+from entrepot.core.names import is_short
 from entrepot.core.ports import Clock
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class VirtualHosts:
 
     async def create(self, name: str) -> VirtualHost:
         """Or find it. Raises VhostRefused, StorageError; UnknownVhost while it is deleted."""
-        if not 0 < len(name) <= limits.VHOST_NAME_CHARACTERS_MAX or not name.isprintable():
+        if not name or not name.isprintable() or not is_short(name):
             raise VhostRefused(
-                f"a vhost's name has 1 to {limits.VHOST_NAME_CHARACTERS_MAX} printable characters"
+                f"a vhost's name is printable and has 1 to {limits.NAME_BYTES_MAX} bytes"
             )
         if name not in self._vhosts:
             if len(self._vhosts) >= limits.VHOSTS_MAX:

@@ -95,7 +95,8 @@ def _read_amqplain(response: bytes) -> tuple[str, str]:
                 ReplyCode.SYNTAX_ERROR,
                 "AMQPLAIN auth info uses unsupported type for LOGIN or PASSWORD field",
             )
-        texts.append(_text(value) if isinstance(value, bytes) else value)
+        data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+        texts.append(_text(data))
     return texts[0], texts[1]
 
 

@@ -39,6 +39,8 @@ _NOT_FOUND = (
     errors.UnknownTopic,
     errors.UnknownVhost,
 )
+_READING = ("GET", "HEAD", "OPTIONS")
+_PORTS = {"http": ":80", "https": ":443"}
 _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused)
 
 
@@ -57,14 +59,16 @@ class Management:
             return failure(404, str(error))
         except _REFUSED as error:
             return failure(403, str(error))
+        except (StorageError, errors.QueueStopped) as error:
+            return failure(503, str(error))
         except PeerError as error:
             return failure(400, str(error))
-        except StorageError as error:
-            return failure(503, str(error))
 
     async def _serve(self, request: Request, peer_host: str) -> Response:
         asked = target.split(request.target)
         functions, named = find(asked.path)
+        if request.method not in _READING and is_foreign(request):
+            raise HttpError(403, "a page of another site may not change anything here")
         user = await self._login.user(request, peer_host)
         method = "GET" if request.method == "HEAD" else request.method
         if method not in functions:
@@ -79,6 +83,23 @@ class Management:
         if isinstance(result, list):
             result = arranged(result, asked.query)
         return answer(result)
+
+
+def is_foreign(request: Request) -> bool:
+    """Return whether a browser sent this for a page that did not come from here.
+
+    A browser adds the user's password by itself, whoever's page it is, and says whose in
+    `Origin`. Other clients have no reason to send that header.
+    """
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return True
+    origin = request.headers.get("origin")
+    if origin is None:
+        return False
+    scheme, _, page_host = origin.lower().partition("://")
+    port = _PORTS.get(scheme)  # Which a browser leaves out, and others may write.
+    here = request.headers.get("host", "").lower()
+    return port is None or page_host.removesuffix(port) != here.removesuffix(port)
 
 
 def find(path: tuple[str, ...]) -> tuple[dict[str, Function], dict[str, str]]:

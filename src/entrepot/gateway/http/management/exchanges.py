@@ -92,7 +92,7 @@ async def publish(call: Call) -> Row:
     exchange = find(call)
     call.require(Right.WRITE, "exchange", exchange.name)
     call.fields.require("routing_key")
-    message = read(exchange.name, call.fields.text("routing_key"), call.fields)
+    message = read(exchange.name, call.fields.short_text("routing_key"), call.fields)
     user_id = PropertyView(message[0].properties).get("user_id")
     if user_id not in (None, call.user):
         raise bad(f"user_id property set to '{user_id}' but authenticated user was '{call.user}'")

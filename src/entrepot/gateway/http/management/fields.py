@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from entrepot.core import limits
+from entrepot.core.names import is_short
 from entrepot.wire.http.request import HttpError
 
 _TRUTHS = {True: True, False: False, "true": True, "false": False}
@@ -29,7 +31,7 @@ class Fields:
         """Raises HttpError. No body is an empty object."""
         try:
             values = msgspec.json.decode(body) if body.strip() else {}
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise bad("not_json") from None
         if not isinstance(values, dict):
             raise bad("not_json")
@@ -71,6 +73,13 @@ class Fields:
         check_value(value)
         return value
 
+    def short_text(self, name: str) -> str:
+        """A name or a key, which AMQP must have room for."""
+        value = self.text(name)
+        if not is_short(value):
+            raise bad(f"{name}: more than {limits.NAME_BYTES_MAX} bytes")
+        return value
+
     def sequence(self, name: str) -> list[Any]:
         """A list of anything; an empty one if there is none."""
         value = self._values.get(name) or []
@@ -86,13 +95,17 @@ class Fields:
         return value
 
 
-def check_value(value: object) -> None:
-    """Raises HttpError for a number that no table has room for. JSON has no other surprises."""
+def check_value(value: object, depth: int = limits.AMQP_TABLE_DEPTH_MAX) -> None:
+    """Raises HttpError for what no table of AMQP has room for: it must be read again."""
+    if isinstance(value, dict | list) and depth < 0:
+        raise bad(f"objects nested more than {limits.AMQP_TABLE_DEPTH_MAX} deep")
     if isinstance(value, dict):
-        for each in value.values():
-            check_value(each)
+        for name, each in value.items():
+            if not is_short(name):
+                raise bad(f"a name of more than {limits.NAME_BYTES_MAX} bytes")
+            check_value(each, depth - 1)
     elif isinstance(value, list):
         for each in value:
-            check_value(each)
+            check_value(each, depth - 1)
     elif isinstance(value, int) and value not in _INT64:
         raise bad(f"{value}: not a 64-bit number")

@@ -10,15 +10,18 @@ from typing import Any
 from entrepot.broker.queue.message import Taken
 from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message
+from entrepot.core.names import is_short
 from entrepot.core.ports import Buffer
 from entrepot.gateway.http.management.fields import Fields, bad
-from entrepot.wire.amqp.errors import AmqpError
+from entrepot.wire.amqp.deliver import CONTENT_HEADER_BYTES
+from entrepot.wire.amqp.frames import FRAME_ENVELOPE_BYTES
 from entrepot.wire.amqp.properties import NAMES, Properties, PropertyView, encode
 from entrepot.wire.amqp.table import Int64
 
 _NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Below these.
 _INT32 = range(-(2**31), 2**31)
-_SHORT_BYTES_MAX = 255
+# They go to consumers in one frame of AMQP.
+_PROPERTIES_BYTES_MAX = limits.AMQP_FRAME_BYTES_MAX - FRAME_ENVELOPE_BYTES - CONTENT_HEADER_BYTES
 
 
 def describe(taken: Taken, place: int, *, encoding: str, bytes_max: int | None) -> dict[str, Any]:
@@ -106,14 +109,14 @@ def properties_from_json(given: Mapping[str, Any]) -> bytes:
             found[name] = _headers(value)
         elif name in _NUMBERS:
             found[name] = _number(name, value)
-        elif isinstance(value, str) and len(value.encode()) <= _SHORT_BYTES_MAX:
+        elif isinstance(value, str) and is_short(value):
             found[name] = value
         else:
-            raise bad(f"{name}: not a text of up to {_SHORT_BYTES_MAX} bytes")
-    try:
-        return encode(Properties(**found))
-    except AmqpError as error:
-        raise bad(str(error)) from None
+            raise bad(f"{name}: not a text of up to {limits.NAME_BYTES_MAX} bytes")
+    raw = encode(Properties(**found))
+    if len(raw) > _PROPERTIES_BYTES_MAX:
+        raise bad(f"properties: more than {_PROPERTIES_BYTES_MAX} bytes")
+    return raw
 
 
 def _number(name: str, value: object) -> int:
@@ -125,8 +128,6 @@ def _number(name: str, value: object) -> int:
 def _headers(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad("headers: not an object")
-    if any(len(name.encode()) > _SHORT_BYTES_MAX for name in value):
-        raise bad(f"headers: a name of more than {_SHORT_BYTES_MAX} bytes")
     return {name: from_json(each) for name, each in value.items()}
 
 

@@ -69,3 +69,31 @@ async def test_json_is_utf_8(house: House) -> None:
     shown = await house.get("/api/queues/%2F/%C3%BC")
     assert shown["name"] == "ü"
     assert json.loads(json.dumps(shown)) == shown
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 201),
+        ({"origin": "http://localhost"}, 201),
+        ({"origin": "https://LOCALHOST:443", "host": "localhost"}, 201),
+        ({"origin": "http://localhost:15672", "host": "localhost:15672"}, 201),
+        ({"origin": "http://localhost", "sec-fetch-site": "same-origin"}, 201),
+        ({"origin": "http://localhost:8080", "host": "localhost:15672"}, 403),
+        ({"origin": "http://attacker.example"}, 403),
+        ({"origin": "http://localhost.attacker.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": ""}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+    ],
+)
+@in_house()
+async def test_a_page_of_another_site_changes_nothing(
+    house: House, headers: dict[str, str], status: int
+) -> None:
+    """A form of HTML can send a POST, with the password that the browser knows."""
+    answer, _ = await house.call("PUT", "/api/queues/%2F/work", {}, headers=headers)
+    assert answer == status
+    assert (await house.call("GET", "/api/queues", headers=headers))[0] == 200
+    assert (await house.call("DELETE", "/api/queues/%2F/work", headers=headers))[0] in (204, 403)
