@@ -9,6 +9,7 @@ part of a transaction.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -38,6 +39,8 @@ from entrepot.core.ports import Buffer, Clock, FileRange
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition, Waiter
 
+log = logging.getLogger("entrepot.stream")
+
 Batches = Sequence[tuple[BatchHeader, Buffer]]
 # Asked before a transactional batch is appended; raises a PeerError when it may not be.
 Admit = Callable[[BatchHeader], None]
@@ -62,6 +65,8 @@ class Stream:
         self.partition.view_snapshot = self._snapshot
         self.partition.offset_stable = lambda: self.last_stable_offset
         self.partition.is_aborted = self.isolation.is_aborted
+        self.unreadable_count = 0  # Records that readers of messages passed over,
+        self._unreadable_end = 0  # and the end of the last batch of them.
 
     def _snapshot(self) -> bytes:
         self.isolation.forget_before(self.partition.offset_start)
@@ -185,6 +190,17 @@ class Stream:
         """Below it, everything is decided. It moves with the watermark only."""
         partition = self.partition
         return max(partition.offset_start, self.isolation.last_stable(partition.high_watermark))
+
+    def passed_over(self, header: BatchHeader, error: Exception) -> None:
+        """Note a batch whose records cannot be read: each is logged and counted once.
+
+        A producer's batch is checked as a whole and never unpacked, so it may be nonsense
+        inside. Kafka's clients find out themselves.
+        """
+        if header.offset_first >= self._unreadable_end:
+            self._unreadable_end = header.offset_end
+            self.unreadable_count += header.count
+            log.warning("%s: passed over: %s", self.partition.directory, error)
 
     def aborted(self, offset: int, found: FileRange | None) -> list[tuple[int, int]]:
         """Of what was read from `offset` on: the transactions in it that were aborted."""

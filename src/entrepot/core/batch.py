@@ -61,6 +61,8 @@ _LENGTH_END = 12  # Where the bytes start that `length` counts.
 assert _HEADER.size == HEADER_BYTES == _PREFIX.size + _CHECKED.size
 
 _CODEC_BITS = 0x07
+_LENGTH_MIN = HEADER_BYTES - _LENGTH_END
+_RECORD_BYTES_MIN = 7  # Of each of its numbers at least one.
 _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -152,6 +154,8 @@ def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
         raise _unknown_codec(attributes)
     if not 1 <= count <= limits.RECORDS_PER_BATCH_MAX:
         raise InvalidBatch(f"a count of {count} records")
+    if not attributes & _CODEC_BITS and length < _LENGTH_MIN + count * _RECORD_BYTES_MIN:
+        raise InvalidBatch(f"{count} records in {length} bytes")
     if delta_last != count - 1 and not (allow_gaps and delta_last >= count):
         raise InvalidBatch(f"{count} records, but the last offset is {delta_last} after the first")
     if first < -1 or latest < -1 or (first > latest != -1 and not attributes & _APPEND_TIME):

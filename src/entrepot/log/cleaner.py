@@ -28,6 +28,7 @@ import msgspec
 
 from entrepot.core import batch, limits
 from entrepot.core.batch import BatchHeader, read_header
+from entrepot.core.errors import InvalidBatch
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Disk, File
 from entrepot.core.record import Record
@@ -147,7 +148,7 @@ class Cleaner:
                     header = read_header(data)
                     if header.is_control or header.offset_last < clean_end:
                         continue
-                    for record in batch.records(data):
+                    for record in _readable(data) or ():
                         if not self._is_aborted(partition, header, record):
                             latest[_digest(record.key)] = record.offset
             offset_end = segment.offset_end
@@ -243,13 +244,14 @@ class Cleaner:
         if header.is_control:
             is_needed = work.open_producers.pop(header.producer_id, False) is None
             return data if is_needed or header.offset_last >= work.offset_settled else None
-        records = list(batch.records(data))
-        kept = [r for r in records if self._is_kept(partition, header, r, work)]
-        if not kept:
+        records = _readable(data)
+        kept = [r for r in records or () if self._is_kept(partition, header, r, work)]
+        if records is not None and not kept:
             return None
         if header.is_transactional:
             work.open_producers[header.producer_id] = None
-        return data if len(kept) == len(records) else batch.retain(data, kept)
+        is_whole = records is None or len(kept) == len(records)
+        return data if is_whole else batch.retain(data, kept)
 
     def _is_kept(
         self, partition: Partition, header: BatchHeader, record: Record, work: _Pass
@@ -268,6 +270,14 @@ class Cleaner:
 
     def forget(self, partition: PartitionId) -> None:
         self._passes.pop(partition, None)
+
+
+def _readable(data: bytes) -> list[Record] | None:
+    """The records; None when a producer wrote what cannot be read, which stays as it is."""
+    try:
+        return list(batch.records(data))
+    except InvalidBatch:
+        return None
 
 
 def finish_swap(disk: Disk, directory: str) -> None:

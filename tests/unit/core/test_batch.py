@@ -401,7 +401,7 @@ def test_gaps_are_for_logs() -> None:
 
 def test_the_largest_count_is_a_limit() -> None:
     most = limits.RECORDS_PER_BATCH_MAX
-    batch = build(RECORDS, now_ms=0)
+    batch = build(RECORDS, now_ms=0, codec=Codec.GZIP)
     check(altered(batch, count=most, offset_delta_last=most - 1))
     with pytest.raises(InvalidBatch, match="count"):
         check(altered(batch, count=most + 1, offset_delta_last=most))
@@ -444,3 +444,11 @@ def test_a_body_larger_than_the_bound(codec: Codec) -> None:
     assert len(list(records(batch, bytes_max=200_000))) == 100
     with pytest.raises(InvalidBatch, match="more than 100000"):
         records(batch, bytes_max=100_000)
+
+
+def test_more_records_than_there_are_bytes_for() -> None:
+    """Cheap to see; the records themselves are not looked at."""
+    data = build([Record(None, b"") for _ in range(10)], now_ms=1)
+    check(data)
+    with pytest.raises(InvalidBatch, match="11 records in 119 bytes"):
+        check(altered(data, count=11, offset_delta_last=10))

@@ -149,3 +149,18 @@ async def test_power_may_fail_at_any_moment_of_a_pass(bed: Bed, seed: int) -> No
         assert bed["t"].stopped is None, bed["t"].stopped
         assert {key: (offset, value) for offset, key, value in contents(bed)} == last
         assert bed["t"].offset_end == 40
+
+
+@simulated
+async def test_a_batch_that_cannot_be_read_stays_and_holds_up_nothing(bed: Bed) -> None:
+    """Written when the topic was not compacted yet, when nobody looked into it."""
+    await bed.start("t", policy=COMPACT)
+    await fill(bed, *((b"k", f"v{n}".encode()) for n in range(10)))
+    nonsense = batch._assemble(batch.read_header(keyed(b"k", b"v")), b"\xff" * 40)
+    bed.append("t", nonsense)
+    await bed.committed()
+    await fill(bed, *((b"k", f"w{n}".encode()) for n in range(20)))
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    data = b"".join(bed.read_file(segment.path) for segment in bed["t"].segments)
+    assert b"\xff" * 40 in data
+    assert b"v0" not in data

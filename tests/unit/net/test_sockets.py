@@ -217,7 +217,7 @@ def test_more_connections_than_allowed_are_let_out_again(
             visitor.close()
 
     on_net(body)
-    lines = [record.getMessage() for record in caplog.records if record.name == "entrepot.faults"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "entrepot.net"]
     assert lines == ["refusing connections: 50 are open"]
 
 

@@ -17,7 +17,7 @@ from entrepot.broker.queue.shelf import Book
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import Corruption, InvalidBatch, StorageError
 
 
 class Where(StrEnum):
@@ -65,12 +65,20 @@ class StreamReader:
         bytes_max = limits.STREAM_READ_AHEAD_BYTES
         for header, batch in stored_batches(partition, offset, bytes_max, limit):
             if not self._is_hidden(header):
-                for offsets, run in self._decoder.decode(batch):
+                for offsets, run in self._decode(header, batch):
                     if offsets.stop > offset:
                         self._ahead.append(Book(offsets.start, run).cut(offset, offsets.stop))
             self._offset_next = header.offset_end
         if self._offset_next <= offset:  # Compaction has taken all there was.
             self._offset_next = limit
+
+    def _decode(self, header: BatchHeader, batch: bytes) -> list[Piece]:
+        """What is in a batch; nothing when it is nonsense inside, so that it holds up nobody."""
+        try:
+            return self._decoder.decode(batch)
+        except Corruption as error:
+            self._stream.passed_over(header, error)
+            return []
 
     def _is_hidden(self, header: BatchHeader) -> bool:
         if not header.is_transactional:
@@ -103,10 +111,15 @@ def offset_of(stream: Stream, where: Where) -> int:
 
 
 def offset_at(stream: Stream, time_ms: int) -> int:
-    """Of the first message that came then or later. Raises StorageError."""
+    """Of the first message that came then or later. Raises StorageError.
+
+    Where that is in a batch that cannot be read, it is the first of all: earlier, never later.
+    """
     limit = stream.last_stable_offset
     try:
         found = stream.partition.offset_for_time(time_ms)
+    except InvalidBatch:
+        return stream.partition.offset_start
     except OSError as error:
         raise StorageError(f"{stream.partition.directory}: {error.strerror}") from error
     return limit if found is None else min(found[0], limit)

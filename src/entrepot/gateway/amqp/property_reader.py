@@ -48,6 +48,10 @@ _NAMES = {
 _NAMED = ("correlation_id", "message_id", "timestamp")
 _PROPERTIES = {readable: name for name, readable in _NAMES.items()}
 _SHORT_BYTES_MAX = 255
+# What came by another way must go to consumers in one frame all the same.
+_PROPERTIES_BYTES_MAX = limits.AMQP_FRAME_BYTES_MAX - 1 * limits.KIB
+_HEADERS_BYTES_MAX = _PROPERTIES_BYTES_MAX // 2
+_HEADER_BYTES = 6  # The sizes of its name and its value, and a letter.
 _EXPIRATION_MS_MAX = 315_360_000_000  # Ten years: RabbitMQ's.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -194,6 +198,8 @@ def _split(authority: bytes) -> Envelope | None:
         check(authority[properties_at:])
     except (IndexError, AmqpError):
         return None
+    if len(authority) > _PROPERTIES_BYTES_MAX:
+        return None
     exchange, key = authority[1:key_at], authority[key_at + 1 : properties_at]
     return Envelope(
         exchange.decode("utf-8", "surrogateescape"),
@@ -212,14 +218,17 @@ def _translated(record: Record) -> Envelope:
         if isinstance(text, str) and len(record.key) <= _SHORT_BYTES_MAX:
             routing_key = text
         else:
-            headers[KEY_HEADER] = bytes(record.key)
+            headers[KEY_HEADER] = bytes(record.key[:_HEADERS_BYTES_MAX])
+    size = 0
     for name, data in record.headers:
         property_name = _PROPERTIES.get(name)
         value = None if property_name is None else _property(property_name, data)
         if value is not None and property_name not in found:
             found[property_name or ""] = value
         elif len(name.encode()) <= _SHORT_BYTES_MAX:
-            headers.setdefault(name, None if data is None else _text(data))
+            size += len(name.encode()) + len(data or b"") + _HEADER_BYTES
+            if size <= _HEADERS_BYTES_MAX:  # Of more than that, the first ones.
+                headers.setdefault(name, None if data is None else _text(data))
     if record.timestamp_ms >= 0:
         found.setdefault("timestamp", record.timestamp_ms // 1_000)
     if headers:

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from entrepot.core import batch
+from entrepot.core.compression import compress
 from entrepot.core.record import Record
 from entrepot.wire.amqp.methods import basic, channel, connection, queue
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.amqp.table import Timestamp
-from tests.unit.gateway.amqp.node import Client, Heard, Node, on_node
+from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Heard, Node, on_node
 
 OFFSET = "x-stream-offset"
 
@@ -182,3 +183,61 @@ async def test_nothing_can_be_given_back(node: Node) -> None:
         "NOT_IMPLEMENTED - basic.nack and basic.reject not supported by stream queues "
         "queue 'log' in vhost '/'"
     )
+
+
+def nonsense(codec: batch.Codec, now_ms: int = 1) -> bytes:
+    """A batch that is whole by its length and checksum, and whose records cannot be read."""
+    good = batch.build([Record(b"k", b"bad"), Record(b"k", b"bad")], now_ms=now_ms, codec=codec)
+    inside = b"\xff" * 40 if codec is batch.Codec.NONE else compress(codec, b"\xff" * 40)
+    return batch._assemble(batch.read_header(good), inside)
+
+
+@pytest.mark.parametrize("codec", [batch.Codec.NONE, batch.Codec.GZIP])
+@pytest.mark.parametrize("offset", ["first", 2, Timestamp(0)])
+@on_node()
+async def test_records_that_cannot_be_read_are_passed_over(
+    node: Node, caplog: pytest.LogCaptureFixture, codec: batch.Codec, offset: object
+) -> None:
+    client = await streaming(node, 2)
+    stream = node.broker.stream(node.broker.topic("log"), 0)
+    stream.append(nonsense(codec))
+    client.publish("log", b"after")
+    await asyncio.sleep(1)
+    bodies = [body for _, body in offsets(await started(client, offset))]
+    assert bodies == ([b"after"] if offset == 2 else [b"0", b"1", b"after"])
+    other = await node.client()
+    await started(other, "first")
+    assert caplog.text.count("passed over") == 1
+    assert stream.unreadable_count == 2
+
+
+@on_node()
+async def test_a_time_within_records_that_cannot_be_read_is_the_first_one(node: Node) -> None:
+    client = await streaming(node, 2)
+    late_ms = node.clock.now_ms() + 600_000
+    node.broker.stream(node.broker.topic("log"), 0).append(nonsense(batch.Codec.NONE, late_ms))
+    await asyncio.sleep(1)
+    heard = await started(client, Timestamp(late_ms // 1_000))
+    assert [body for _, body in offsets(heard)] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("amqp", b"\0\0" + b"\x20\0" + (200_000).to_bytes(4, "big") + b"\1xx" + bytes(199_997)),),
+        (("large", bytes(200_000)),),
+        tuple((f"h{number}", b"x" * 100) for number in range(2_000)),
+    ],
+)
+@on_node()
+async def test_headers_of_others_that_no_frame_has_room_for_are_left_out(
+    node: Node, headers: tuple[tuple[str, bytes | None], ...]
+) -> None:
+    """A frame that is larger than agreed ends the connection of who gets it."""
+    client = await streaming(node, 0)
+    stream = node.broker.stream(node.broker.topic("log"), 0)
+    stream.append(batch.build([Record(b"k" * 200_000, b"a", headers)], now_ms=1))
+    await asyncio.sleep(1)
+    [heard] = await started(client, "first")
+    assert heard.body == b"a"
+    assert len(heard.properties) < FRAME_BYTES_MAX - 100

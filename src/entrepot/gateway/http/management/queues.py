@@ -121,6 +121,7 @@ def describe_stream(
         "messages": messages,
         "messages_ready": messages,
         "messages_unacknowledged": 0,
+        "messages_unreadable": sum(stream.unreadable_count for stream in streams),
         "consumers": reader_count,
     }
 
