@@ -63,11 +63,11 @@ class Permissions:
         return self._entries
 
     def may_enter(self, user: str, vhost: str) -> bool:
-        return self._is_unlimited(user) or (user, vhost) in self._entries
+        return self.is_unlimited(user) or (user, vhost) in self._entries
 
     def allows(self, user: str, vhost: str, right: Right, name: str) -> bool:
         """`name` is a queue's or an exchange's; the default exchange has the empty one."""
-        if self._is_unlimited(user):
+        if self.is_unlimited(user):
             return True
         question = (user, vhost, right, name)
         answer = self._answers.get(question)
@@ -77,7 +77,8 @@ class Permissions:
             answer = self._answers[question] = self._find(*question)
         return answer
 
-    def _is_unlimited(self, user: str) -> bool:
+    def is_unlimited(self, user: str) -> bool:
+        """Whether nothing is denied to the user."""
         return self._access.is_unlimited(f"User:{user}")
 
     def _find(self, user: str, vhost: str, right: Right, name: str) -> bool:

@@ -7,6 +7,9 @@ in which it came.
 
 What is published to a deduplicating exchange goes once to each queue: see `deduplication`.
 
+The default exchange leads to every queue and topic by its name, without a binding that somebody
+was allowed to make. Topics are others' as well, so there each topic's own permission is asked.
+
 Three headers of a message are read here. `CC` and `BCC` are more routing keys, and nobody
 downstream sees the second. `x-confirm: consumed` asks for the confirmation only when
 consumers have settled the message.
@@ -14,13 +17,14 @@ consumers have settled the message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import PropertyReader, Publication, Run
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
 from entrepot.broker.virtual_host.deduplication import Deduplication, Memory, Publish
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
@@ -35,6 +39,8 @@ _BLIND_COPY = "BCC"
 _COPY_BYTES = b"CC"
 _CONFIRM_BYTES = CONFIRM.encode()
 
+# Raises a PeerError when who publishes may not write to the topic of that name.
+Check = Callable[[str], None]
 # Keeps messages until they are due at an exchange. The last says whether to confirm late.
 Hold = Callable[[Held, Run, Publication | None, bool], None]
 
@@ -53,6 +59,7 @@ class _Sending(NamedTuple):
     publication: Publication | None
     avoided: Sequence[str]  # Queues.
     memory: Memory | None  # Of an exchange that drops duplicates.
+    to_topics: bool = True
 
 
 class _Share:
@@ -94,17 +101,27 @@ class Publisher:
         *,
         inside: bool = False,
         avoided: Sequence[str] = (),
+        check: Check | None = None,
+        to_topics: bool = True,
     ) -> Sequence[Message]:
         """Returns those that went nowhere.
 
         They are routed from that exchange: the one they were published to, or the one where
         they waited. `inside` is for what is not a client's own publish. Raises UnknownExchange,
-        ExchangeRefused, InvalidRoutingHeader; what came before that is published.
+        ExchangeRefused, InvalidRoutingHeader, and what `check` raises for a topic that is
+        reached by its name; what came before that is published.
         """
-        sending = _Sending(publication, avoided, self._deduplication.memory(start))
-        if self._router.reads_headers(start) or _may_have_headers_to_read(messages):
-            return self._publish_by_headers(start, messages, sending, inside)
+        memory = self._deduplication.memory(start)
+        sending = _Sending(publication, avoided, memory, to_topics)
+        if start != DEFAULT_EXCHANGE:
+            check = None
         keys = routing_keys(messages)
+        if (
+            self._router.reads_headers(start)
+            or _may_have_headers_to_read(messages)
+            or (check is not None and not self._may_write_all(keys, check))
+        ):
+            return self._publish_by_headers(start, messages, sending, inside, check)
         routes = [self._router.route(start, key, inside=inside) for key in keys]
         if routes.count(routes[0]) == len(routes):
             return self._send_whole(messages, _Way(routes[0]), sending)
@@ -112,13 +129,34 @@ class Publisher:
         ways = {envelope: by_key[envelope.routing_key] for envelope in distinct(messages)}
         return self._send_parts(messages, ways, sending)
 
+    def _may_write_all(self, names: Iterable[str], check: Check) -> bool:
+        try:
+            self._check_topics(names, check)
+        except PeerError:
+            return False
+        return True
+
+    def _check_topics(self, names: Iterable[str], check: Check) -> None:
+        """Raises what `check` does, for the first of these that is a topic and denied."""
+        for name in names:
+            if name not in self._queues and self._router.has_queue(name):
+                check(name)
+
     def _publish_by_headers(
-        self, start: str, messages: Sequence[Message], sending: _Sending, inside: bool
+        self,
+        start: str,
+        messages: Sequence[Message],
+        sending: _Sending,
+        inside: bool,
+        check: Check | None,
     ) -> Sequence[Message]:
         ways: dict[Envelope, _Way] = {}
         try:
             for envelope in distinct(messages):
-                ways[envelope] = self._way_by_headers(start, envelope, inside)
+                way = self._way_by_headers(start, envelope, inside)
+                if check is not None:
+                    self._check_topics(way.route.queues, check)
+                ways[envelope] = way
         except PeerError:
             before = [*takewhile(lambda message: message[0] in ways, messages)]
             self._send_parts(before, ways, sending)
@@ -146,8 +184,8 @@ class Publisher:
         (queues, held), until_settled, _ = way
         run = Run(self._clock.now_ms(), messages)
         destinations: list[str | Held] = [*queues, *held]
-        if sending.avoided:
-            destinations = [each for each in destinations if each not in sending.avoided]
+        if sending.avoided or not sending.to_topics:
+            destinations = [each for each in destinations if not self._avoids(each, sending)]
         for destination in destinations:
             self._send_to(destination, run, sending, until_settled)
         return () if destinations else messages
@@ -158,7 +196,7 @@ class Publisher:
         """To each destination what is for it. Returns those that go nowhere."""
         time_ms, publication = self._clock.now_ms(), sending.publication
         for share in _shares(messages, ways):
-            if share.destination in sending.avoided:
+            if self._avoids(share.destination, sending):
                 continue
             part = None if publication is None else publication.part(share.places)
             run = Run(time_ms, share.messages)
@@ -168,15 +206,21 @@ class Publisher:
                 part.arrived()
         nowhere = {
             envelope: not way.route.held
-            and all(each in sending.avoided for each in way.route.queues)
+            and all(self._avoids(each, sending) for each in way.route.queues)
             for envelope, way in ways.items()
         }
         return [message for message in messages if nowhere[message[0]]]
 
+    def _avoids(self, destination: str | Held, sending: _Sending) -> bool:
+        if isinstance(destination, Held):
+            return False
+        is_topic = destination not in self._queues
+        return destination in sending.avoided or (is_topic and not sending.to_topics)
+
     def _send_to(
         self, destination: str | Held, run: Run, sending: _Sending, until_settled: bool
     ) -> None:
-        publication, _, memory = sending
+        publication, memory = sending.publication, sending.memory
         if isinstance(destination, Held):
             self._hold(destination, run, publication, until_settled)
             return

@@ -15,12 +15,19 @@ from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Event, Exchange, ExchangeType, Kind
+from entrepot.broker.router.event import (
+    DEFAULT_EXCHANGE,
+    Binding,
+    Event,
+    Exchange,
+    ExchangeType,
+    Kind,
+)
 from entrepot.broker.router.router import Held, Router
 from entrepot.broker.stream import Stream
 from entrepot.broker.virtual_host.deduplication import Deduplication
 from entrepot.broker.virtual_host.inventory import Inventory
-from entrepot.broker.virtual_host.publisher import Publisher
+from entrepot.broker.virtual_host.publisher import Check, Publisher
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.routing import Routing
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
@@ -158,15 +165,20 @@ class VirtualHost:
     # --- messages
 
     def publish(
-        self, exchange: str, messages: Sequence[Message], publication: Publication | None
+        self,
+        exchange: str,
+        messages: Sequence[Message],
+        publication: Publication | None,
+        check: Check | None = None,
     ) -> Sequence[Message]:
         """To that exchange, which is in their envelopes, too. Returns those that went nowhere.
 
-        Raises UnknownExchange, ExchangeRefused, InvalidRoutingHeader; what came before the
+        `check` is asked about topics that are reached by their names alone. Raises what it
+        does, UnknownExchange, ExchangeRefused, InvalidRoutingHeader; what came before the
         message that is wrong is published.
         """
         assert self._publisher is not None
-        return self._publisher.publish(exchange, messages, publication)
+        return self._publisher.publish(exchange, messages, publication, check=check)
 
     def _dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
@@ -178,11 +190,26 @@ class VirtualHost:
             return messages
         try:
             return self._publisher.publish(
-                exchange, messages, publication, inside=True, avoided=avoided
+                exchange,
+                messages,
+                publication,
+                inside=True,
+                avoided=avoided,
+                to_topics=self._may_reach_topics(queue),
             )
         except PeerError as error:
             log.warning("dead letters of queue %s in %s: %s", queue.name, self.name, error)
             return messages
+
+    def _may_reach_topics(self, queue: Queue) -> bool:
+        """Whether its dead letters may, by name: the declared key was checked with who declared
+        it, those of the messages were not."""
+        arguments = queue.arguments
+        return (
+            arguments.dead_letter_exchange != DEFAULT_EXCHANGE
+            or arguments.dead_letter_key is not None
+            or not self._broker.access.is_enforced
+        )
 
     def _feed(self, name: str) -> TopicFeed:
         feed = self._feeds.get(name)

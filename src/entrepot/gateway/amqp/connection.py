@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import Kind
 from entrepot.broker.sessions import ConnectionFacts
+from entrepot.broker.virtual_host.publisher import Check
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, StorageError
@@ -215,6 +217,12 @@ class Connection:
                 f"{right.value} access to {kind.value} '{shown}' in vhost '{vhost}' "
                 f"refused for user '{user}'",
             )
+
+    def topic_check(self) -> Check | None:
+        """What is asked about topics that a publish reaches by name; None: nothing."""
+        if self.context.broker.permissions.is_unlimited(self.terms.user):
+            return None
+        return partial(self.check, Right.WRITE, Kind.QUEUE)
 
     def check_any(self, kind: Kind, name: str) -> None:
         """To look whether something is there, any right to it is enough."""

@@ -66,6 +66,11 @@ def _take(channel: Channel, target: Target, messages: Sequence[Message]) -> None
     vhost = channel.connection.vhost
     if vhost.router.exchange(target.exchange) is None:
         raise UnknownExchange(f"no exchange '{target.exchange}' in vhost '{vhost.name}'")
+    check = channel.connection.topic_check() if target.exchange == DEFAULT_EXCHANGE else None
+    if check is not None:  # Now rather than at the commit, where a part could be published.
+        for key in routing_keys(messages):
+            if vhost.stream(key) is not None:
+                check(key)
     channel.transaction.hold(target, messages)
 
 
@@ -117,7 +122,8 @@ def send(
         if exchange == DEFAULT_EXCHANGE and (name := _reply_name(messages[0][0].routing_key)):
             nowhere = connection.context.replies.deliver(vhost.name, name, messages)
         else:
-            nowhere = vhost.publish(exchange, messages, flight.publication)
+            check = connection.topic_check()
+            nowhere = vhost.publish(exchange, messages, flight.publication, check)
     except PeerError:
         flight.end()
         raise

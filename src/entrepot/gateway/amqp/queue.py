@@ -8,7 +8,7 @@ from entrepot.broker.catalog import Topic
 from entrepot.broker.permissions import Right
 from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.event import Binding, Destination, Kind
+from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, Kind
 from entrepot.broker.router.value import FrozenTable, describe, freeze_table, lookup
 from entrepot.core.errors import UnknownQueue
 from entrepot.gateway.amqp.exchange import check_binding, clean
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _RESERVED = "amq."
 _DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+_DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 
 
 async def declare(channel: Channel, method: Declare) -> None:
@@ -102,6 +103,9 @@ def _check_letters(channel: Channel, name: str, arguments: FrozenTable) -> None:
         )
     connection.check(Right.READ, Kind.QUEUE, name)
     connection.check(Right.WRITE, Kind.EXCHANGE, letters)
+    key = lookup(arguments, _DEAD_LETTER_KEY)
+    if letters == DEFAULT_EXCHANGE and isinstance(key, str) and key not in connection.vhost.queues:
+        connection.check(Right.WRITE, Kind.QUEUE, key)  # It may be a topic, or become one.
 
 
 def _counts(channel: Channel, found: Queue | Topic) -> tuple[int, int]:

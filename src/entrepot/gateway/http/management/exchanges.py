@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
@@ -103,7 +104,8 @@ async def publish(call: Call) -> Row:
             done.set_result(failure)
 
     publication = Publication(arrived)
-    lost = call.vhost.publish(exchange.name, [message], publication)
+    check = partial(call.require, Right.WRITE, "queue")
+    lost = call.vhost.publish(exchange.name, [message], publication, check)
     publication.arrived()
     failure = await done
     if isinstance(failure, Refused):

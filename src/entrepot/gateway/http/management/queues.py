@@ -13,6 +13,7 @@ from entrepot.broker.catalog import Topic
 from entrepot.broker.permissions import Right
 from entrepot.broker.queue.arguments import STREAM, QueueSpec
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.value import freeze_table, thaw_table
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
@@ -134,6 +135,9 @@ async def declare(call: Call) -> Response:
     if isinstance(letters, str):  # As over AMQP: it reads the queue and writes there.
         call.require(Right.READ, "queue", name)
         call.require(Right.WRITE, "exchange", letters)
+        key = arguments.get("x-dead-letter-routing-key")
+        if letters == DEFAULT_EXCHANGE and isinstance(key, str) and key not in vhost.queues:
+            call.require(Right.WRITE, "queue", key)
     is_there = name in vhost.queues or vhost.stream(name) is not None
     spec = QueueSpec(
         name,

@@ -114,3 +114,22 @@ async def test_a_queue_that_takes_no_more(house: House) -> None:
     await house.publish("work", "a")
     status, said = await house.call("POST", PUBLISH, message())
     assert (status, said["reason"]) == (400, "a queue takes no more")
+
+
+@in_house(asks=True)
+async def test_a_topic_by_its_name_needs_write_on_it(house: House) -> None:
+    """As over AMQP."""
+    await house.add_user("ana")
+    rights = {"configure": "^own", "write": "^amq\\.default$|^own", "read": "^own"}
+    assert (await house.call("PUT", "/api/permissions/%2F/ana", rights))[0] == 201
+    for name in ("orders", "own"):
+        await house.broker.create_topic(name)
+    for headers in ({}, {"BCC": ["orders"]}):
+        for key, status in (("orders", 403), ("own", 403 if headers else 200)):
+            body = {"routing_key": key, "payload": "a", "payload_encoding": "string"}
+            body["properties"] = {"headers": headers}
+            path = "/api/exchanges/%2F/amq.default/publish"
+            assert (await house.call("POST", path, body, user="ana"))[0] == status
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders"}
+    status, said = await house.call("PUT", "/api/queues/%2F/own-q", {"arguments": dead}, user="ana")
+    assert (status, "'orders'" in said["reason"]) == (403, True)
