@@ -8,6 +8,8 @@ reused, and never synced in place of another file, while somebody still means th
 What takes long leaves the loop: `sync`, in one hop for any number of files, and `discard`,
 because the system gives a large file's pages and blocks back before it returns. There are
 a few workers, so that a long sync in the background does not hold up a short one in front.
+
+All of it is for the broker's user alone: messages are there, and what is kept of passwords.
 """
 
 import asyncio
@@ -30,6 +32,9 @@ WORKERS = 3
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 T = TypeVar("T")
+
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+_OTHERS = 0o077  # What group and others may do.
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC
 _OPEN_TO_READ = os.O_RDONLY | os.O_CLOEXEC
@@ -106,7 +111,11 @@ class FileDisk:
         self._locks: list[_Descriptor] = []
         self._workers: ThreadPoolExecutor | None = None  # Started by the first task.
         self._failed_directories: dict[str, OSError] = {}  # By a sync.
-        _make_permanent_directory(self._root)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        _make_permanent_directory(self._root, DIRECTORY_MODE)
+        _close_to_others(self._root)
 
     @property
     def files_max(self) -> int:
@@ -127,7 +136,7 @@ class FileDisk:
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         flags = _OPEN | os.O_CREAT if create else _OPEN
-        return DiskFile(path, _Descriptor(os.open(self._full(path), flags, 0o644)))
+        return DiskFile(path, _Descriptor(os.open(self._full(path), flags, FILE_MODE)))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._full(path))
@@ -140,7 +149,12 @@ class FileDisk:
 
     def make_directory(self, path: str) -> None:
         """Syncs nothing: each new name is permanent when the directory it is in was synced."""
-        os.makedirs(self._full(path), exist_ok=True)
+        full = self._full(path)
+        if not os.path.isdir(full):
+            parent = os.path.dirname(path)
+            if not self.exists(parent):
+                self.make_directory(parent)
+            os.mkdir(full, DIRECTORY_MODE)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._full(old), self._full(new))
@@ -224,6 +238,9 @@ class ReadOnlyDisk(FileDisk):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(root))
         super().__init__(root)
 
+    def _prepare(self) -> None:
+        """It is as its owner wants it."""
+
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         if create:
             self._refuse(path)
@@ -291,12 +308,29 @@ def _sync_directory(path: str) -> None:
         os.close(number)
 
 
-def _make_permanent_directory(path: str) -> None:
+def _make_permanent_directory(path: str, mode: int = 0o777) -> None:
     """With its parents, each new name synced: nothing below is safe before that."""
     if not os.path.exists(path):
         parent = os.path.dirname(path)
         _make_permanent_directory(parent)
-        os.mkdir(path)
+        os.mkdir(path, mode)
         _sync_directory(parent)
     elif not os.path.isdir(path):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+
+def _close_to_others(root: str) -> None:
+    """Tighten what an earlier version made. What is below a directory that is closed has been
+    closed before, or was made so: only the first start on old data looks at all of it."""
+    if not os.stat(root).st_mode & _OTHERS:
+        return
+    for directory, _, names in os.walk(root, topdown=False):
+        for name in names:
+            _tighten(os.path.join(directory, name), FILE_MODE)
+        _tighten(directory, DIRECTORY_MODE)
+
+
+def _tighten(path: str, mode: int) -> None:
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # Another's: not ours to say.
+        if not os.path.islink(path) and os.stat(path).st_mode & _OTHERS:
+            os.chmod(path, mode)

@@ -228,3 +228,47 @@ def test_a_lock_is_seen_and_not_kept(tmp_path: Path) -> None:
     owner.close()
     assert not reader.is_locked("lock")
     FileDisk(tmp_path).lock("lock")
+
+
+# --- who else may look
+
+
+def modes(root: Path) -> dict[str, int]:
+    """Of everything there is, by its path."""
+    paths = [root, *sorted(root.rglob("*"))]
+    return {str(path.relative_to(root)): path.stat().st_mode & 0o777 for path in paths}
+
+
+def test_what_is_made_is_for_nobody_else(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        disk = FileDisk(tmp_path / "parent" / "data")
+        disk.make_directory("a/b")
+        disk.open("a/b/file", create=True)
+        disk.lock("lock")
+    finally:
+        os.umask(before)
+    found = modes(tmp_path / "parent" / "data")
+    assert found == {".": 0o700, "a": 0o700, "a/b": 0o700, "a/b/file": 0o600, "lock": 0o600}
+    assert modes(tmp_path)["parent"] == 0o777, "what is above is not the broker's"
+
+
+def test_what_was_made_before_is_tightened_once(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    (root / "a" / "b").mkdir(parents=True, mode=0o755)
+    elsewhere = tmp_path / "elsewhere"
+    for path in (root / "a" / "b" / "file", elsewhere):
+        path.write_text("x")
+        path.chmod(0o644)
+    (root / "link").symlink_to(elsewhere)
+    root.chmod(0o755)
+    ReadOnlyDisk(root)
+    assert modes(root)["."] == 0o755
+    FileDisk(root)
+    found = modes(root)
+    del found["link"]
+    assert found == {".": 0o700, "a": 0o700, "a/b": 0o700, "a/b/file": 0o600}
+    assert elsewhere.stat().st_mode & 0o777 == 0o644, "a link leads out of the tree"
+    (root / "a").chmod(0o750)
+    FileDisk(root)
+    assert modes(root)["a"] == 0o750, "below a closed directory nobody looks"
