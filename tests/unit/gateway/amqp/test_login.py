@@ -93,3 +93,28 @@ async def test_a_certificate_is_a_name(node: Node) -> None:
     client.say(connection.TuneOk(10, 4_096, 0), connection.Open("/"), on=0)
     (session,) = node.broker.sessions
     assert session.facts().user == "CN=ana"
+
+
+@pytest.mark.parametrize("asks_users", [False, True])
+@pytest.mark.parametrize("field", [b"S", b"x"])
+@on_node()
+async def test_what_is_not_unicode_is_nobodys_password(
+    node: Node, field: bytes, asks_users: bool
+) -> None:
+    def pair(name: bytes, value: bytes) -> bytes:
+        return bytes((len(name),)) + name + field + len(value).to_bytes(4, "big") + value
+
+    for user, password in ((b"guest", b"\xff\xfe"), (b"\xff", b"guest")):
+        amqplain = pair(b"LOGIN", user) + pair(b"PASSWORD", password)
+        for mechanism, response in (
+            ("AMQPLAIN", amqplain),
+            ("PLAIN", b"\0" + user + b"\0" + password),
+        ):
+            client = Client(node.context(asks_users=asks_users))
+            client.send(PROTOCOL_HEADER)
+            client.heard()
+            properties = {"capabilities": CAPABILITIES}
+            client.say(connection.StartOk(properties, mechanism, response), on=0)
+            (close,) = await client.told()
+            assert isinstance(close, connection.Close)
+            assert close.reply_code == 403
