@@ -24,6 +24,12 @@ VALUES = [b"%03d" % number * 20 for number in range(10)]
 BATCH_BYTES = len(batch.build([Record(None, VALUES[0])], now_ms=1_750_000_000_000))
 
 
+@pytest.fixture(autouse=True)
+def _no_housekeeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or else a slow machine's would say in between what is permanent."""
+    monkeypatch.setattr("entrepot.log.log.TICK_S", 3_600)
+
+
 class Node:
     """A broker on real files that ends without saying goodbye."""
 
