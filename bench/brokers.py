@@ -134,12 +134,14 @@ def kafka(jars: Path) -> Contestant:
     return Contestant("Kafka", partial(start_kafka, jars), KAFKA_WARM_UP_S)
 
 
-def start_entrepot(durability: str, directory: Path, session_ms: int | None = None) -> Broker:
+def start_entrepot(
+    durability: str, directory: Path, session_ms: int | None = None, *, http: bool = False
+) -> Broker:
     """Serves when it has printed `ready`."""
     program = [sys.executable, "-m", "entrepot.cli"]
     data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
-    arguments += ["--amqp-port", "0", "--http-port", "off"]
+    arguments += ["--amqp-port", "0", "--http-port", "0" if http else "off"]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
     # As after an installation: compiled.
