@@ -38,6 +38,7 @@ from entrepot.broker.share_group.settings import CATALOG_KIND as GROUP_SETTINGS
 from entrepot.broker.stream import Stream, committed
 from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
 from entrepot.broker.transaction_coordinator import TransactionCoordinator
+from entrepot.broker.turns import Turns
 from entrepot.broker.users import Users, Worker, in_place
 from entrepot.broker.virtual_host.claims import Claims
 from entrepot.broker.virtual_host.virtual_hosts import VirtualHosts
@@ -54,6 +55,7 @@ from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.ports import Clock, Disk, Entropy
 from entrepot.core.record import Record
+from entrepot.core.steps import Steps, finish
 from entrepot.log.log import Log
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Policy
@@ -95,6 +97,7 @@ class Broker:
         self.entropy = entropy
         self.faults = faults or Uncaught()
         self._log = Log(disk, clock, check_all=check_all, faults=self.faults)
+        self.turns = Turns(clock)
         self.access = access or Access()
         self.users = Users(entropy, worker)
         self.quotas = Quotas()
@@ -104,7 +107,8 @@ class Broker:
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
-        self.claims = Claims()  # Names of topics and queues being created or deleted.
+        self._partitions_coming = 0  # Of topics that are being created, or get more of them.
+        self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Topics of ours, being created.
         self._producer_id = 0  # The next to give; the catalog says up to where it may.
         self.groups = Coordinator(self, clock, entropy, groups or GroupSettings())
@@ -152,9 +156,13 @@ class Broker:
             for record in batch.records(data):
                 self.catalog.apply(record)
 
-    def open_streams(self, topic: Topic, first: int = 0) -> None:
-        """Of its partitions, from the first that is not open."""
+    def open_streams(self, topic: Topic) -> None:
+        self._streams.update(finish(self._open(topic)))
+
+    def _open(self, topic: Topic, first: int = 0) -> Steps[dict[PartitionId, Stream]]:
+        """Open its partitions, from the first that is not open. Nobody finds them yet."""
         config = self.config_of(topic)
+        streams = {}
         for index in range(first, topic.partition_count):
             identity = PartitionId(topic.id, index)
             opened = self._log.open(identity, topic.directory_name, config.policy)
@@ -164,7 +172,9 @@ class Broker:
             start = self.catalog.offset_starts.get(identity, 0)
             if partition.offset_start < start <= partition.offset_end:
                 partition.offset_start = start
-            self._streams[identity] = Stream(self._log, self._clock, opened, config)
+            streams[identity] = Stream(self._log, self._clock, opened, config)
+            yield
+        return streams
 
     def _change(self, *records: Record) -> Awaitable[None]:
         """Append to the catalog and apply; await the result for its permanence."""
@@ -257,6 +267,7 @@ class Broker:
     ) -> Topic:
         topic = self.check_new_topic(name, partition_count, settings or {})
         self.claims.take(topic.name)
+        self._partitions_coming += topic.partition_count
         # Shielded: who asked may go away, the change goes on.
         await asyncio.shield(asyncio.ensure_future(self._create(topic)))
         return topic
@@ -270,6 +281,7 @@ class Broker:
             if name not in self._internal:
                 topic = Topic(TopicName(name), self.new_id(), partition_count, dict(settings))
                 self.claims.take(name)
+                self._partitions_coming += partition_count
                 self._internal[name] = asyncio.ensure_future(self._create(topic))
                 self._internal[name].add_done_callback(lambda _: self._internal.pop(name))
             await asyncio.shield(self._internal[name])
@@ -281,16 +293,19 @@ class Broker:
         try:
             self.append_change(record)
             await self.changes_committed()
+            streams = await self.turns.run(self._open(topic))
             self.catalog.apply(record)
-            self.open_streams(topic)
+            self._streams.update(streams)
             if topic.name not in INTERNAL_NAMES:
                 self.vhosts.default.add_stream(topic.name)
         finally:
+            self._partitions_coming -= topic.partition_count
             self.claims.release(topic.name)
         log.info("topic %s created with %d partitions", topic.name, topic.partition_count)
 
     async def delete_topic(self, topic: Topic) -> None:
         self.check_foreign(topic.name)
+        topic = await self._unclaimed(topic)
         deleted = topic_deleted_record(topic.name)
         self.vhosts.default.remove_stream(topic.name, deleted)
         self.catalog.apply(deleted)
@@ -309,10 +324,19 @@ class Broker:
 
     async def drop_streams(self, topic: Topic) -> None:
         """It is deleted, and that is permanent. Its name may be another's when this returns."""
+        await self.turns.run(self._drop(topic))
+        await self._log.dropped()
+
+    def _drop(self, topic: Topic) -> Steps[None]:
         for index in range(topic.partition_count):
             stream = self._streams.pop(PartitionId(topic.id, index))
             self._log.drop(stream.partition)
-        await self._log.dropped()
+            yield
+
+    async def _unclaimed(self, topic: Topic) -> Topic:
+        """The topic as it is once nobody else changes it. Raises UnknownTopic when it is gone."""
+        await self.claims.wait(topic.name)
+        return self.topic_by_id(topic.id)
 
     def check_partition_count(self, topic: Topic, count: int) -> None:
         """Raises what `create_partitions` would raise."""
@@ -325,11 +349,25 @@ class Broker:
         self._check_partition_count(count, count - topic.partition_count)
 
     async def create_partitions(self, topic: Topic, count: int) -> None:
+        topic = await self._unclaimed(topic)
         self.check_partition_count(topic, count)
-        larger = replace(topic, partition_count=count)
-        permanent = self._change(topic_record(larger))
-        self.open_streams(larger, topic.partition_count)
-        await permanent
+        self.claims.take(topic.name)
+        self._partitions_coming += count - topic.partition_count
+        await asyncio.shield(asyncio.ensure_future(self._grow(topic, count)))
+
+    async def _grow(self, topic: Topic, count: int) -> None:
+        try:
+            larger = replace(topic, partition_count=count)
+            streams = await self.turns.run(self._open(larger, topic.partition_count))
+            # Its settings may have been altered meanwhile.
+            larger = replace(self.catalog.by_id[topic.id], partition_count=count)
+            permanent = self._change(topic_record(larger))
+            self._streams.update(streams)
+            self._configure(larger)
+            await permanent
+        finally:
+            self._partitions_coming -= count - topic.partition_count
+            self.claims.release(topic.name)
 
     async def alter_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
         """Set exactly these; what is left out goes back to its default."""
@@ -337,11 +375,14 @@ class Broker:
         check_settings(settings)
         altered = replace(topic, settings=dict(settings))
         permanent = self._change(topic_record(altered))
-        config = self.config_of(altered)
-        for index in range(altered.partition_count):
-            stream = self.stream(altered, index)
-            stream.config, stream.partition.policy = config, config.policy
+        self._configure(altered)
         await permanent
+
+    def _configure(self, topic: Topic) -> None:
+        config = self.config_of(topic)
+        for index in range(topic.partition_count):
+            stream = self.stream(topic, index)
+            stream.config, stream.partition.policy = config, config.policy
 
     async def delete_records(self, stream: Stream, offset: int) -> int:
         """Forget what is below an offset (-1: all of it); returns the new log start."""
@@ -380,7 +421,7 @@ class Broker:
         self.check_partitions_in_all(added)
 
     def check_partitions_in_all(self, added: int) -> None:
-        if len(self._streams) + added > limits.PARTITIONS_MAX:
+        if len(self._streams) + self._partitions_coming + added > limits.PARTITIONS_MAX:
             raise InvalidPartitions(f"more than {limits.PARTITIONS_MAX} partitions in all")
 
     def new_id(self) -> UUID:

@@ -9,6 +9,9 @@ FRAME_BYTES_MAX = 100 * MIB  # A produce request; Kafka's socket.request.max.byt
 REQUEST_BYTES_MAX = 8 * MIB  # Any request that carries no records.
 REQUEST_ELEMENTS_MAX = 200_000  # Array elements in one request, all nesting levels together.
 FRAMES_WAITING_MAX = 128  # Requests of one connection that wait for their turn.
+REQUEST_BYTES_NARROW = 16 * KIB  # A longer request is read a turn at a time.
+TURN_MS = 5  # How long one request's work keeps all others waiting; then it waits for its turn.
+CHANGES_AT_ONCE_MAX = 100  # Of what one request changes: begun together and committed together.
 RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
 CONNECTIONS_MAX = 20_000  # Of each net: as many again under TLS.
 
@@ -73,7 +76,7 @@ TOPIC_REGEX_CACHED_MAX = 10_000  # Its combinations of states that are remembere
 SEGMENTS_SYNCED_DIRECTLY_MAX = 8  # A tick that touches more goes through the journal.
 JOURNAL_BYTES_MAX = 64 * MIB  # One journal file, before the other takes over.
 
-assert REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
+assert REQUEST_BYTES_NARROW <= REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX <= FRAME_BYTES_MAX <= DECOMPRESSED_BYTES_MAX
 assert FETCH_BYTES_MAX < 2**31  # A frame's size is a signed 32-bit number.
 assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32

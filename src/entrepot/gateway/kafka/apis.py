@@ -2,24 +2,27 @@
 
 A module serves one API in all versions. Most have `handle(context, request)`,
 which takes and returns kio's newest classes, whatever version is on the wire, or
-`handle_versioned(context, header, request)` where the version or the client's id counts;
+`handle_versioned(context, header, request)` where the version or the client's id counts; they
+return the answer, or an awaitable for it, or are generators and make it in steps.
 Produce, Fetch and ShareFetch have `serve` and work on the frame; heartbeats are `repeated`.
 Modules, and kio's classes with them, are loaded when a client first asks.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from entrepot.core import limits
+from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.repeated import Repeated
 from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.api import Api, request_class, response_class
 from entrepot.wire.kafka.frames import RequestHeader
-from entrepot.wire.kafka.layout import decode, encode
+from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
@@ -124,24 +127,52 @@ def _whole_message(api: Api, version: int, module: Any) -> Serve:
         context: Context, header: RequestHeader, frame: memoryview, position: int, answer: "Answer"
     ) -> Awaitable[None] | None:
         cost = Cost(context, header.client_id)
+        if len(frame) - position > limits.REQUEST_BYTES_NARROW:
+            steps = decode_steps(model, layout, frame, position)
+            work = _handle_long(context, header, steps, handle)
+            return _answer_later(cost, context, cost.watch(work), response, answer)
         result = handle(context, header, decode(model, layout, frame, position))
-        if hasattr(result, "__await__"):
-            return _answer_later(cost, cost.watch(result), response, answer)
-        _send(cost, result, response, answer)
-        return None
+        if isinstance(result, Generator):
+            result = context.broker.turns.begin(result)
+        if not hasattr(result, "__await__"):
+            chunks = context.broker.turns.begin(encode_steps(_throttled(cost, result), response))
+            if isinstance(chunks, list):
+                _send(chunks, answer)
+                return None
+            return _send_later(chunks, answer)
+        return _answer_later(cost, context, cost.watch(result), response, answer)
 
     return serve
 
 
+async def _handle_long(
+    context: Context, header: RequestHeader, decoding: Steps[Any], handle: Handle
+) -> Any:
+    turns = context.broker.turns
+    result = handle(context, header, await turns.run(decoding))
+    if isinstance(result, Generator):
+        return await turns.run(result)
+    return await result if hasattr(result, "__await__") else result
+
+
 async def _answer_later(
-    cost: Cost, result: Awaitable[Any], layout: type[Any], answer: "Answer"
+    cost: Cost, context: Context, result: Awaitable[Any], layout: type[Any], answer: "Answer"
 ) -> None:
-    _send(cost, await result, layout, answer)
+    told = _throttled(cost, await result)
+    _send(await context.broker.turns.run(encode_steps(told, layout)), answer)
 
 
-def _send(cost: Cost, result: Any, layout: type[Any], answer: "Answer") -> None:
+async def _send_later(chunks: Awaitable[list[bytes]], answer: "Answer") -> None:
+    _send(await chunks, answer)
+
+
+def _throttled(cost: Cost, result: Any) -> Any:
+    """The answer with what it says of the client's quota."""
     throttle_ms = cost.throttle_ms()
     if throttle_ms and hasattr(result, "throttle_time"):
-        result = replace(result, throttle_time=timedelta(milliseconds=throttle_ms))
-    body = encode(result, layout)
-    answer.send([body], len(body))
+        return replace(result, throttle_time=timedelta(milliseconds=throttle_ms))
+    return result
+
+
+def _send(chunks: list[bytes], answer: "Answer") -> None:
+    answer.send(chunks, sum(map(len, chunks)))

@@ -4,7 +4,6 @@ A topic's and a share group's can be changed while the server runs. A request na
 resource once, and a setting of it once; otherwise it would not say in which order to apply.
 """
 
-from asyncio import gather
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -15,6 +14,7 @@ from kio.static.primitive import i8
 from entrepot.broker.access import Operation
 from entrepot.broker.share_group import settings as share_settings
 from entrepot.broker.topic_config import check_settings
+from entrepot.broker.turns import gathered
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.config_entries import ResourceType
 from entrepot.gateway.kafka.context import Context
@@ -74,7 +74,7 @@ async def change_all(
             return Outcome(*reason_of(error))
         return Outcome(ErrorCode.none, None)
 
-    return await gather(*map(change, resources))
+    return await gathered(map(change, resources))
 
 
 def _target_of(context: Context, resource: Resource) -> _Target:

@@ -20,6 +20,7 @@ from kio.static.primitive import i8, i32
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.messages import DescribedModern, DescribedModernMember
 from entrepot.broker.consumer_group.records import Assignment as Partitions
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import NOT_TOLD, operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -32,14 +33,12 @@ _UNKNOWN = DescribedModern("", 0, 0, "", ())
 
 def handle(
     context: Context, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            _describe(context, group_id, request.include_authorized_operations)
-            for group_id in request.group_ids
-        ),
+) -> Steps[ConsumerGroupDescribeResponse]:
+    groups = yield from listed(
+        _describe(context, group_id, request.include_authorized_operations)
+        for group_id in request.group_ids
     )
+    return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
 def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> DescribedGroup:

@@ -4,7 +4,6 @@ An assignment, when there is one, has a row for each new partition and gives it 
 this node. A topic that comes twice in a request is refused.
 """
 
-from asyncio import gather
 from collections import Counter
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -15,6 +14,7 @@ from kio.schema.create_partitions.v3.response import (
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation
+from entrepot.broker.turns import gathered
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -25,11 +25,9 @@ from entrepot.gateway.kafka.topics import topic_of
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     times = Counter(wanted.name for wanted in request.topics)
     wanted_once = {wanted.name: wanted for wanted in request.topics}
-    results = await gather(
-        *(
-            _answer(context, wanted, times[name] == 1, request.validate_only)
-            for name, wanted in wanted_once.items()
-        )
+    results = await gathered(
+        _answer(context, wanted, times[name] == 1, request.validate_only)
+        for name, wanted in wanted_once.items()
     )
     return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 

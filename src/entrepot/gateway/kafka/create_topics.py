@@ -8,7 +8,6 @@ v4: counts of -1. v5: the answer has the partition count and the settings, defau
 included. v7: it has the topic's id, and settings are left out for who may not know them.
 """
 
-from asyncio import gather
 from collections import Counter
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
@@ -23,6 +22,7 @@ from kio.static.primitive import i8, i16, i32
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
+from entrepot.broker.turns import gathered
 from entrepot.core.errors import InvalidConfig, PeerError
 from entrepot.gateway.kafka.config_entries import topic_entries
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
@@ -34,14 +34,11 @@ _DEFAULT = -1
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """All topics are begun at once, so that one commit serves them."""
     times = Counter(wanted.name for wanted in request.topics)
     wanted_once = {wanted.name: wanted for wanted in request.topics}
-    results = await gather(
-        *(
-            _answer(context, wanted, times[name] == 1, request.validate_only)
-            for name, wanted in wanted_once.items()
-        )
+    results = await gathered(
+        _answer(context, wanted, times[name] == 1, request.validate_only)
+        for name, wanted in wanted_once.items()
     )
     return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
 

@@ -1,14 +1,13 @@
 """DeleteGroups (key 42), v0 to v2: groups without members, with what they committed or
 settled."""
 
-from asyncio import gather
-
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 
 from entrepot.broker.access import Operation
+from entrepot.broker.turns import gathered
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_code
@@ -16,7 +15,7 @@ from entrepot.gateway.kafka.groups import check_group, group_code
 
 async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     wanted = dict.fromkeys(request.groups_names)
-    results = await gather(*(_delete(context, group_id) for group_id in wanted))
+    results = await gathered(_delete(context, group_id) for group_id in wanted)
     return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 

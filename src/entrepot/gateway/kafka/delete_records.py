@@ -4,12 +4,11 @@ The answer carries where the log begins from now on. An offset below that change
 nothing; one above the high watermark is out of range.
 """
 
-from asyncio import gather
+from itertools import islice
 
 from kio.schema.delete_records.v2.request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
-    DeleteRecordsTopic,
 )
 from kio.schema.delete_records.v2.response import (
     DeleteRecordsPartitionResult,
@@ -20,19 +19,29 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64
 
 from entrepot.broker.access import Operation
+from entrepot.broker.turns import gathered
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.topics import stream_of
 
 
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    topics = await gather(*(_topic(context, topic) for topic in request.topics))
-    return DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
-
-
-async def _topic(context: Context, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
-    results = await gather(*(_answer(context, topic.name, each) for each in topic.partitions))
-    return DeleteRecordsTopicResult(name=topic.name, partitions=tuple(results))
+    rows = iter(
+        await gathered(
+            _answer(context, topic.name, each)
+            for topic in request.topics
+            for each in topic.partitions
+        )
+    )
+    return DeleteRecordsResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=tuple(islice(rows, len(topic.partitions)))
+            )
+            for topic in request.topics
+        ),
+    )
 
 
 async def _answer(

@@ -4,7 +4,6 @@ v5: the answer has texts. v6: a topic is named by name or by id, not by both. A 
 that comes twice in a request is refused.
 """
 
-from asyncio import gather
 from collections import Counter
 
 from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsRequestV5
@@ -14,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from entrepot.broker.access import Operation
+from entrepot.broker.turns import gathered
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
@@ -31,7 +31,7 @@ async def handle(
     else:
         wanted = list(request.topics)
     times = Counter(wanted)
-    results = await gather(*(_answer(context, each, times[each] == 1) for each in times))
+    results = await gathered(_answer(context, each, times[each] == 1) for each in times)
     return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
 
 

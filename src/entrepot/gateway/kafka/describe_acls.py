@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Acl, Operation, Pattern, ResourceKind
 from entrepot.core.errors import PeerError
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import (
     KINDS,
     PATTERNS,
@@ -26,7 +27,7 @@ from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 
 
-def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(context: Context, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
     code, text, found = ErrorCode.none, None, list[Acl]()
     try:
         check_on_cluster(context, Operation.DESCRIBE)
@@ -34,11 +35,12 @@ def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsRespon
         found = matching(request, context.broker.access.acls)
     except PeerError as error:
         code, text = reason_of(error)
+    resources = yield from listed(_resources(found))
     return DescribeAclsResponse(
         throttle_time=NO_THROTTLE,
         error_code=code,
         error_message=text,
-        resources=tuple(_resources(found)),
+        resources=tuple(resources),
     )
 
 

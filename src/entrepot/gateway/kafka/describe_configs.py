@@ -24,6 +24,7 @@ from kio.static.primitive import i8
 from entrepot.broker.access import Operation
 from entrepot.core.errors import PeerError
 from entrepot.core.names import check_topic_name
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.config_entries import (
     Entry,
     ResourceType,
@@ -38,13 +39,11 @@ from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.gateway.kafka.topics import topic_of
 
 
-def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(context: Context, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     # Once each, however often it is asked for: the answers are long.
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
-    return DescribeConfigsResponse(
-        throttle_time=NO_THROTTLE,
-        results=tuple(_answer(context, request, wanted) for wanted in resources.values()),
-    )
+    results = yield from listed(_answer(context, request, each) for each in resources.values())
+    return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
 def _answer(

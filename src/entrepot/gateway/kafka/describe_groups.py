@@ -18,6 +18,7 @@ from kio.schema.types import GroupId
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.messages import Described
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -31,11 +32,11 @@ _UNKNOWN = Described("", "", "", ())
 
 def handle_versioned(
     context: Context, header: RequestHeader, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse:
-    groups = tuple(_describe(context, header.version, each) for each in request.groups)
+) -> Steps[DescribeGroupsResponse]:
+    groups = yield from listed(_describe(context, header.version, each) for each in request.groups)
     if request.include_authorized_operations:
-        groups = tuple(_with_operations(context, each) for each in groups)
-    return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
+        groups = yield from listed(_with_operations(context, each) for each in groups)
+    return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
 def _with_operations(context: Context, group: DescribedGroup) -> DescribedGroup:

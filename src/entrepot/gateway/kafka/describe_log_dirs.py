@@ -23,6 +23,7 @@ from kio.static.primitive import i32, i64
 from entrepot.broker.access import Operation
 from entrepot.broker.stream import Stream
 from entrepot.core.errors import UnknownTopic
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
 _ROOT = "/"
@@ -30,26 +31,25 @@ _ROOT = "/"
 Row = tuple[str, Stream]  # A topic's name and one of its partitions.
 
 
-def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(context: Context, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     if not context.allows_on_cluster(Operation.DESCRIBE):
         return DescribeLogDirsResponse(
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.cluster_authorization_failed,
             results=(),
         )
-    rows = list(_rows(context, request))
+    rows = yield from listed(_rows(context, request))
     healthy = [row for row in rows if row[1].partition.stopped is None]
     stopped = [row for row in rows if row[1].partition.stopped is not None]
+    whole = yield from _directory(_ROOT, ErrorCode.none, healthy)
+    broken = []
+    for row in stopped:
+        path = _ROOT + row[1].partition.directory
+        broken.append((yield from _directory(path, ErrorCode.kafka_storage_error, [row])))
     return DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        results=(
-            _directory(_ROOT, ErrorCode.none, healthy),
-            *(
-                _directory(_ROOT + row[1].partition.directory, ErrorCode.kafka_storage_error, [row])
-                for row in stopped
-            ),
-        ),
+        results=(whole, *broken),
     )
 
 
@@ -69,17 +69,12 @@ def _wanted(context: Context, request: DescribeLogDirsRequest) -> Iterable[tuple
     return sorted({(each.topic, index) for each in request.topics for index in each.partitions})
 
 
-def _directory(path: str, error: ErrorCode, rows: list[Row]) -> DescribeLogDirsResult:
-    return DescribeLogDirsResult(
-        error_code=error,
-        log_dir=path,
-        topics=tuple(
-            DescribeLogDirsTopic(
-                name=TopicName(name), partitions=tuple(_partition(stream) for _, stream in group)
-            )
-            for name, group in groupby(rows, key=lambda row: row[0])
-        ),
-    )
+def _directory(path: str, error: ErrorCode, rows: list[Row]) -> Steps[DescribeLogDirsResult]:
+    topics = []
+    for name, group in groupby(rows, key=lambda row: row[0]):
+        partitions = yield from listed(_partition(stream) for _, stream in group)
+        topics.append(DescribeLogDirsTopic(name=TopicName(name), partitions=tuple(partitions)))
+    return DescribeLogDirsResult(error_code=error, log_dir=path, topics=tuple(topics))
 
 
 def _partition(stream: Stream) -> DescribeLogDirsPartition:

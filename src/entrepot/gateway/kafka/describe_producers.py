@@ -18,6 +18,7 @@ from entrepot.broker.access import Operation
 from entrepot.broker.producers import Producer
 from entrepot.broker.stream import Stream
 from entrepot.core.names import check_topic_name
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
@@ -26,19 +27,13 @@ from entrepot.gateway.kafka.topics import stream_of
 _NONE = -1
 
 
-def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            TopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition(context, topic.name, index) for index in topic.partition_indexes
-                ),
-            )
-            for topic in request.topics
-        ),
-    )
+def handle(context: Context, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+    topics = []
+    for topic in request.topics:
+        name = topic.name
+        rows = yield from listed(_partition(context, name, i) for i in topic.partition_indexes)
+        topics.append(TopicResponse(name=name, partitions=tuple(rows)))
+    return DescribeProducersResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def _partition(context: Context, name: str, index: int) -> PartitionResponse:

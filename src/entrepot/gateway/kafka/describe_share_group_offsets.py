@@ -24,6 +24,7 @@ from kio.static.primitive import i32, i64
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.core.errors import UnknownTopic
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
@@ -35,16 +36,16 @@ _UNKNOWN = i64(-1)
 
 def handle(
     context: Context, request: DescribeShareGroupOffsetsRequest
-) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(_describe(context, group) for group in request.groups),
-    )
+) -> Steps[DescribeShareGroupOffsetsResponse]:
+    groups = []
+    for group in request.groups:
+        groups.append((yield from _describe(context, group)))
+    return DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
 def _describe(
     context: Context, asked: DescribeShareGroupOffsetsRequestGroup
-) -> DescribeShareGroupOffsetsResponseGroup:
+) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
     group_id = asked.group_id
     try:
         check_group(context, Operation.DESCRIBE, group_id)
@@ -55,13 +56,15 @@ def _describe(
             group_id=group_id, topics=(), error_code=code, error_message=text
         )
     if asked.topics is None:
-        rows = [
+        rows = yield from listed(
             _topic(context, group_id, topic.name, range(topic.partition_count))
             for topic in known
             if context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
-        ]
+        )
     else:
-        rows = [_topic(context, group_id, t.topic_name, t.partitions) for t in asked.topics]
+        rows = yield from listed(
+            _topic(context, group_id, each.topic_name, each.partitions) for each in asked.topics
+        )
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=tuple(rows), error_code=ErrorCode.none
     )

@@ -22,6 +22,7 @@ from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.core.errors import PeerError
 from entrepot.core.names import check_topic_name
+from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.acl_codes import operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
@@ -35,7 +36,7 @@ _PARTITIONS_PER_PAGE_MAX = 2_000
 
 def handle(
     context: Context, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     try:
         names, first = _names(context, request)
     except PeerError as error:
@@ -44,6 +45,7 @@ def handle(
     room = max(1, min(request.response_partition_limit, _PARTITIONS_PER_PAGE_MAX))
     topics = []
     for name in names:
+        yield
         if room == 0:
             return _response(topics, _cursor(name, 0))
         start, first = first, 0

@@ -19,6 +19,7 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.transaction import Transaction
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.transactions import (
@@ -30,11 +31,11 @@ from entrepot.gateway.kafka.transactions import (
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-def handle(context: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        throttle_time=NO_THROTTLE,
-        transaction_states=tuple(_state(context, each) for each in request.transactional_ids),
-    )
+def handle(
+    context: Context, request: DescribeTransactionsRequest
+) -> Steps[DescribeTransactionsResponse]:
+    states = yield from listed(_state(context, each) for each in request.transactional_ids)
+    return DescribeTransactionsResponse(throttle_time=NO_THROTTLE, transaction_states=tuple(states))
 
 
 def _state(context: Context, transactional_id: TransactionalId) -> TransactionState:

@@ -16,28 +16,23 @@ from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation
 from entrepot.core.errors import PeerError
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.refusal import Refusal, check_on_cluster, reason_of
 
 
-def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(context: Context, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
     code = ErrorCode.none
     try:
         check_on_cluster(context, Operation.ALTER)
     except Refusal as refusal:
         code = refusal.code
+    topics = []
+    for topic in request.topic_partitions or ():
+        rows = yield from listed(_answer(context, topic.topic, i) for i in topic.partitions)
+        topics.append(ReplicaElectionResult(topic=topic.topic, partition_result=tuple(rows)))
     return ElectLeadersResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=code,
-        replica_election_results=tuple(
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=tuple(
-                    _answer(context, topic.topic, index) for index in topic.partitions
-                ),
-            )
-            for topic in request.topic_partitions or ()
-        ),
+        throttle_time=NO_THROTTLE, error_code=code, replica_election_results=tuple(topics)
     )
 
 

@@ -5,6 +5,8 @@ brokers ask where the state of a partition is kept (key type 2), and that is not
 v4: several keys at once.
 """
 
+from functools import partial
+
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v3.request import (
     FindCoordinatorRequest as FindCoordinatorRequestV3,
@@ -18,6 +20,7 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
+from entrepot.core.steps import listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
@@ -32,9 +35,11 @@ async def handle(
     context: Context, request: FindCoordinatorRequestV3 | FindCoordinatorRequest
 ) -> FindCoordinatorResponseV3 | FindCoordinatorResponse:
     if isinstance(request, FindCoordinatorRequest):
-        found = [await _find(context, request.key_type, key) for key in request.coordinator_keys]
+        find = partial(_find, context, request.key_type, await _prepare(context, request.key_type))
+        found = await context.broker.turns.run(listed(map(find, request.coordinator_keys)))
         return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=tuple(found))
-    only = await _find(context, request.key_type, request.key)
+    unprepared = await _prepare(context, request.key_type)
+    only = _find(context, request.key_type, unprepared, request.key)
     return FindCoordinatorResponseV3(
         throttle_time=NO_THROTTLE,
         error_code=only.error_code,
@@ -45,9 +50,21 @@ async def handle(
     )
 
 
-async def _find(context: Context, key_type: int, key: str) -> Coordinator:
+async def _prepare(context: Context, key_type: int) -> Exception | None:
+    """Make sure that there can be groups; returns why there cannot."""
     try:
-        await _check(context, key_type, key)
+        if key_type == _GROUP:
+            await context.broker.groups.prepare()
+    except KNOWN as error:
+        return error
+    return None
+
+
+def _find(context: Context, key_type: int, unprepared: Exception | None, key: str) -> Coordinator:
+    try:
+        _check(context, key_type, key)
+        if unprepared is not None:
+            raise unprepared
     except KNOWN as error:
         code, text = group_reason(error)
         return Coordinator(
@@ -68,10 +85,9 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     )
 
 
-async def _check(context: Context, key_type: int, key: str) -> None:
+def _check(context: Context, key_type: int, key: str) -> None:
     if key_type == _GROUP:
         check_group(context, Operation.DESCRIBE, key)
-        await context.broker.groups.prepare()
     elif key_type == _TRANSACTION:
         if not context.allows(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
             raise Refusal(

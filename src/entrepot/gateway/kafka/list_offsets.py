@@ -20,6 +20,7 @@ from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation
 from entrepot.broker.stream import Stream
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
@@ -38,27 +39,25 @@ class Place(IntEnum):
     EARLIEST_PENDING_UPLOAD = -6
 
 
-def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    asked = Counter((t.name, each.partition_index) for t in request.topics for each in t.partitions)
-    return ListOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _answer(
-                        context,
-                        topic.name,
-                        each,
-                        request.isolation_level,
-                        asked[topic.name, each.partition_index],
-                    )
-                    for each in topic.partitions
-                ),
+def handle(context: Context, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+    asked: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        asked.update((topic.name, each.partition_index) for each in topic.partitions)
+        yield
+    topics = []
+    for topic in request.topics:
+        partitions = yield from listed(
+            _answer(
+                context,
+                topic.name,
+                each,
+                request.isolation_level,
+                asked[topic.name, each.partition_index],
             )
-            for topic in request.topics
-        ),
-    )
+            for each in topic.partitions
+        )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def _answer(

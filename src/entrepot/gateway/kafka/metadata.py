@@ -10,7 +10,6 @@ their layout, but as with Kafka they count from v12 on. v8 on, what the client m
 topic is told when asked for; from v8 to v10 also what to the cluster.
 """
 
-from asyncio import gather
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -30,8 +29,10 @@ from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
+from entrepot.broker.turns import gathered
 from entrepot.core.errors import StorageError, TopicExists
 from entrepot.core.names import check_topic_name
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import NOT_TOLD, cluster_bits, operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
@@ -51,18 +52,14 @@ class _Response(MetadataResponse):
 
 
 async def handle(context: Context, request: Request) -> MetadataResponse:
-    wanted = _wanted(request)
+    wanted, turns = _wanted(request), context.broker.turns
     if wanted is None:
-        topics = [
-            _described(context, topic)
-            for topic in context.broker.topics.values()
-            if context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
-        ]
+        topics = await turns.run(_all(context))
     else:
         failures = await _create_missing(context, wanted) if _may_create(context, request) else {}
-        topics = [_found(context, each, failures) for each in wanted]
+        topics = await turns.run(_named(context, wanted, failures))
     if not isinstance(request, MetadataRequestV0) and request.include_topic_authorized_operations:
-        topics = [_with_operations(context, topic) for topic in topics]
+        topics = await turns.run(listed(_with_operations(context, topic) for topic in topics))
     us = BrokerId(context.node_id)
     return _Response(
         throttle_time=NO_THROTTLE,
@@ -94,7 +91,7 @@ def _may_create(context: Context, request: Request) -> bool:
 
 
 async def _create_missing(context: Context, wanted: list[str | UUID]) -> dict[str, ErrorCode]:
-    """All at once, so that one commit serves them; returns what went wrong."""
+    """Returns what went wrong."""
     topics = context.broker.topics
     missing = [
         each
@@ -103,7 +100,7 @@ async def _create_missing(context: Context, wanted: list[str | UUID]) -> dict[st
         and each not in topics
         and context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, each)
     ]
-    codes = await gather(*(_create(context, name) for name in missing))
+    codes = await gathered(_create(context, name) for name in missing)
     return dict(zip(missing, codes, strict=True))
 
 
@@ -118,16 +115,35 @@ async def _create(context: Context, name: str) -> ErrorCode:
     return ErrorCode.none
 
 
+def _all(context: Context) -> Steps[list[MetadataResponseTopic]]:
+    found = []
+    for name in list(context.broker.topics):
+        if context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+            described = yield from _found(context, name, {})
+            if described.error_code is ErrorCode.none:  # It may be deleted by now.
+                found.append(described)
+    return found
+
+
+def _named(
+    context: Context, wanted: list[str | UUID], failures: dict[str, ErrorCode]
+) -> Steps[list[MetadataResponseTopic]]:
+    found = []
+    for each in wanted:
+        found.append((yield from _found(context, each, failures)))
+    return found
+
+
 def _found(
     context: Context, wanted: str | UUID, failures: dict[str, ErrorCode]
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
     try:
         if isinstance(wanted, str):
             failure = failures.get(wanted)
             if failure:
                 return _missing(wanted, failure)
             check_topic_name(wanted)
-        return _described(context, topic_of(context, Operation.DESCRIBE, wanted))
+        return (yield from _described(context, topic_of(context, Operation.DESCRIBE, wanted)))
     except KNOWN as error:
         return _missing(wanted, code_of(error))
 
@@ -141,15 +157,17 @@ def _missing(wanted: str | UUID, error: ErrorCode) -> MetadataResponseTopic:
     )
 
 
-def _described(context: Context, topic: Topic) -> MetadataResponseTopic:
+def _described(context: Context, topic: Topic) -> Steps[MetadataResponseTopic]:
+    """Raises UnknownTopic when it is deleted on the way."""
+    partitions = yield from listed(
+        _partition(context, topic, index) for index in range(topic.partition_count)
+    )
     return MetadataResponseTopic(
         error_code=ErrorCode.none,
         name=TopicName(topic.name),
         topic_id=topic.id,
         is_internal=context.broker.is_internal(topic.name),
-        partitions=tuple(
-            _partition(context, topic, index) for index in range(topic.partition_count)
-        ),
+        partitions=tuple(partitions),
     )
 
 

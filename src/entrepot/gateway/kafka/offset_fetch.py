@@ -22,6 +22,7 @@ from kio.static.primitive import i32, i64
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.faults import Fault
 from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, find_place, group_code
@@ -46,12 +47,12 @@ class _Row(NamedTuple):
 Rows = list[tuple[str | UUID, list[_Row]]]  # By topic, as the request names it.
 
 
-def handle(context: Context, request: Request) -> Response:
+def handle(context: Context, request: Request) -> Steps[Response]:
     if isinstance(request, v7_request.OffsetFetchRequest):
-        return _only(context, request)
+        return (yield from _only(context, request))
     if isinstance(request, v9_request.OffsetFetchRequest):
-        return _by_name(context, request)
-    return _by_id(context, request)
+        return (yield from _by_name(context, request))
+    return (yield from _by_id(context, request))
 
 
 def _fetch(
@@ -62,16 +63,19 @@ def _fetch(
     stable: bool,
     member: tuple[str | None, int] = (None, -1),
     by_id: bool = False,
-) -> tuple[ErrorCode, Rows]:
+) -> Steps[tuple[ErrorCode, Rows]]:
     try:
         check_group(context, Operation.DESCRIBE, group_id)
         context.broker.groups.check_fetch(group_id, *member)
         if asked is None:
-            return ErrorCode.none, _all(context, group_id, stable=stable, by_id=by_id)
-        return ErrorCode.none, [
-            (topic, [_one(context, group_id, topic, index, stable=stable) for index in indexes])
-            for topic, indexes in asked
-        ]
+            return ErrorCode.none, (yield from _all(context, group_id, stable=stable, by_id=by_id))
+        rows: Rows = []
+        for topic, indexes in asked:
+            found = yield from listed(
+                _one(context, group_id, topic, index, stable=stable) for index in indexes
+            )
+            rows.append((topic, found))
+        return ErrorCode.none, rows
     except KNOWN as error:
         return group_code(error), []
 
@@ -85,10 +89,11 @@ def _one(context: Context, group_id: str, topic: str | UUID, index: int, *, stab
     return _row(index, found[place])
 
 
-def _all(context: Context, group_id: str, *, stable: bool, by_id: bool) -> Rows:
+def _all(context: Context, group_id: str, *, stable: bool, by_id: bool) -> Steps[Rows]:
     found: dict[str | UUID, list[_Row]] = {}
     fetched = context.broker.groups.fetch_offsets(group_id, None, require_stable=stable)
     for place, offset in fetched.items():
+        yield
         topic = context.broker.topics.get(place.topic)
         if topic and context.allows(Operation.DESCRIBE, ResourceKind.TOPIC, place.topic):
             key = topic.id if by_id else topic.name
@@ -105,63 +110,68 @@ def _row(index: int, found: CommittedOffset | Fault | None) -> _Row:
 # The answers of the three kinds of versions: one group, topics by name, topics by id.
 
 
-def _only(context: Context, request: v7_request.OffsetFetchRequest) -> v7.OffsetFetchResponse:
+def _only(
+    context: Context, request: v7_request.OffsetFetchRequest
+) -> Steps[v7.OffsetFetchResponse]:
     topics = request.topics
     asked: Asked = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
-    code, rows = _fetch(context, request.group_id, asked, stable=request.require_stable)
-    return v7.OffsetFetchResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            v7.OffsetFetchResponseTopic(
-                name=TopicName(str(topic)),
-                partitions=tuple(
-                    v7.OffsetFetchResponsePartition(
-                        partition_index=i32(row.partition),
-                        committed_offset=i64(row.offset.offset),
-                        committed_leader_epoch=i32(row.offset.leader_epoch),
-                        metadata=row.offset.metadata,
-                        error_code=row.code,
-                    )
-                    for row in of_topic
-                ),
+    code, rows = yield from _fetch(context, request.group_id, asked, stable=request.require_stable)
+    answers = []
+    for topic, of_topic in rows:
+        partitions = yield from listed(
+            v7.OffsetFetchResponsePartition(
+                partition_index=i32(row.partition),
+                committed_offset=i64(row.offset.offset),
+                committed_leader_epoch=i32(row.offset.leader_epoch),
+                metadata=row.offset.metadata,
+                error_code=row.code,
             )
-            for topic, of_topic in rows
-        ),
-        error_code=code,
-    )
+            for row in of_topic
+        )
+        name = TopicName(str(topic))
+        answers.append(v7.OffsetFetchResponseTopic(name=name, partitions=tuple(partitions)))
+    return v7.OffsetFetchResponse(throttle_time=NO_THROTTLE, topics=tuple(answers), error_code=code)
 
 
-def _by_name(context: Context, request: v9_request.OffsetFetchRequest) -> v9.OffsetFetchResponse:
+def _by_name(
+    context: Context, request: v9_request.OffsetFetchRequest
+) -> Steps[v9.OffsetFetchResponse]:
     groups = []
     for group in request.groups:
         topics, member = group.topics, (group.member_id, int(group.member_epoch))
         asked: Asked = None if topics is None else [(t.name, t.partition_indexes) for t in topics]
-        code, rows = _fetch(
+        code, rows = yield from _fetch(
             context, group.group_id, asked, stable=request.require_stable, member=member
         )
-        answers = tuple(
-            v9.OffsetFetchResponseTopics(
-                name=TopicName(str(topic)),
-                partitions=tuple(
-                    v9.OffsetFetchResponsePartitions(
-                        partition_index=i32(row.partition),
-                        committed_offset=i64(row.offset.offset),
-                        committed_leader_epoch=i32(row.offset.leader_epoch),
-                        metadata=row.offset.metadata,
-                        error_code=row.code,
-                    )
-                    for row in of_topic
-                ),
+        answers = []
+        for topic, of_topic in rows:
+            partitions = yield from listed(
+                v9.OffsetFetchResponsePartitions(
+                    partition_index=i32(row.partition),
+                    committed_offset=i64(row.offset.offset),
+                    committed_leader_epoch=i32(row.offset.leader_epoch),
+                    metadata=row.offset.metadata,
+                    error_code=row.code,
+                )
+                for row in of_topic
             )
-            for topic, of_topic in rows
-        )
+            answers.append(
+                v9.OffsetFetchResponseTopics(
+                    name=TopicName(str(topic)),
+                    partitions=tuple(partitions),
+                )
+            )
         groups.append(
-            v9.OffsetFetchResponseGroup(group_id=group.group_id, topics=answers, error_code=code)
+            v9.OffsetFetchResponseGroup(
+                group_id=group.group_id, topics=tuple(answers), error_code=code
+            )
         )
     return v9.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def _by_id(context: Context, request: v10_request.OffsetFetchRequest) -> v10.OffsetFetchResponse:
+def _by_id(
+    context: Context, request: v10_request.OffsetFetchRequest
+) -> Steps[v10.OffsetFetchResponse]:
     groups = []
     for group in request.groups:
         topics, member = group.topics, (group.member_id, int(group.member_epoch))
@@ -170,26 +180,30 @@ def _by_id(context: Context, request: v10_request.OffsetFetchRequest) -> v10.Off
             if topics is None
             else [(t.topic_id or UUID(int=0), t.partition_indexes) for t in topics]
         )
-        code, rows = _fetch(
+        code, rows = yield from _fetch(
             context, group.group_id, asked, stable=request.require_stable, member=member, by_id=True
         )
-        answers = tuple(
-            v10.OffsetFetchResponseTopics(
-                topic_id=topic if isinstance(topic, UUID) else None,
-                partitions=tuple(
-                    v10.OffsetFetchResponsePartitions(
-                        partition_index=i32(row.partition),
-                        committed_offset=i64(row.offset.offset),
-                        committed_leader_epoch=i32(row.offset.leader_epoch),
-                        metadata=row.offset.metadata,
-                        error_code=row.code,
-                    )
-                    for row in of_topic
-                ),
+        answers = []
+        for topic, of_topic in rows:
+            partitions = yield from listed(
+                v10.OffsetFetchResponsePartitions(
+                    partition_index=i32(row.partition),
+                    committed_offset=i64(row.offset.offset),
+                    committed_leader_epoch=i32(row.offset.leader_epoch),
+                    metadata=row.offset.metadata,
+                    error_code=row.code,
+                )
+                for row in of_topic
             )
-            for topic, of_topic in rows
-        )
+            answers.append(
+                v10.OffsetFetchResponseTopics(
+                    topic_id=topic if isinstance(topic, UUID) else None,
+                    partitions=tuple(partitions),
+                )
+            )
         groups.append(
-            v10.OffsetFetchResponseGroup(group_id=group.group_id, topics=answers, error_code=code)
+            v10.OffsetFetchResponseGroup(
+                group_id=group.group_id, topics=tuple(answers), error_code=code
+            )
         )
     return v10.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))

@@ -18,22 +18,21 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.topics import stream_of
 
 
-def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(_answer(context, topic.topic, each) for each in topic.partitions),
-            )
-            for topic in request.topics
-        ),
-    )
+def handle(
+    context: Context, request: OffsetForLeaderEpochRequest
+) -> Steps[OffsetForLeaderEpochResponse]:
+    topics = []
+    for topic in request.topics:
+        name = topic.topic
+        rows = yield from listed(_answer(context, name, each) for each in topic.partitions)
+        topics.append(OffsetForLeaderTopicResult(topic=name, partitions=tuple(rows)))
+    return OffsetForLeaderEpochResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def _answer(context: Context, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

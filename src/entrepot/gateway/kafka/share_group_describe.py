@@ -18,6 +18,7 @@ from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.share_group.group import DescribedShareGroup, ShareMember
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import NOT_TOLD, operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -28,14 +29,14 @@ _ASSIGNOR = "simple"
 _UNKNOWN = DescribedShareGroup("", 0, ())
 
 
-def handle(context: Context, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            _describe(context, group_id, request.include_authorized_operations)
-            for group_id in request.group_ids
-        ),
+def handle(
+    context: Context, request: ShareGroupDescribeRequest
+) -> Steps[ShareGroupDescribeResponse]:
+    groups = yield from listed(
+        _describe(context, group_id, request.include_authorized_operations)
+        for group_id in request.group_ids
     )
+    return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
 def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> DescribedGroup:

@@ -17,17 +17,21 @@ kept. It is twice as fast as a loop over the fields, and reads like this:
         _reader.skip_tags()
         return _model(error_code=_2(error_code), port=port, host=host, rack=_3)
 
+Messages may be long, so both are also done in steps, an array's element a step: a function
+that is written for that yields, and takes what an array gives with `yield from`.
+
 kio's own reader is not used because a hostile array size makes it end the process; here
 everything is bounded by `encoding`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import groupby
 from struct import Struct, calcsize
 from typing import Any, TypeVar
 
 from entrepot.core.errors import MalformedFrame
+from entrepot.core.steps import Steps
 from entrepot.wire.kafka.encoding import (
     DAMAGE,
     CompactReader,
@@ -45,8 +49,12 @@ from entrepot.wire.kafka.schema import EPOCH, FIXED, NUMBERS, Field, fields_of, 
 E = TypeVar("E")
 
 Read = Callable[[Any], Any]  # From a reader to the value that is next.
+ReadSteps = Callable[[Any], Steps[Any]]
 Write = Callable[[Any], bytes]  # From a value to its bytes.
+Pieces = Callable[[Any], Iterable[bytes]]  # The same, a piece at a time.
 Convert = Callable[[Any], Any]
+
+CHUNK_BYTES_MIN = 64 * 1024  # Of a long answer, but for its last chunk.
 
 _INT8 = Struct(">b")
 _MILLISECOND = timedelta(milliseconds=1)
@@ -66,8 +74,35 @@ def decode(model: type[E], layout: type[Any], buffer: memoryview, position: int 
     return entity
 
 
+def decode_steps(model: type[E], layout: type[Any], buffer: memoryview, position: int) -> Steps[E]:
+    """As `decode`, in steps."""
+    reader = _reader_class(layout)(buffer, position)
+    try:
+        entity: E = yield from _entity_read_steps(model, layout)(reader)
+    except DAMAGE as error:
+        raise MalformedFrame(f"{layout.__name__} v{layout.__version__}: {error}") from None
+    return entity
+
+
 def encode(entity: Any, layout: type[Any]) -> bytes:
     return _entity_write(type(entity), layout)(entity)
+
+
+def encode_steps(entity: Any, layout: type[Any]) -> Steps[list[bytes]]:
+    """As `encode`, in steps, and in chunks that are not small."""
+    chunks: list[bytes] = []
+    pending: list[bytes] = []
+    size = 0
+    for piece in _entity_pieces(type(entity), layout)(entity):
+        pending.append(piece)
+        size += len(piece)
+        if size >= CHUNK_BYTES_MIN:
+            chunks.append(b"".join(pending))
+            pending.clear()
+            size = 0
+        yield
+    chunks.append(b"".join(pending))
+    return chunks
 
 
 def _reader_class(layout: type[Any]) -> type[Reader]:
@@ -92,6 +127,15 @@ class _Names(dict[str, Any]):
 
 @remembered
 def _entity_read(model: type[Any], layout: type[Any]) -> Read:
+    return _compile_read(model, layout, in_steps=False)
+
+
+@remembered
+def _entity_read_steps(model: type[Any], layout: type[Any]) -> ReadSteps:
+    return _compile_read(model, layout, in_steps=True)
+
+
+def _compile_read(model: type[Any], layout: type[Any], *, in_steps: bool) -> Read:
     wanted = {field.name: field for field in fields_of(model)}
     names = _Names(_model=model)
     lines = []
@@ -109,6 +153,13 @@ def _entity_read(model: type[Any], layout: type[Any]) -> Read:
             continue
         for field in group:
             target = wanted.get(field.name)
+            read: Any
+            if in_steps and field.is_long:
+                read = _array_read_steps(field, target or field, _reader_class(layout))
+                lines.append(f"{field.name} = yield from {names.refer(read)}(_reader)")
+                if target:
+                    arguments[field.name] = field.name
+                continue
             read = _value_read(field, target or field, _reader_class(layout))
             if field.tag is None:
                 lines.append(f"{field.name} = {names.refer(read)}(_reader)")
@@ -119,7 +170,7 @@ def _entity_read(model: type[Any], layout: type[Any]) -> Read:
                 arguments[field.name] = f"_tags.get({field.tag}, {arguments[field.name]})"
     lines.append(f"_tags = _reader.tags({names.refer(tags)})" if tags else "_reader.skip_tags()")
     keywords = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    body = "\n    ".join([*lines, f"return _model({keywords})"])
+    body = "\n    ".join([*lines, *(["yield"] * in_steps), f"return _model({keywords})"])
     exec(f"def read(_reader):\n    {body}", names)
     read_entity: Read = names["read"]
     return read_entity
@@ -199,6 +250,38 @@ def _array_read(field: Field, element: Read, reader_class: type[Reader]) -> Read
     return read_array
 
 
+def _array_read_steps(field: Field, target: Field, reader_class: type[Reader]) -> ReadSteps:
+    read_count = reader_class.nullable_count if field.is_nullable else reader_class.count
+    bytes_each = field.element_bytes_min(flexible=reader_class is CompactReader)
+    if not field.kind and _has_arrays(field.python):
+        read_element = _entity_read_steps(target.python, field.python)
+    else:
+        read_element = _one_step(_element_read(field, target, reader_class))
+
+    def read_array(reader: Reader) -> Steps[Any]:
+        count = read_count(reader, bytes_each)
+        if count is None:
+            return None
+        elements = []
+        for _ in range(count):
+            elements.append((yield from read_element(reader)))
+        return tuple(elements)
+
+    return read_array
+
+
+def _one_step(read: Read) -> ReadSteps:
+    def read_step(reader: Reader) -> Steps[Any]:
+        yield
+        return read(reader)
+
+    return read_step
+
+
+def _has_arrays(layout: type[Any]) -> bool:
+    return any(field.is_long for field in fields_of(layout))
+
+
 def _numbers_read(field: Field, reader_class: type[Reader]) -> Read:
     read_count = reader_class.nullable_count if field.is_nullable else reader_class.count
     bytes_each = field.element_bytes_min(flexible=reader_class is CompactReader)
@@ -223,34 +306,55 @@ def _number_layouts(field: Field) -> Callable[[int], Struct]:
 
 @remembered
 def _entity_write(model: type[Any], layout: type[Any]) -> Write:
+    names = _Names()
+    parts = (part for part, _ in _parts_write(model, layout, names, in_pieces=False))
+    write_entity: Write = eval(f"lambda entity: b''.join(({', '.join(parts)},))", names)
+    return write_entity
+
+
+@remembered
+def _entity_pieces(model: type[Any], layout: type[Any]) -> Pieces:
+    names = _Names()
+    lines = [
+        f"yield from {part}" if is_many else f"yield {part}"
+        for part, is_many in _parts_write(model, layout, names, in_pieces=True)
+    ]
+    exec("def pieces(entity):\n    " + "\n    ".join(lines), names)
+    pieces: Pieces = names["pieces"]
+    return pieces
+
+
+def _parts_write(
+    model: type[Any], layout: type[Any], names: _Names, *, in_pieces: bool
+) -> Iterator[tuple[str, bool]]:
+    """Expressions that give an entity's bytes, one after the other; True for one that gives
+    many pieces."""
     given = {field.name: field for field in fields_of(model)}
     writer = _writer_class(layout)
-    names = _Names()
-    parts = []
     tags: list[tuple[int, str, Write, bytes]] = []  # Number, name, how, the default's bytes.
     for is_run, group in groupby(
         fields_of(layout), key=lambda field: field.is_fixed and field.name in given
     ):
         if is_run:
-            parts.append(_pack_part(list(group), names))
+            yield _pack_part(list(group), names), False
             continue
         for field in group:
             source = given.get(field.name)
             default = _value_write(field, field, writer)(field.default)
-            write = _value_write(field, source or field, writer)
             if field.tag is not None:
                 if source:
+                    write = _value_write(field, source, writer)
                     tags.append((field.tag, field.name, write, default))
             elif source:
-                parts.append(f"{names.refer(write)}(entity.{field.name})")
+                is_many = in_pieces and field.is_long
+                value: Any = (_array_pieces if is_many else _value_write)(field, source, writer)
+                yield f"{names.refer(value)}(entity.{field.name})", is_many
             else:
-                parts.append(names.refer(default))
+                yield names.refer(default), False
     if tags:
-        parts.append(f"{names.refer(_tags_write(tags))}(entity)")
+        yield f"{names.refer(_tags_write(tags))}(entity)", False
     else:
-        parts.append(names.refer(writer.NO_TAGS))
-    write_entity: Write = eval(f"lambda entity: b''.join(({', '.join(parts)},))", names)
-    return write_entity
+        yield names.refer(writer.NO_TAGS), False
 
 
 def _pack_part(run: list[Field], names: _Names) -> str:
@@ -327,3 +431,24 @@ def _array_write(field: Field, source: Field, writer: type[Writer]) -> Write:
     if field.is_nullable:
         return lambda values: length(None) if values is None else write_array(values)
     return write_array
+
+
+def _array_pieces(field: Field, source: Field, writer: type[Writer]) -> Pieces:
+    length = writer.length
+    if not field.kind and _has_arrays(field.python):
+        pieces_of = _entity_pieces(source.python, field.python)
+    else:
+        element = _element_write(field, source, writer)
+
+        def pieces_of(value: Any) -> Iterable[bytes]:
+            return (element(value),)
+
+    def pieces(values: Any) -> Iterator[bytes]:
+        if values is None:
+            yield length(None)
+            return
+        yield length(len(values))
+        for value in values:
+            yield from pieces_of(value)
+
+    return pieces

@@ -56,6 +56,11 @@ class Field:
         """Always there, and always of the same size: read and written with its neighbours."""
         return self.kind in FIXED and not self.is_array and self.tag is None
 
+    @property
+    def is_long(self) -> bool:
+        """An array that takes a step for each element. Numbers are unpacked all at once."""
+        return self.is_array and self.kind not in NUMBERS and self.tag is None
+
     def element_bytes_min(self, flexible: bool) -> int:
         """What the value, or one of an array's elements, takes at least."""
         match self.kind:

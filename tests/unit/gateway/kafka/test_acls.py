@@ -14,6 +14,7 @@ from kio.static.primitive import i8
 
 from entrepot.broker.access import Acl, Operation, Pattern, Permission, ResourceKind, acl_record
 from entrepot.core import limits
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import create_acls, delete_acls, describe_acls
 from tests.unit.gateway.kafka.node import Node, on_node
 
@@ -54,7 +55,7 @@ async def delete(node: Node, *filters: DeleteAclsFilter) -> list[DeleteAclsFilte
 
 def describe(node: Node, wanted: DeleteAclsFilter = EVERYTHING) -> DescribeAclsResponse:
     fields = {name: getattr(wanted, name) for name in DescribeAclsRequest.__slots__}
-    return describe_acls.handle(node.context, DescribeAclsRequest(**fields))
+    return finish(describe_acls.handle(node.context, DescribeAclsRequest(**fields)))
 
 
 def names(answer: DescribeAclsResponse) -> list[str]:

@@ -57,6 +57,7 @@ from entrepot.broker.access import (
     acl_record,
 )
 from entrepot.broker.broker import Defaults
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     alter_configs,
     create_partitions,
@@ -125,7 +126,7 @@ async def list_offsets_(node: Node, name: str) -> ErrorCode:
         topics=(ListOffsetsTopic(name=TopicName(name), partitions=(partition,)),),
         timeout=NO_THROTTLE,
     )
-    return list_offsets.handle(node.context, request).topics[0].partitions[0].error_code
+    return finish(list_offsets.handle(node.context, request)).topics[0].partitions[0].error_code
 
 
 async def leader_epoch(node: Node, name: str) -> ErrorCode:
@@ -134,7 +135,7 @@ async def leader_epoch(node: Node, name: str) -> ErrorCode:
         replica_id=BrokerId(-2),
         topics=(OffsetForLeaderTopic(topic=TopicName(name), partitions=(partition,)),),
     )
-    answer = offset_for_leader_epoch.handle(node.context, request)
+    answer = finish(offset_for_leader_epoch.handle(node.context, request))
     return answer.topics[0].partitions[0].error_code
 
 
@@ -165,7 +166,7 @@ async def describe_configs_(node: Node, name: str, kind: i8 = TOPIC_CODE) -> Err
         resource_type=kind, resource_name=name, configuration_keys=None
     )
     request = DescribeConfigsRequest(resources=(resource,))
-    return describe_configs.handle(node.context, request).results[0].error_code
+    return finish(describe_configs.handle(node.context, request)).results[0].error_code
 
 
 async def alter_configs_(node: Node, name: str, kind: i8 = TOPIC_CODE) -> ErrorCode:
@@ -187,7 +188,7 @@ async def describe_topic_partitions_(node: Node, name: str) -> ErrorCode:
         response_partition_limit=i32(10),
         cursor=None,
     )
-    return describe_topic_partitions.handle(node.context, request).topics[0].error_code
+    return finish(describe_topic_partitions.handle(node.context, request)).topics[0].error_code
 
 
 async def metadata_(node: Node, name: str) -> ErrorCode:
@@ -259,7 +260,9 @@ async def incremental_alter_broker(node: Node, _: str) -> ErrorCode:
 
 
 async def log_dirs(node: Node, _: str) -> ErrorCode:
-    return describe_log_dirs.handle(node.context, DescribeLogDirsRequest(topics=None)).error_code
+    return finish(
+        describe_log_dirs.handle(node.context, DescribeLogDirsRequest(topics=None))
+    ).error_code
 
 
 ABOUT_CLUSTER: dict[str, tuple[Ask, Operation]] = {
@@ -357,9 +360,11 @@ async def test_of_all_topics_the_others_are_left_out(node: Node) -> None:
     everything = replace(about(), topics=None)
     answer = await metadata.handle(node.context, everything)
     assert [topic.name for topic in answer.topics] == ["one", "two"]
-    paged = describe_topic_partitions.handle(
-        node.context,
-        DescribeTopicPartitionsRequest(topics=(), response_partition_limit=i32(9), cursor=None),
+    paged = finish(
+        describe_topic_partitions.handle(
+            node.context,
+            DescribeTopicPartitionsRequest(topics=(), response_partition_limit=i32(9), cursor=None),
+        )
     )
     assert [topic.name for topic in paged.topics] == ["one", "two"]
 

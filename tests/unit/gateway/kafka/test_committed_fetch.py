@@ -13,6 +13,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from entrepot.broker.transaction import Producer
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.context import NO_THROTTLE
 from entrepot.gateway.kafka.list_offsets import Place, handle
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -134,7 +135,7 @@ def ask(node: Node, timestamp: int, isolation: int) -> int:
         topics=(ListOffsetsTopic(name=TopicName(TOPIC), partitions=(partition,)),),
         timeout=NO_THROTTLE,
     )
-    (topic,) = handle(node.context, request).topics
+    (topic,) = finish(handle(node.context, request)).topics
     (found,) = topic.partitions
     assert found.error_code is ErrorCode.none
     return found.offset

@@ -3,6 +3,7 @@ from kio.schema.consumer_group_describe.v1.response import DescribedGroup
 from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.consumer_group_describe import handle
 from tests.unit.gateway.kafka.group_requests import beat, deny_everything, stable
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -12,7 +13,7 @@ def describe(node: Node, *groups: str) -> list[DescribedGroup]:
     request = ConsumerGroupDescribeRequest(
         group_ids=tuple(map(GroupId, groups)), include_authorized_operations=False
     )
-    return list(handle(node.context, request).groups)
+    return list(finish(handle(node.context, request)).groups)
 
 
 @on_node()

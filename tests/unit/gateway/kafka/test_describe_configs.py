@@ -10,6 +10,7 @@ from kio.static.primitive import i8
 from entrepot.broker.broker import Defaults
 from entrepot.broker.share_group import settings as share_settings
 from entrepot.broker.topic_config import SETTINGS
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.describe_configs import handle
 from tests.unit.gateway.kafka.group_requests import deny_everything
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
@@ -35,7 +36,7 @@ def describe(
     request = DescribeConfigsRequest(
         resources=(resource,), include_synonyms=synonyms, include_documentation=documentation
     )
-    (result,) = handle(node.context, request).results
+    (result,) = finish(handle(node.context, request)).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 
@@ -151,7 +152,7 @@ async def test_a_resource_asked_for_twice_is_answered_once(node: Node) -> None:
     request = DescribeConfigsRequest(
         resources=(resource,) * 3, include_synonyms=False, include_documentation=False
     )
-    assert len(handle(node.context, request).results) == 1
+    assert len(finish(handle(node.context, request)).results) == 1
 
 
 @on_node()

@@ -3,6 +3,7 @@ from kio.schema.describe_groups.v6.response import DescribedGroup
 from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.describe_groups import handle_versioned
 from entrepot.wire.kafka.api import Api
 from tests.unit.gateway.kafka.group_requests import (
@@ -19,7 +20,7 @@ def describe(node: Node, *groups: str, version: int = 6) -> list[DescribedGroup]
     request = DescribeGroupsRequest(
         groups=tuple(map(GroupId, groups)), include_authorized_operations=False
     )
-    answer = handle_versioned(node.context, header(Api.DESCRIBE_GROUPS, version), request)
+    answer = finish(handle_versioned(node.context, header(Api.DESCRIBE_GROUPS, version), request))
     return list(answer.groups)
 
 

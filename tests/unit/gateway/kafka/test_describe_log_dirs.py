@@ -4,6 +4,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.describe_log_dirs import handle
 from tests.unit.gateway.kafka.node import Node, on_node
 
@@ -13,7 +14,7 @@ def describe(node: Node, wanted: dict[str, tuple[int, ...]] | None) -> list[Desc
         DescribableLogDirTopic(topic=TopicName(name), partitions=tuple(map(i32, indexes)))
         for name, indexes in wanted.items()
     )
-    response = handle(node.context, DescribeLogDirsRequest(topics=topics or None))
+    response = finish(handle(node.context, DescribeLogDirsRequest(topics=topics or None)))
     assert response.error_code is ErrorCode.none
     return list(response.results)
 

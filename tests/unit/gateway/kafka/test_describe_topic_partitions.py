@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.describe_topic_partitions import handle
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
 
@@ -23,7 +24,7 @@ def ask(
         response_partition_limit=i32(limit),
         cursor=cursor and Cursor(topic_name=TopicName(cursor[0]), partition_index=i32(cursor[1])),
     )
-    return handle(node.context, request)
+    return finish(handle(node.context, request))
 
 
 def places(response: DescribeTopicPartitionsResponse) -> list[Place]:

@@ -16,6 +16,7 @@ from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.transaction import Producer
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     describe_producers,
     describe_transactions,
@@ -45,7 +46,7 @@ async def started(node: Node) -> Producer:
 
 def describe(node: Node, transactional_id: str = ID) -> TransactionState:
     request = DescribeTransactionsRequest(transactional_ids=(TransactionalId(transactional_id),))
-    (state,) = describe_transactions.handle(node.context, request).transaction_states
+    (state,) = finish(describe_transactions.handle(node.context, request)).transaction_states
     assert state.transactional_id == transactional_id
     return state
 
@@ -138,7 +139,7 @@ def producers(node: Node, topic: str = TOPIC, index: int = 0) -> PartitionRespon
         topics=(TopicRequest(name=TopicName(topic), partition_indexes=(i32(index),)),)
     )
     ((found,),) = (
-        each.partitions for each in describe_producers.handle(node.context, request).topics
+        each.partitions for each in finish(describe_producers.handle(node.context, request)).topics
     )
     assert found.partition_index == index
     return found

@@ -13,6 +13,7 @@ from kio.static.primitive import i32
 
 from entrepot.broker.access import Acl, Operation, Pattern, Permission, ResourceKind, acl_record
 from entrepot.client.client import milliseconds
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     consumer_group_describe,
     describe_groups,
@@ -56,8 +57,8 @@ async def test_what_may_be_done_to_a_classic_group(node: Node) -> None:
         request = DescribeGroupsRequest(
             groups=(GroupId(name),), include_authorized_operations=asked
         )
-        answer = describe_groups.handle_versioned(
-            node.context, header(Api.DESCRIBE_GROUPS, 5), request
+        answer = finish(
+            describe_groups.handle_versioned(node.context, header(Api.DESCRIBE_GROUPS, 5), request)
         )
         return int(answer.groups[0].authorized_operations)
 
@@ -91,7 +92,7 @@ async def test_a_modern_group_does_not_give_its_topics_away(node: Node) -> None:
         request = ConsumerGroupDescribeRequest(
             group_ids=(GROUP,), include_authorized_operations=asked
         )
-        answer = await done(consumer_group_describe.handle(node.context, request))
+        answer = await done(finish(consumer_group_describe.handle(node.context, request)))
         return answer.groups[0]
 
     mine = await described()

@@ -1,13 +1,16 @@
 from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v5.request import ListGroupsRequest
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.list_groups import handle
 from tests.unit.gateway.kafka.group_requests import beat, deny_everything, stable
 from tests.unit.gateway.kafka.node import Node, on_node
 
 
 def listed(node: Node, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> list[str]:
-    response = handle(node.context, ListGroupsRequest(states_filter=states, types_filter=types))
+    response = finish(
+        handle(node.context, ListGroupsRequest(states_filter=states, types_filter=types))
+    )
     assert response.error_code is ErrorCode.none
     return [
         f"{each.group_id} {each.protocol_type} {each.group_state} {each.group_type}"

@@ -9,6 +9,7 @@ from kio.schema.list_offsets.v11.response import ListOffsetsPartitionResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.context import NO_THROTTLE
 from entrepot.gateway.kafka.list_offsets import Place, handle
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -34,7 +35,7 @@ def ask(
         topics=(ListOffsetsTopic(name=TopicName(topic), partitions=(partition,)),),
         timeout=i32Timedelta.parse(NO_THROTTLE),
     )
-    (answered,) = handle(node.context, request).topics
+    (answered,) = finish(handle(node.context, request)).topics
     assert answered.name == topic
     (answer,) = answered.partitions
     assert answer.partition_index == index
@@ -133,6 +134,6 @@ async def test_a_partition_is_asked_for_once(node: Node) -> None:
         topics=(ListOffsetsTopic(name=TopicName("orders"), partitions=tuple(wanted)),),
         timeout=i32Timedelta.parse(NO_THROTTLE),
     )
-    answers = handle(node.context, request).topics[0].partitions
+    answers = finish(handle(node.context, request)).topics[0].partitions
     codes = [ErrorCode.invalid_request, ErrorCode.none, ErrorCode.invalid_request]
     assert [each.error_code for each in answers] == codes

@@ -13,6 +13,7 @@ from kio.static.primitive import i32
 
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.offset_fetch import handle
 from tests.unit.gateway.kafka.group_requests import beat, deny_everything
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -53,7 +54,9 @@ def fetch(
             for name, indexes in topics.items()
         ),
     )
-    response = handle(node.context, v9.OffsetFetchRequest(groups=(asked,), require_stable=stable))
+    response = finish(
+        handle(node.context, v9.OffsetFetchRequest(groups=(asked,), require_stable=stable))
+    )
     assert isinstance(response, ResponseByName)
     (found,) = response.groups
     return found
@@ -98,7 +101,9 @@ async def test_one_group_before_v8(node: Node) -> None:
     await committed(node)
     topic = v7.OffsetFetchRequestTopic(name=TopicName("t"), partition_indexes=(i32(0),))
     for topics in ((topic,), None):
-        response = handle(node.context, v7.OffsetFetchRequest(group_id=GroupId("g"), topics=topics))
+        response = finish(
+            handle(node.context, v7.OffsetFetchRequest(group_id=GroupId("g"), topics=topics))
+        )
         assert isinstance(response, ResponseForOne)
         assert response.error_code is ErrorCode.none
         (found,) = response.topics[0].partitions
@@ -117,7 +122,7 @@ async def test_topics_by_id(node: Node) -> None:
         v10.OffsetFetchRequestGroup(group_id=GroupId("g"), topics=topics)
         for topics in (asked, None)
     )
-    response = handle(node.context, v10.OffsetFetchRequest(groups=groups))
+    response = finish(handle(node.context, v10.OffsetFetchRequest(groups=groups)))
     assert isinstance(response, OffsetFetchResponse)
     named, everything = response.groups
     assert [

@@ -8,6 +8,7 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.offset_for_leader_epoch import handle
 from tests.unit.gateway.kafka.node import Node, on_node
 
@@ -21,7 +22,7 @@ def ask(
     request = OffsetForLeaderEpochRequest(
         topics=(OffsetForLeaderTopic(topic=TopicName(topic), partitions=(partition,)),)
     )
-    (answered,) = handle(node.context, request).topics
+    (answered,) = finish(handle(node.context, request)).topics
     (answer,) = answered.partitions
     assert (answered.topic, answer.partition) == (topic, index)
     return answer.error_code, answer.leader_epoch, answer.end_offset

@@ -3,6 +3,7 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from kio.schema.share_group_describe.v1.response import DescribedGroup
 from kio.schema.types import GroupId
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka.share_group_describe import handle
 from tests.unit.gateway.kafka.group_requests import deny_everything
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -13,7 +14,7 @@ def describe(node: Node, *groups: str, operations: bool = False) -> tuple[Descri
     request = ShareGroupDescribeRequest(
         group_ids=tuple(map(GroupId, groups)), include_authorized_operations=operations
     )
-    return handle(node.context, request).groups
+    return finish(handle(node.context, request)).groups
 
 
 @on_node()

@@ -16,6 +16,7 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     alter_share_group_offsets,
     delete_groups,
@@ -45,7 +46,7 @@ def group_of(
         ),
     )
     request = describing.DescribeShareGroupOffsetsRequest(groups=(asked,))
-    (found,) = describe_share_group_offsets.handle(node.context, request).groups
+    (found,) = finish(describe_share_group_offsets.handle(node.context, request)).groups
     return found
 
 
@@ -143,7 +144,7 @@ async def test_a_group_is_listed_and_deleted(node: Node) -> None:
 
     def listed(*types: str) -> list[tuple[str, str, str]]:
         request = ListGroupsRequest(states_filter=(), types_filter=types)
-        found = list_groups.handle(node.context, request).groups
+        found = finish(list_groups.handle(node.context, request)).groups
         return [(each.group_id, each.group_state, each.group_type) for each in found]
 
     async def deleted() -> ErrorCode:

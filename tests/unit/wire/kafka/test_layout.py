@@ -21,9 +21,10 @@ from kio.schema.produce.v3.response import ProduceResponse
 
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
+from entrepot.core.steps import finish
 from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.encoding import tagged, uvarint
-from entrepot.wire.kafka.layout import decode, encode
+from entrepot.wire.kafka.layout import decode, decode_steps, encode, encode_steps
 from tests.unit.wire.kafka import oracle
 
 MetadataV0 = request_class(Api.METADATA, 0)
@@ -42,6 +43,23 @@ def test_bytes_are_those_of_kio(layouts: list[type[Any]]) -> None:
         assert encode(entity, layout) == data, layout
         assert decode(layout, layout, memoryview(data)) == entity, layout
         assert oracle.kio_read(layout, data) == entity, layout
+
+
+def test_in_steps_the_bytes_are_the_same(layouts: list[type[Any]]) -> None:
+    for layout, seed in product(layouts, range(3)):
+        entity = oracle.make(layout, Random(seed))
+        data = oracle.kio_bytes(entity)
+        assert b"".join(finish(encode_steps(entity, layout))) == data, layout
+        assert finish(decode_steps(layout, layout, memoryview(data), 0)) == entity, layout
+
+
+def test_every_element_of_an_array_is_a_step_of_its_own() -> None:
+    name, partition = b"\0\1t", bytes(12)
+    frame = bytes(5) + pack(">i", 3) + 3 * (name + pack(">i", 2) + 2 * partition)
+    layout = request_class(Api.LIST_OFFSETS, 2)
+    steps = list(decode_steps(layout, layout, memoryview(frame + bytes(99)), 0))
+    assert len(steps) >= 9
+
 
 
 def test_an_old_message_is_read_into_the_newest_class(layouts: list[type[Any]]) -> None:

@@ -1,0 +1,90 @@
+"""Long work, a few milliseconds at a time.
+
+Work in steps (`core.steps`) runs until its turn is over and then waits for its next one. In
+each turn of the loop one of those that wait goes on, the one that waited longest: however
+many ask for much at once, those who ask for little wait no longer than one turn. Who cancels
+the waiting ends the work where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from itertools import islice
+from typing import TypeVar
+
+from entrepot.core import limits
+from entrepot.core.ports import Clock
+from entrepot.core.steps import Steps
+
+T = TypeVar("T")
+
+
+class Turns:
+    """One for each node."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()  # For their next turn.
+
+    def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
+        """Take the first turn at once: the result, or an awaitable when that was not enough."""
+        try:
+            self._take(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        return self._go_on(steps)
+
+    async def run(self, steps: Steps[T]) -> T:
+        result = self.begin(steps)
+        return await result if isinstance(result, Awaitable) else result
+
+    def _take(self, steps: Steps[T]) -> None:
+        """One turn. Raises StopIteration when the work is done."""
+        clock = self._clock
+        until_s = clock.monotonic() + limits.TURN_MS / 1_000
+        while True:
+            next(steps)
+            if clock.monotonic() >= until_s:
+                return
+
+    async def _go_on(self, steps: Steps[T]) -> T:
+        try:
+            while True:
+                await self._next()
+                self._take(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            steps.close()
+
+    def _next(self) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_future()
+        self._waiting.append(waiting)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._wake)
+        return waiting
+
+    def _wake(self) -> None:
+        """Let the one go on that waited longest. Those that were cancelled are passed over."""
+        while self._waiting:
+            waiting = self._waiting[0]
+            if not waiting.done():
+                waiting.set_result(None)
+                break
+            self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._wake)
+
+
+async def gathered(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait for all: so many at once that one commit serves many, and so few that it is soon
+    over. They are made when their time comes."""
+    rest, results = iter(works), list[T]()
+    while some := list(islice(rest, limits.CHANGES_AT_ONCE_MAX)):
+        results += await asyncio.gather(*some)
+    return results
