@@ -194,6 +194,9 @@ class KafkaAdapter:
         if done.cancelled() or not self._is_open:
             return
         error = done.exception()
+        if isinstance(error, PeerError):
+            self.refuse(str(error))
+            return
         if error is not None:
             self._context.broker.faults.caught(f"{self._link.peer}: a request failed", error)
             self.refuse("internal error")

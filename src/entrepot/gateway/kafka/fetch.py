@@ -6,11 +6,15 @@ gives at least one whole batch, so that a large one cannot block a consumer.
 
 Who reads only what is committed (isolation level 1) gets nothing from an open transaction
 on, and is told which of the transactions in what it gets were aborted.
+
+While it waits, a partition whose watermark moves is looked at alone. A fetch of many
+partitions is served in turns; what it wants may be gone by its next turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -22,6 +26,7 @@ from entrepot.broker.quotas import Limit
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
 from entrepot.core.ports import FileRange
+from entrepot.core.steps import Steps, finish
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 WAIT_MS_MAX = 300_000  # Whatever the client's patience: it is told of nothing, and asks again.
 
+PARTITIONS_AT_ONCE_MAX = 500  # Of more, a fetch is served in turns.
+
 _READ_COMMITTED = 1
 _NO_SESSION = -1
 _NEW_SESSION = 0
@@ -44,14 +51,24 @@ _NOTHING = b""  # Not null, also beside an error: librdkafka takes that for dama
 
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
-) -> asyncio.Future[None] | None:
-    request = fetch.decode_request(header.version, frame, position)
-    work = _Fetch(context, header, request, answer)
-    session_error = work.resolve_session()
-    if session_error:
-        answer.send(*fetch.encode_response(header.version, [], error_code=session_error))
-        return None
-    return work.answer_now_or_wait()
+) -> Awaitable[None] | None:
+    decoding = fetch.decode_request_steps(header.version, frame, position)
+    if len(frame) - position > limits.REQUEST_BYTES_NARROW:
+        return _serve_long(context, header, decoding, answer)
+    work = _Fetch(context, header, finish(decoding), answer)
+    finish(work.resolve_session())
+    return work.answer()
+
+
+async def _serve_long(
+    context: Context, header: RequestHeader, decoding: Steps[FetchRequest], answer: Answer
+) -> None:
+    turns = context.broker.turns
+    work = _Fetch(context, header, await turns.run(decoding), answer)
+    await turns.run(work.resolve_session())
+    pending = work.answer()
+    if pending is not None:
+        await pending
 
 
 class _Fetch:
@@ -70,16 +87,25 @@ class _Fetch:
         self._session: FetchSession | None = None
         self._incremental = False
         self._wanted: list[Wanted] = []
+        self._session_error = 0
+        self._is_long = False  # So many partitions that they are not looked at all at once.
         self._listening: list[Stream] = []
+        self._size = 0  # Bytes that there are, while it waits,
+        self._sizes: dict[Key, int] = {}  # and of each partition.
         self._timer: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] | None = None
 
     # --- the session
 
-    def resolve_session(self) -> int:
-        """Find out what is wanted, from the request and its session; an error code or 0."""
+    def resolve_session(self) -> Steps[None]:
+        """Find out what is wanted, from the request and its session."""
+        asked, forgotten = yield from _asked(self._request)
+        self._session_error = self._resolve(asked, forgotten)
+        self._is_long = len(self._wanted) > PARTITIONS_AT_ONCE_MAX
+
+    def _resolve(self, asked: list[Wanted], forgotten: list[Key]) -> int:
+        """An error code or 0."""
         request, sessions = self._request, self._context.sessions
-        asked, forgotten = _asked(request)
         if request.session_epoch in (_NO_SESSION, _NEW_SESSION):
             if request.session_id:
                 sessions.close(request.session_id)
@@ -102,43 +128,92 @@ class _Fetch:
 
     # --- waiting
 
-    def answer_now_or_wait(self) -> asyncio.Future[None] | None:
-        if self._request.max_wait_ms <= 0 or not self._wanted or self._is_enough():
-            self._send()
+    def answer(self) -> Awaitable[None] | None:
+        return self._answer_in_turns() if self._is_long else self._answer_now_or_wait()
+
+    def _answer_now_or_wait(self) -> asyncio.Future[None] | None:
+        """For few partitions: nothing happens between looking at them and listening."""
+        if not self._may_wait or finish(self._is_enough()):
+            finish(self._send())
             return None
+        done = self._begin_waiting()
+        done.add_done_callback(lambda _: self._stop_waiting())
+        finish(self._listen())
+        return done
+
+    async def _answer_in_turns(self) -> None:
+        turns = self._context.broker.turns
+        if self._may_wait and not await turns.run(self._is_enough()):
+            done = self._begin_waiting()
+            try:
+                await turns.run(self._listen())
+                await done
+            finally:
+                self._stop_waiting()
+        await turns.run(self._send())
+
+    @property
+    def _may_wait(self) -> bool:
+        return self._request.max_wait_ms > 0 and bool(self._wanted)
+
+    def _begin_waiting(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
-        self._done.add_done_callback(lambda _: self._stop_waiting())
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         self._timer = loop.call_later(wait_ms / 1_000, self._answer.guard, self._finish)
-        for wanted in self._wanted:
-            stream = self._stream(wanted)
-            stream.partition.listen(self, partial(self._answer.guard, self._moved))
-            self._listening.append(stream)
         return self._done
 
-    def _is_enough(self) -> bool:
+    def _is_enough(self) -> Steps[bool]:
         """Whether the bytes asked for are there, or an error is to be told."""
         size = 0
         for wanted in self._wanted:
             try:
-                stream = self._stream(wanted)
-                stream.partition.check_readable(wanted.offset)
-                if not self._is_committed or wanted.offset < stream.last_stable_offset:
-                    size += min(stream.partition.available(wanted.offset), wanted.bytes_max)
+                size += self._available(wanted)
             except KNOWN:
                 return True
             if size >= self._request.min_bytes:
                 return True
+            yield
         return False
 
-    def _moved(self) -> None:
-        if self._is_enough():
+    def _available(self, wanted: Wanted) -> int:
+        """How many bytes a partition has for us."""
+        stream = self._stream(wanted)
+        stream.partition.check_readable(wanted.offset)
+        if self._is_committed and wanted.offset >= stream.last_stable_offset:
+            return 0
+        return min(stream.partition.available(wanted.offset), wanted.bytes_max)
+
+    def _listen(self) -> Steps[None]:
+        for wanted in self._wanted:
+            try:
+                stream = self._stream(wanted)
+            except KNOWN:
+                self._finish()
+                return
+            moved = partial(self._answer.guard, self._moved, wanted)
+            stream.partition.listen(self, moved)
+            self._listening.append(stream)
+            self._moved(wanted)
+            yield
+
+    def _moved(self, wanted: Wanted) -> None:
+        """Look at one partition: its watermark is another, or it is the first time."""
+        try:
+            size = self._available(wanted)
+        except KNOWN:
+            self._finish()
+            return
+        self._size += size - self._sizes.get(wanted.key, 0)
+        self._sizes[wanted.key] = size
+        if self._size >= self._request.min_bytes:
             self._finish()
 
     def _finish(self) -> None:
+        """The waiting is over. For few partitions the answer goes out at once."""
         if self._done is not None and not self._done.done():
-            self._send()
+            if not self._is_long:
+                finish(self._send())
             self._done.set_result(None)
 
     def _stop_waiting(self) -> None:
@@ -151,7 +226,7 @@ class _Fetch:
 
     # --- answering
 
-    def _send(self) -> None:
+    def _send(self) -> Steps[None]:
         cost = Cost(self._context, self._client_id)
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         rows: list[tuple[Key, FetchedPartition]] = []
@@ -163,16 +238,19 @@ class _Fetch:
             if self._is_news(wanted, fetched):
                 rows.append((wanted.key, fetched))
             if size and self._session is not None:
-                self._session.partitions.move_to_end(wanted.key)
+                self._session.served(wanted.key)
+            yield
         by_name = self._by_name
         topics = [
             FetchedTopic(topic if by_name else None, None if by_name else topic, [r for _, r in rs])
             for topic, rs in groupby(rows, key=lambda row: row[0][0])
         ]
-        session_id = self._session.id if self._session is not None else 0
-        throttle_ms = cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken)
-        body, size = fetch.encode_response(
-            self._version, topics, throttle_ms=throttle_ms, session_id=session_id
+        body, size = yield from fetch.encode_response_steps(
+            self._version,
+            topics,
+            throttle_ms=cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
+            error_code=self._session_error,
+            session_id=self._session.id if self._session is not None else 0,
         )
         self._answer.send(body, size)
 
@@ -218,12 +296,13 @@ class _Fetch:
         )
 
 
-def _asked(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
+def _asked(request: FetchRequest) -> Steps[tuple[list[Wanted], list[Key]]]:
     """What is wanted and what no longer; of a partition that is named twice, the last counts."""
     asked: dict[Key, Wanted] = {}
     for topic in request.topics:
         name = topic_key(topic.name, topic.id)
         for each in topic.partitions:
+            yield
             key = name, each.partition_index
             asked[key] = Wanted(
                 key, each.fetch_offset, each.partition_max_bytes, each.current_leader_epoch

@@ -56,6 +56,11 @@ class FetchSession:
             self.partitions.pop(key, None)
         self.epoch = self.epoch % (_EPOCHS - 1) + 1
 
+    def served(self, key: Key) -> None:
+        """Next time others come first. It may have left the session meanwhile."""
+        if key in self.partitions:
+            self.partitions.move_to_end(key)
+
 
 class FetchSessions:
     def __init__(self, clock: Clock, entropy: Entropy) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.ports import Chunk, FileRange
+from entrepot.core.steps import Steps, finish, listed
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.encoding import (
     DAMAGE,
@@ -118,6 +119,11 @@ class FetchResponse(NamedTuple):
 
 def decode_request(version: int, frame: memoryview, position: int) -> FetchRequest:
     """Raises MalformedFrame."""
+    return finish(decode_request_steps(version, frame, position))
+
+
+def decode_request_steps(version: int, frame: memoryview, position: int) -> Steps[FetchRequest]:
+    """As `decode_request`, in steps."""
     reader = _reader(version, frame, position)
     try:
         replica = (-1, -1)
@@ -127,11 +133,13 @@ def decode_request(version: int, frame: memoryview, position: int) -> FetchReque
         session_id, session_epoch = 0, -1
         if version >= VERSION_SESSION:
             session_id, session_epoch = reader.unpack(_SESSION)
-        topics = [_read_topic(reader, version) for _ in range(reader.count(_TOPIC_BYTES_MIN))]
+        topics = []
+        for _ in range(reader.count(_TOPIC_BYTES_MIN)):
+            topics.append((yield from _read_topic(reader, version)))
         forgotten = []
         if version >= VERSION_SESSION:
             count = reader.count(_TOPIC_BYTES_MIN)
-            forgotten = [_read_forgotten(reader, version) for _ in range(count)]
+            forgotten = yield from listed(_read_forgotten(reader, version) for _ in range(count))
         rack_id = reader.string() if version >= VERSION_RACK else ""
         if version < VERSION_REPLICA_STATE:
             reader.skip_tags()
@@ -164,6 +172,26 @@ def encode_response(
     session_id: int = 0,
 ) -> tuple[list[Chunk], int]:
     """The chunks of the message, none of them empty, and their size together."""
+    return finish(
+        encode_response_steps(
+            version,
+            topics,
+            throttle_ms=throttle_ms,
+            error_code=error_code,
+            session_id=session_id,
+        )
+    )
+
+
+def encode_response_steps(
+    version: int,
+    topics: Sequence[FetchedTopic],
+    *,
+    throttle_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+) -> Steps[tuple[list[Chunk], int]]:
+    """As `encode_response`, in steps."""
     write = _writer(version)
     chunks: list[Chunk] = []
     size = 0
@@ -175,6 +203,7 @@ def encode_response(
         pending.append(_topic_bytes(version, topic.name, topic.id, write))
         pending.append(write.length(len(topic.partitions)))
         for partition in topic.partitions:
+            yield
             pending.append(_fetched_bytes(version, partition, write))
             records = partition.records
             records_bytes = None if records is None else _chunk_bytes(records)
@@ -264,10 +293,11 @@ _PARTITION_V9 = Struct(">iiqqi")  # With the current leader epoch after the inde
 _PARTITION_V12 = Struct(">iiqiqi")  # With the last fetched epoch after the fetch offset.
 
 
-def _read_topic(reader: Reader, version: int) -> FetchTopic:
+def _read_topic(reader: Reader, version: int) -> Steps[FetchTopic]:
     name, topic_id = _read_topic_key(reader, version)
     partitions = []
     for _ in range(reader.count(_PARTITION_V4.size)):
+        yield
         if version >= VERSION_FLEXIBLE:
             partition = FetchPartition(*reader.unpack(_PARTITION_V12))
         elif version >= VERSION_LEADER_EPOCH:

@@ -6,8 +6,10 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from entrepot.core import limits
+from entrepot.core import batch, limits
+from entrepot.core.record import Record
 from entrepot.gateway.kafka.fetch import WAIT_MS_MAX
+from entrepot.log.partition import Partition
 from entrepot.wire.kafka.fetch import FetchPartition, FetchTopic
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import (
@@ -250,3 +252,93 @@ async def test_a_disk_that_fails_is_told_at_once(node: Node) -> None:
     response = await Fetching(node, waiting(max_wait_ms=3_600_000)).done()
     (found,) = response.topics[0].partitions
     assert found.error_code == ErrorCode.kafka_storage_error
+
+
+# --- many partitions
+
+MANY = 600  # More than are looked at at once.
+
+
+async def many(node: Node) -> None:
+    await node.context.broker.create_topic("many", MANY)
+
+
+def all_of() -> list[FetchPartition]:
+    return [wanted(index=index) for index in range(MANY)]
+
+
+@on_node()
+async def test_a_waiting_fetch_looks_only_at_what_has_moved(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.context.broker.create_topic("one", 100)
+    partitions = [wanted(index=index) for index in range(100)]
+    request = fetch_request("one", *partitions, max_wait_ms=1_000, min_bytes=1 << 20)
+    fetching = Fetching(node, request)
+    looks = 0
+    check = Partition.check_readable
+
+    def counting(self: Partition, offset: int) -> None:
+        nonlocal looks
+        looks += 1
+        check(self, offset)
+
+    monkeypatch.setattr(Partition, "check_readable", counting)
+    for index in range(100):
+        await node.append("one", [1_000], index)
+    assert looks == 100
+    assert fetching.answer.body is None
+    assert len((await fetching.done()).topics[0].partitions) == 100
+
+
+@on_node()
+async def test_a_fetch_of_many_partitions_waits_for_bytes_in_all_of_them(node: Node) -> None:
+    await many(node)
+    size = len(batch.build([Record(b"key", b"value", (), 1_000)], now_ms=0))
+    fetching = Fetching(
+        node, fetch_request("many", *all_of(), max_wait_ms=60_000, min_bytes=3 * size)
+    )
+    pending = asyncio.ensure_future(fetching.done())
+    for index in (0, 300, 599):
+        await asyncio.sleep(1)
+        assert not pending.done()
+        await node.append("many", [1_000], index)
+    response = await pending
+    found = [each.partition_index for each in response.topics[0].partitions if each.records]
+    assert found == [0, 300, 599]
+
+
+@on_node()
+async def test_a_long_fetch_of_few_partitions_is_answered_once(node: Node) -> None:
+    await node.context.broker.create_topic("one")
+    await node.append("one", [1_000])
+    nowhere = [FetchTopic(f"{index:0200}", None, ()) for index in range(200)]
+    topics = [*nowhere, FetchTopic("one", None, (wanted(),))]
+    response = await Fetching(node, fetch_request(topics)).done()
+    assert [len(each.partitions) for each in response.topics] == [1]
+
+
+@on_node()
+async def test_a_topic_deleted_under_a_long_fetch_is_told(node: Node) -> None:
+    await many(node)
+    broker = node.context.broker
+    fetching = Fetching(node, fetch_request("many", *all_of(), max_wait_ms=1_000))
+    pending = asyncio.ensure_future(fetching.done())
+    await asyncio.sleep(0.1)
+    await broker.delete_topic(broker.topic("many"))
+    codes = {each.error_code for each in (await pending).topics[0].partitions}
+    assert codes == {ErrorCode.unknown_topic_or_partition}
+
+
+@on_node()
+async def test_a_long_fetch_whose_client_is_gone_listens_no_more(node: Node) -> None:
+    await many(node)
+    broker = node.context.broker
+    fetching = Fetching(node, fetch_request("many", *all_of(), max_wait_ms=60_000))
+    assert fetching.pending is not None
+    pending = asyncio.ensure_future(fetching.pending)
+    await asyncio.sleep(0.1)
+    pending.cancel()
+    await asyncio.sleep(0.1)
+    streams = [broker.stream(broker.topic("many"), index) for index in range(MANY)]
+    assert not any(stream.partition._listeners for stream in streams)
