@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterable
-from itertools import islice
 from typing import TypeVar
 
 from entrepot.core import limits
 from entrepot.core.ports import Clock
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, parts
 
 T = TypeVar("T")
 
@@ -84,7 +83,7 @@ class Turns:
 async def gathered(works: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all: so many at once that one commit serves many, and so few that it is soon
     over. They are made when their time comes."""
-    rest, results = iter(works), list[T]()
-    while some := list(islice(rest, limits.CHANGES_AT_ONCE_MAX)):
+    results: list[T] = []
+    for some in parts(works, limits.CHANGES_AT_ONCE_MAX):
         results += await asyncio.gather(*some)
     return results

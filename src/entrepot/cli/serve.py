@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -169,9 +169,28 @@ async def _serve(config: Config) -> None:
         endpoints = {name: (end.host, end.port) for name, end in server.endpoints.items()}
         with announced(directory, endpoints):
             _say_ready(config, endpoints)
-            await stop.wait()
+            with _keeping_house(endpoints):
+                await stop.wait()
     finally:
         await server.stop()
+
+
+@contextlib.contextmanager
+def _keeping_house(protocols: Iterable[str]) -> Iterator[None]:
+    from entrepot.core.clock import SystemClock
+    from entrepot.housekeeping import collect_garbage, load, modules_of
+
+    clock = SystemClock()
+    names = dict.fromkeys(each.removesuffix("_tls") for each in protocols)
+    modules = (module for name in names for module in modules_of(name))
+    tasks = [asyncio.create_task(each) for each in (collect_garbage(clock), load(modules, clock))]
+    for task in tasks:
+        task.add_done_callback(lambda done: done.cancelled() or done.result())
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:

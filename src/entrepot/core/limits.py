@@ -67,6 +67,7 @@ THROTTLE_MS_MAX = 10_000  # One wait. Who owes more waits again.
 GROUPS_MAX = 100_000
 GROUP_MEMBERS_MAX = 10_000
 GROUP_BYTES_MAX = 32 * MIB  # What the members of one classic group say of themselves.
+OFFSETS_AT_ONCE_MAX = 1_000  # Committed or deleted in one record batch; a request has several.
 OFFSET_METADATA_SIZE_MAX = 4_096  # Characters beside a committed offset.
 TOPIC_REGEX_SIZE_MAX = 1_000  # Characters of a regular expression for topics.
 TOPIC_REGEX_STATES_MAX = 1_000  # Of the automaton that it becomes.

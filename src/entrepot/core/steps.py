@@ -6,7 +6,8 @@ them a few milliseconds at a time. Between two steps anything may have changed: 
 things up by name and keeps no position in what others change.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,3 +32,10 @@ def listed(elements: Iterable[T]) -> Steps[list[T]]:
         found.append(each)
         yield
     return found
+
+
+def parts(elements: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The elements in lists of that size, but for the last."""
+    rest = iter(elements)
+    while part := list(islice(rest, size)):
+        yield part

@@ -376,8 +376,9 @@ class Coordinator:
             for place in places
             if group.is_subscribed(place.topic)
         }
-        there = self._commits.offsets.places_of(group_id)
-        await self._commits.delete(group_id, [p for p in there if p in places and p not in faults])
+        offsets = self._commits.offsets
+        there = [place for place in dict.fromkeys(places) if offsets.has(group_id, place)]
+        await self._commits.delete(group_id, [place for place in there if place not in faults])
         return faults
 
     def topic_deleted(self, name: str) -> None:

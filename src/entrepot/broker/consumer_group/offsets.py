@@ -77,6 +77,10 @@ class Offsets:
     def has_pending(self, group: str) -> bool:
         return any(group in groups for groups in self._pending.values())
 
+    def has(self, group: str, place: Place) -> bool:
+        """Committed or pending."""
+        return self.get(group, place) is not None or self.is_pending(group, place)
+
     def places_of(self, group: str) -> list[Place]:
         """Committed or pending."""
         found = dict.fromkeys(self.of(group))

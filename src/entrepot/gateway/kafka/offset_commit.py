@@ -18,6 +18,8 @@ from kio.schema.offset_commit.v10 import response as v10
 from entrepot.broker.access import Operation
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.core import limits
+from entrepot.core.steps import Steps, listed, parts
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, find_place, group_code
@@ -34,27 +36,35 @@ Code = Callable[[str | UUID, int], ErrorCode]  # Of a partition, as the request 
 
 
 async def handle_versioned(context: Context, header: RequestHeader, request: Request) -> Response:
+    turns = context.broker.turns
     try:
         check_group(context, Operation.READ, request.group_id)
     except KNOWN as error:
         refused = group_code(error)
-        return _response(request, lambda topic, index: refused)
+        return await turns.run(_response(request, lambda topic, index: refused))
     found: dict[tuple[str | UUID, int], Place | ErrorCode] = {}
     offsets: dict[Place, CommittedOffset] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            key = _key(topic), int(each.partition_index)
-            place = found[key] = find_place(context, Operation.READ, *key)
-            if isinstance(place, Place):
-                epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
-                offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
-    codes = await _commit(context, header.version, request, offsets) if offsets else {}
+
+    def find() -> Steps[None]:
+        for topic in request.topics:
+            for each in topic.partitions:
+                yield
+                key = _key(topic), int(each.partition_index)
+                place = found[key] = find_place(context, Operation.READ, *key)
+                if isinstance(place, Place):
+                    epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
+                    offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
+
+    await turns.run(find())
+    codes: dict[Place, ErrorCode] = {}
+    for some in parts(offsets.items(), limits.OFFSETS_AT_ONCE_MAX):
+        codes |= await _commit(context, header.version, request, dict(some))
 
     def code(topic: str | UUID, index: int) -> ErrorCode:
         place = found[topic, index]
         return codes.get(place, ErrorCode.none) if isinstance(place, Place) else place
 
-    return _response(request, code)
+    return await turns.run(_response(request, code))
 
 
 async def _commit(
@@ -88,37 +98,29 @@ def _key(topic: Topic) -> str | UUID:
     return topic.topic_id or UUID(int=0)
 
 
-def _response(request: Request, code: Code) -> Response:
+def _response(request: Request, code: Code) -> Steps[Response]:
     if isinstance(request, v9_request.OffsetCommitRequest):
-        return v9.OffsetCommitResponse(
-            throttle_time=NO_THROTTLE,
-            topics=tuple(
-                v9.OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        v9.OffsetCommitResponsePartition(
-                            partition_index=each.partition_index,
-                            error_code=code(topic.name, each.partition_index),
-                        )
-                        for each in topic.partitions
-                    ),
+        named = []
+        for topic in request.topics:
+            rows = yield from listed(
+                v9.OffsetCommitResponsePartition(
+                    partition_index=each.partition_index,
+                    error_code=code(topic.name, each.partition_index),
                 )
-                for topic in request.topics
-            ),
-        )
-    return v10.OffsetCommitResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            v10.OffsetCommitResponseTopic(
-                topic_id=topic.topic_id,
-                partitions=tuple(
-                    v10.OffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=code(_key(topic), each.partition_index),
-                    )
-                    for each in topic.partitions
-                ),
+                for each in topic.partitions
             )
-            for topic in request.topics
-        ),
-    )
+            named.append(v9.OffsetCommitResponseTopic(name=topic.name, partitions=tuple(rows)))
+        return v9.OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(named))
+    identified = []
+    for each_topic in request.topics:
+        by_id = yield from listed(
+            v10.OffsetCommitResponsePartition(
+                partition_index=each.partition_index,
+                error_code=code(_key(each_topic), each.partition_index),
+            )
+            for each in each_topic.partitions
+        )
+        identified.append(
+            v10.OffsetCommitResponseTopic(topic_id=each_topic.topic_id, partitions=tuple(by_id))
+        )
+    return v10.OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(identified))

@@ -1,0 +1,95 @@
+"""What a server does while nobody asks for anything: load what may be asked for, look for garbage.
+
+**Loading.** A broker is ready quickly because it imports little; but whoever asks for an API
+first then waits for its modules, and everybody else with them. So they are loaded after the
+start, one at a time, when the loop has nothing else to do.
+
+**Garbage.** Python looks through all objects for cycles now and then, all at once: with a
+hundred thousand partitions that takes more than a second. Partitions are there to stay, so
+what survived a look that took long is set aside (frozen) and not looked at again: the next
+look is short, because it is only at what came since. What is set aside is freed as always
+when nobody refers to it; only a cycle among such objects stays. So when very much is set
+aside, everything is looked through once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+from entrepot.core.ports import Clock
+from entrepot.gateway.kafka import apis
+from entrepot.wire.kafka.api import Api
+
+LOAD_AFTER_S = 1.0  # From the start; whoever waited for the broker is served by then.
+LOAD_EVERY_S = 0.02
+LATE_S = 0.005  # A timer that is later than this says that the loop is busy.
+BUSY_MAX = 50  # So often a module waits for a loop that is not busy.
+LOOK_EVERY_S = 1.0
+LOOK_S_MAX = 0.02  # A look that took longer is followed by setting aside.
+SET_ASIDE_MAX = 5_000_000  # Objects, some 20 of them for each partition.
+_NEVER = 1_000_000_000
+
+
+async def load(modules: Iterable[str], clock: Clock) -> None:
+    """Import them one after the other, while the loop is idle."""
+    await asyncio.sleep(LOAD_AFTER_S)
+    for name in modules:
+        for _ in range(BUSY_MAX):
+            due_s = clock.monotonic() + LOAD_EVERY_S
+            await asyncio.sleep(LOAD_EVERY_S)
+            if clock.monotonic() - due_s < LATE_S:
+                break
+        import_module(name)
+
+
+def modules_of(protocol: str) -> Iterator[str]:
+    """What a protocol's requests need, those first that others import."""
+    if protocol == "kafka":
+        for api in apis.SERVED:
+            yield from _modules_of_api(api)
+        return
+    for package in (f"entrepot.wire.{protocol}", f"entrepot.gateway.{protocol}"):
+        yield from _modules_in(package)
+
+
+def _modules_of_api(api: Api) -> Iterator[str]:
+    """Of its newest version. An older one is a matter of milliseconds then."""
+    name = api.name.lower()
+    for direction in ("request", "response"):
+        yield f"kio.schema.{name}.v{api.version_last}.{direction}"
+    yield f"entrepot.gateway.kafka.{name}"
+
+
+def _modules_in(package: str) -> Iterator[str]:
+    found = list(iter_modules(import_module(package).__path__, f"{package}."))
+    yield from (each.name for each in found)
+    for each in found:
+        if each.ispkg:
+            yield from _modules_in(each.name)
+
+
+async def collect_garbage(clock: Clock) -> None:
+    """Look for garbage for ever, a little at a time. Ends with the task."""
+    gc.freeze()  # What there is after a start is there to stay.
+    set_aside_max = SET_ASIDE_MAX
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, _NEVER)  # The oldest are looked at here, and only here.
+    try:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            is_whole = gc.get_freeze_count() > set_aside_max
+            if is_whole:
+                gc.unfreeze()
+            before_s = clock.monotonic()
+            gc.collect()
+            if clock.monotonic() - before_s > LOOK_S_MAX:
+                gc.freeze()
+            if is_whole:
+                set_aside_max = max(SET_ASIDE_MAX, 2 * gc.get_freeze_count())
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(young, middle, old)
