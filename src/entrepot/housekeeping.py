@@ -8,8 +8,8 @@ start, one at a time, when the loop has nothing else to do.
 hundred thousand partitions that takes more than a second. Partitions are there to stay, so
 what survived a look that took long is set aside (frozen) and not looked at again: the next
 look is short, because it is only at what came since. What is set aside is freed as always
-when nobody refers to it; only a cycle among such objects stays. So when very much is set
-aside, everything is looked through once more.
+when nobody refers to it; only a cycle among such objects stays. So when that has happened
+often, everything is looked through once more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LATE_S = 0.005  # A timer that is later than this says that the loop is busy.
 BUSY_MAX = 50  # So often a module waits for a loop that is not busy.
 LOOK_EVERY_S = 1.0
 LOOK_S_MAX = 0.02  # A look that took longer is followed by setting aside.
-SET_ASIDE_MAX = 5_000_000  # Objects, some 20 of them for each partition.
+SET_ASIDE_MAX = 100  # So often; then everything is looked through once.
 _NEVER = 1_000_000_000
 
 
@@ -75,21 +75,19 @@ def _modules_in(package: str) -> Iterator[str]:
 async def collect_garbage(clock: Clock) -> None:
     """Look for garbage for ever, a little at a time. Ends with the task."""
     gc.freeze()  # What there is after a start is there to stay.
-    set_aside_max = SET_ASIDE_MAX
+    set_aside = 0
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)  # The oldest are looked at here, and only here.
     try:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            is_whole = gc.get_freeze_count() > set_aside_max
-            if is_whole:
+            if set_aside >= SET_ASIDE_MAX:
                 gc.unfreeze()
+                set_aside = 0
             before_s = clock.monotonic()
             gc.collect()
             if clock.monotonic() - before_s > LOOK_S_MAX:
                 gc.freeze()
-            if is_whole:
-                set_aside_max = max(SET_ASIDE_MAX, 2 * gc.get_freeze_count())
+                set_aside += 1
     finally:
-        gc.unfreeze()
         gc.set_threshold(young, middle, old)

@@ -119,7 +119,16 @@ def _tls_net(config: Config, connections_max: int, faults: Faults) -> Net | None
 
 def password_worker() -> Worker:
     """One thread, so that whoever guesses passwords keeps one core busy and not the loop."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="passwords")
+    return _worker("passwords")
+
+
+def codec_worker() -> Worker:
+    """One thread: what is compressed anew may unpack to very much, and only once at a time."""
+    return _worker("codecs")
+
+
+def _worker(name: str) -> Worker:
+    pool = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def work(task: Callable[[], T], /) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, task)
@@ -128,7 +137,13 @@ def password_worker() -> Worker:
 
 
 class Server:
-    def __init__(self, config: Config, doors: World, worker: Worker = in_place) -> None:
+    def __init__(
+        self,
+        config: Config,
+        doors: World,
+        worker: Worker = in_place,
+        codec_worker: Worker = in_place,
+    ) -> None:
         self._config = config
         self._doors = doors
         self._listeners: list[Listener] = []
@@ -147,6 +162,7 @@ class Server:
                     super_users=map(_principal, config.security.super_users),
                 ),
                 worker=worker,
+                codec_worker=codec_worker,
                 property_reader=self._reader,
                 faults=doors.faults,
             )

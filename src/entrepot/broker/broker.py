@@ -87,10 +87,13 @@ class Broker:
         access: Access | None = None,
         groups: GroupSettings | None = None,
         worker: Worker = in_place,
+        codec_worker: Worker = in_place,
         property_reader: PropertyReader | None = None,
         faults: Faults | None = None,
     ) -> None:
-        """Without a `property_reader` there are no queues; what the disk has of them is kept."""
+        """Passwords are hashed by `worker` and batches compressed by `codec_worker`.
+
+        Without a `property_reader` there are no queues; what the disk has of them is kept."""
         self.defaults = defaults or Defaults()
         check_settings(self.defaults.settings)
         self._clock = clock
@@ -98,6 +101,7 @@ class Broker:
         self.faults = faults or Uncaught()
         self._log = Log(disk, clock, check_all=check_all, faults=self.faults)
         self.turns = Turns(clock)
+        self.codec_worker = codec_worker
         self.access = access or Access()
         self.users = Users(entropy, worker)
         self.quotas = Quotas()

@@ -8,9 +8,10 @@ it is appended and answered when it is permanent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Protocol
 from uuid import UUID
 
@@ -33,6 +34,7 @@ INTERNAL_NAMES = frozenset(
     )
 )
 RESERVED_PREFIX = "amq."  # Of names that AMQP's brokers give, and nobody else.
+_CHANGES_KEPT = 10_000  # Of topics, for who follows them.
 CATALOG_ID = PartitionId(UUID(int=0x0E47E907), 0)
 
 
@@ -77,7 +79,8 @@ class Catalog:
         """Records of the kinds in `views` are theirs to fold."""
         self._views = views or {}
         self.topics: dict[str, Topic] = {}
-        self.version = 0  # Another one whenever topics have changed.
+        self.version = 0  # One more whenever a topic has changed.
+        self._changed: deque[str] = deque(maxlen=_CHANGES_KEPT)  # Names, the last at the end.
         self.by_id: dict[TopicId, Topic] = {}
         self.queues: dict[tuple[str, str], StoredQueue] = {}  # By virtual host and name.
         self.offset_starts: dict[PartitionId, int] = {}  # Where records were deleted by request.
@@ -106,6 +109,17 @@ class Catalog:
         elif kind in self._views:
             self._views[kind].apply(name, record.value)
 
+    def changed_since(self, version: int) -> Iterable[str] | None:
+        """The names of topics that came, went or changed since; None when it is too long ago."""
+        count = self.version - version
+        if count > len(self._changed):
+            return None
+        return dict.fromkeys(islice(reversed(self._changed), count))
+
+    def _note_change(self, name: str) -> None:
+        self.version += 1
+        self._changed.append(name)
+
     def all_topics(self) -> Iterator[Topic]:
         """The hidden ones, too."""
         stored = (queue.topic for queue in self.queues.values())
@@ -119,14 +133,14 @@ class Catalog:
         self._add_topic(Topic(name, found.id, found.partitions, found.settings))
 
     def _add_topic(self, topic: Topic) -> None:
-        self.version += 1
+        self._note_change(topic.name)
         old = self.topics.get(topic.name)
         if old is not None:
             del self.by_id[old.id]
         self.topics[topic.name] = self.by_id[topic.id] = topic
 
     def _remove_topic(self, name: str) -> None:
-        self.version += 1
+        self._note_change(name)
         old = self.topics.pop(name)
         del self.by_id[old.id]
         for index in range(old.partition_count):

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from entrepot.broker.producers import Written
 from entrepot.broker.topic_config import TopicConfig
+from entrepot.broker.turns import Turns
+from entrepot.broker.users import Worker
 from entrepot.broker.view import fold
+from entrepot.core import limits
 from entrepot.core.batch import (
     BatchHeader,
+    Codec,
     check,
     read_header,
     recompress,
@@ -36,6 +40,8 @@ from entrepot.core.errors import (
     StorageError,
 )
 from entrepot.core.ports import Buffer, Clock, FileRange
+from entrepot.core.record import Record
+from entrepot.core.steps import Steps, finish
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition, Waiter
 
@@ -74,12 +80,14 @@ class Stream:
 
     # --- appending
 
-    def append(self, data: Buffer, admit: Admit | None = None) -> Appended:
+    def append(
+        self, data: Buffer, admit: Admit | None = None, *, is_looked_into: bool = False
+    ) -> Appended:
         """Check and append what a producer sent: one batch or several.
 
         Raises a PeerError for what is wrong with it, StorageError when it cannot be kept.
         """
-        batches = self._accept(data)
+        batches = self._accept(data, is_looked_into)
         if any(header.producer_id >= 0 for header, _ in batches):
             return self._append_once(batches, admit)
         return self._append(batches)
@@ -89,27 +97,63 @@ class Stream:
         end its transaction."""
         return self._append([(read_header(data), data) for data in batches])
 
-    def _accept(self, data: Buffer) -> Batches:
+    def takes_long(self, data: Buffer) -> bool:
+        """Whether this has to be looked into, and is long or may unpack to anything."""
+        config = self.config
+        if config.codec is None and not config.policy.compacts:
+            return False
+        try:
+            return any(
+                header.codec is not Codec.NONE or header.size > limits.BATCH_BYTES_AT_ONCE_MAX
+                for _, header in walk(data)
+                if config.policy.compacts or header.codec is not config.codec
+            )
+        except InvalidBatch:
+            return False  # As `append` will say.
+
+    async def look_into(self, data: Buffer, worker: Worker, turns: Turns) -> bytes:
+        """Do what takes long of an append: check the keys, compress anew. Returns what is to
+        be appended instead. Raises a PeerError for what is wrong with it."""
+        view, end = memoryview(data), 0
+        batches: list[Buffer] = []
+        for position, header in walk(view):
+            self._check_size(header)
+            end = position + header.size
+            batch: Buffer = view[position:end]
+            check(batch)
+            config = self.config
+            if config.policy.compacts:
+                await turns.run(_check_keys(await worker(partial(records, batch))))
+            if config.codec is not None and header.codec is not config.codec:
+                batch = await worker(partial(recompress, batch, config.codec))
+            batches.append(batch)
+        return b"".join((*batches, view[end:]))
+
+    def _accept(self, data: Buffer, is_looked_into: bool) -> Batches:
         view = memoryview(data)
         if len(view) == int.from_bytes(view[8:12], "big") + 12 <= self.config.batch_bytes_max:
-            return [self._prepare(check(view), view)]  # Nearly always there is just one.
+            return [
+                self._prepare(check(view), view, is_looked_into)
+            ]  # Nearly always there is just one.
         batches: list[tuple[BatchHeader, Buffer]] = []
         end = 0
         for position, header in walk(view):
             self._check_size(header)
             end = position + header.size
             batch = view[position:end]
-            batches.append(self._prepare(check(batch), batch))
+            batches.append(self._prepare(check(batch), batch, is_looked_into))
         if end != len(view) or not batches:
             raise InvalidBatch(f"{len(view) - end} bytes at the end are not a whole batch")
         return batches
 
-    def _prepare(self, header: BatchHeader, batch: Buffer) -> tuple[BatchHeader, Buffer]:
+    def _prepare(
+        self, header: BatchHeader, batch: Buffer, is_looked_into: bool
+    ) -> tuple[BatchHeader, Buffer]:
         config = self.config
         if header.is_control:
             raise InvalidBatch("control batches are the broker's to write")
-        if config.policy.compacts:
-            self._check_keys(batch)
+        if config.policy.compacts and not is_looked_into:
+            finish(_check_keys(records(batch)))
         changed = False
         if config.codec is not None and header.codec is not config.codec:
             batch, changed = recompress(batch, config.codec), True
@@ -128,10 +172,6 @@ class Stream:
         size, size_max = header.size, self.config.batch_bytes_max
         if size > size_max:
             raise BatchTooLarge(f"a batch of {size} bytes; the topic takes {size_max}")
-
-    def _check_keys(self, batch: Buffer) -> None:
-        if any(record.key is None for record in records(batch)):
-            raise InvalidRecord("a compacted topic takes no record without a key")
 
     def _check_timestamps(self, header: BatchHeader) -> None:
         now_ms, config = self._clock.now_ms(), self.config
@@ -207,6 +247,13 @@ class Stream:
         if found is None or not self.isolation.has_aborted(offset):
             return []
         return self.isolation.aborted(offset, self.partition.offset_after(offset, found))
+
+
+def _check_keys(found: Iterable[Record]) -> Steps[None]:
+    for record in found:
+        if record.key is None:
+            raise InvalidRecord("a compacted topic takes no record without a key")
+        yield
 
 
 async def committed(partition: Partition, offset_end: int) -> None:

@@ -37,6 +37,7 @@ class Turns:
         return self._go_on(steps)
 
     async def run(self, steps: Steps[T]) -> T:
+        """Do all of it, a turn at a time."""
         result = self.begin(steps)
         return await result if isinstance(result, Awaitable) else result
 
@@ -52,7 +53,7 @@ class Turns:
     async def _go_on(self, steps: Steps[T]) -> T:
         try:
             while True:
-                await self._next()
+                await self.next()
                 self._take(steps)
         except StopIteration as done:
             result: T = done.value
@@ -60,7 +61,8 @@ class Turns:
         finally:
             steps.close()
 
-    def _next(self) -> asyncio.Future[None]:
+    def next(self) -> Awaitable[None]:
+        """Wait for the next turn."""
         loop = asyncio.get_running_loop()
         waiting = loop.create_future()
         self._waiting.append(waiting)

@@ -146,7 +146,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> None:
-    from entrepot.server import Server, exception_handler, password_worker, world
+    from entrepot.server import (
+        Server,
+        codec_worker,
+        exception_handler,
+        password_worker,
+        world,
+    )
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -162,7 +168,7 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop)
     directory = Path(config.data_dir)
-    server = Server(config, doors, password_worker())
+    server = Server(config, doors, password_worker(), codec_worker())
     remove_leftovers(directory)
     await server.start()
     try:

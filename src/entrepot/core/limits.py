@@ -18,6 +18,7 @@ CONNECTIONS_MAX = 20_000  # Of each net: as many again under TLS.
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
 DECOMPRESSED_BYTES_MAX = 128 * MIB  # What one batch may unpack to.
+BATCH_BYTES_AT_ONCE_MAX = 64 * KIB  # A longer one is looked into a turn at a time, where it is.
 RECORDS_PER_BATCH_MAX = 10_000_000
 HEADERS_PER_RECORD_MAX = 100_000
 

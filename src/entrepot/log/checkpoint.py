@@ -17,6 +17,7 @@ import msgspec
 
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Disk
+from entrepot.core.steps import Steps
 from entrepot.log import layout
 from entrepot.log.files import load
 from entrepot.log.partition import Partition
@@ -150,11 +151,15 @@ def recovery_checkpoint(
     partitions: Iterable[Partition],
     bases: Mapping[PartitionId, int],
     refused: Mapping[PartitionId, RecoveryPoint],
-) -> bytes:
+) -> Steps[bytes]:
     """Rows for all with something permanent. The bases are those of segments that will be the
-    first once retention has let go of the ones before; the refused keep what was known of them."""
+    first once retention has let go of the ones before; the refused keep what was known of them.
+
+    Rows may be of different moments: each speaks for itself, and what it says stays true until
+    another checkpoint is written."""
     rows = []
     for partition in partitions:
+        yield
         point = refused.get(partition.id)
         if point is None:
             base = partition.segments[0].offset_base if partition.segments else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
@@ -18,6 +18,7 @@ from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, Disk
+from entrepot.core.steps import Steps
 from entrepot.log import layout
 from entrepot.log.checkpoint import (
     PartitionState,
@@ -37,6 +38,8 @@ from entrepot.log.policy import Policy
 from entrepot.log.recovery import Saved, newest_view, recover_segments, replay
 
 log = logging.getLogger("entrepot.log")
+
+T = TypeVar("T")
 
 TICK_S = 0.1
 CHECKPOINT_EVERY_S = 5.0
@@ -467,7 +470,8 @@ class Log:
     async def _write_recovery_checkpoint(self, bases: Mapping[PartitionId, int] = {}) -> bool:
         """Whether it is there, and permanent. The bases: of what will be first segments."""
         async with self._checkpointing:
-            payload = recovery_checkpoint(self.partitions.values(), bases, self._refused)
+            partitions = list(self.partitions.values())
+            payload = await _in_slices(recovery_checkpoint(partitions, bases, self._refused))
             if payload != self._checkpointed:
                 try:
                     await replace(self._disk, "", layout.RECOVERY_CHECKPOINT, payload)
@@ -513,3 +517,15 @@ class Log:
             if segment.size >= _SEAL_AT_STOP_BYTES and segment.index is not None
         ]
         await self._disk.sync(seals)
+
+
+async def _in_slices(steps: Steps[T]) -> T:
+    """Do all of it, a slice at a time so that nobody waits long."""
+    while True:
+        try:
+            for _ in range(_PARTITIONS_PER_SLICE):
+                next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(0)

@@ -1,4 +1,9 @@
-"""Which topics the members of a modern group want: by name, or by regular expression."""
+"""Which topics the members of a modern group want: by name, or by regular expression.
+
+A regular expression is held against all topics once, and then against those that changed.
+Only one at a time is held against all: a group may have hundreds, and everybody else waits
+meanwhile. So after a start it takes some heartbeats until it is known what a group wants.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.records import Subscription
 from entrepot.broker.consumer_group.topic_regex import InvalidRegex, TopicRegex
 
+_WHOLE_MATCHES = 1  # Expressions that are held against all topics at once.
 _INTERNAL = "__"  # Topics of the broker's own are not what a regular expression means.
 
 
@@ -18,13 +24,15 @@ class Topics(Protocol):
     """The catalog, as far as it counts here."""
 
     topics: dict[str, Topic]
-    version: int  # Another one whenever topics have changed.
+    version: int  # One more whenever a topic has changed.
+
+    def changed_since(self, version: int) -> Iterable[str] | None: ...
 
 
 class _Matched(NamedTuple):
     regex: TopicRegex
     version: int  # Of the topics it was looked for among.
-    names: tuple[str, ...]
+    names: dict[str, None]
 
 
 class Interest:
@@ -36,14 +44,28 @@ class Interest:
         subscriptions: Mapping[str, Subscription],
         topics: Topics,
         may_see: Callable[[str], bool],
-    ) -> dict[str, list[Topic]]:
-        """By member: of the topics it wants, those that there are."""
+    ) -> dict[str, list[Topic]] | None:
+        """By member: of the topics it wants, those that there are. None: ask again later."""
         matched: dict[str, _Matched] = {}
-        for subscription in subscriptions.values():
-            regex = subscription.regex
-            if regex is not None and regex not in matched:
-                matched[regex] = self._match(regex, topics, may_see)
+        room, is_complete = _WHOLE_MATCHES, True
+        for regex in dict.fromkeys(each.regex for each in subscriptions.values()):
+            if regex is None:
+                continue
+            known = self._matched.get(regex)
+            changed = None if known is None else topics.changed_since(known.version)
+            if known is not None and changed is not None:
+                matched[regex] = _match_again(known, changed, topics, may_see)
+            elif room:
+                room -= 1
+                compiled = compile_regex(regex) if known is None else known.regex
+                matched[regex] = _match(compiled, topics, may_see)
+            else:
+                is_complete = False
+                if known is not None:
+                    matched[regex] = known
         self._matched = matched
+        if not is_complete:
+            return None
         return {
             member_id: [topics.topics[name] for name in self._names(each) if name in topics.topics]
             for member_id, each in subscriptions.items()
@@ -58,17 +80,25 @@ class Interest:
             return subscription.topics
         return tuple(sorted({*subscription.topics, *matched.names}))
 
-    def _match(self, regex: str, topics: Topics, may_see: Callable[[str], bool]) -> _Matched:
-        known = self._matched.get(regex)
-        if known is not None and known.version == topics.version:
-            return known
-        compiled = known.regex if known is not None else compile_regex(regex)
-        names = tuple(
-            name
-            for name in topics.topics
-            if not name.startswith(_INTERNAL) and compiled.matches(name) and may_see(name)
-        )
-        return _Matched(compiled, topics.version, names)
+
+def _match(regex: TopicRegex, topics: Topics, may_see: Callable[[str], bool]) -> _Matched:
+    names = (name for name in topics.topics if _is_wanted(regex, name, may_see))
+    return _Matched(regex, topics.version, dict.fromkeys(names))
+
+
+def _match_again(
+    known: _Matched, changed: Iterable[str], topics: Topics, may_see: Callable[[str], bool]
+) -> _Matched:
+    for name in changed:
+        if name in topics.topics and _is_wanted(known.regex, name, may_see):
+            known.names[name] = None
+        else:
+            known.names.pop(name, None)
+    return known._replace(version=topics.version)
+
+
+def _is_wanted(regex: TopicRegex, name: str, may_see: Callable[[str], bool]) -> bool:
+    return not name.startswith(_INTERNAL) and regex.matches(name) and may_see(name)
 
 
 def compile_regex(pattern: str) -> TopicRegex:

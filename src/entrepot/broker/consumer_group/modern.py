@@ -267,17 +267,23 @@ class ModernGroup:
         """A new epoch and a new target, if members want other topics or topics are others.
 
         Dividing is work for each member, so a large group that many join at once does not do
-        it for every one of them. Until it does, the new ones have nothing.
+        it for every one of them; nor while it is being found out what its members want. Until
+        it does, the new ones have nothing.
         """
         epoch, is_behind = self.epoch.epoch, self.epoch.epoch > self.target_epoch
         if not (anew or is_behind or topics.version != self._version):
             return
         rest_ms = len(self._subscriptions) // _MEMBERS_PER_MS
-        if self.target_epoch > 0 and now_ms < self._divided_ms + rest_ms:
+        has_to_rest = self.target_epoch > 0 and now_ms < self._divided_ms + rest_ms
+        wanted = (
+            None
+            if has_to_rest
+            else self._interest.wanted(self._subscriptions, topics, request.may_see)
+        )
+        if wanted is None:
             if anew:
                 self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=epoch + 1))
             return
-        wanted = self._interest.wanted(self._subscriptions, topics, request.may_see)
         everything = {topic.id: topic for each in wanted.values() for topic in each}
         topics_hash = hash_of(everything.values())
         self._version = topics.version

@@ -29,29 +29,60 @@ class InvalidRegex(ValueError):
     pass
 
 
+class _States(dict[str, "_States"]):
+    """A combination of states: by the next character, the combination that follows.
+
+    What follows is worked out when it is first asked for, so a name is matched by looking up
+    its characters one after the other.
+    """
+
+    __slots__ = ("_regex", "is_end", "states")
+
+    def __init__(self, regex: TopicRegex, states: tuple[int, ...]) -> None:
+        self._regex = regex
+        self.states = states
+        self.is_end = 0 in states
+
+    def __missing__(self, char: str) -> _States:
+        return self._regex.follow(self, char)
+
+
 class TopicRegex:
     def __init__(self, pattern: str) -> None:
         """Raises InvalidRegex."""
         self._steps: list[tuple[_Chars, int] | None] = [None]  # A character, then a state.
         self._splits: list[Sequence[int]] = [()]  # Or other states at once. 0 is the end.
-        self._start = self._closure([_Parser(pattern, self).fragment(0)])
-        self._known: dict[tuple[tuple[int, ...], str], tuple[int, ...]] = {}
+        self._first = self._closure([_Parser(pattern, self).fragment(0)])
+        self._known: dict[tuple[int, ...], _States] = {}
+        self._count = 0  # Of steps that are remembered.
+        self._start = self._found(self._first)
 
     def matches(self, name: str) -> bool:
-        states = self._start
+        found = self._start
         for char in name:
-            following = self._known.get((states, char))
-            if following is None:
-                following = self._follow(states, char)
-            states = following
-        return 0 in states
+            found = found[char]
+        return found.is_end
 
-    def _follow(self, states: tuple[int, ...], char: str) -> tuple[int, ...]:
-        steps = [step for state in states if (step := self._steps[state]) and step[0](char)]
-        if len(self._known) >= limits.TOPIC_REGEX_CACHED_MAX:
-            self._known.clear()
-        following = self._known[states, char] = self._closure([state for _, state in steps])
+    def follow(self, found: _States, char: str) -> _States:
+        """Work out what follows, and remember it."""
+        steps = [step for state in found.states if (step := self._steps[state]) and step[0](char)]
+        if self._count >= limits.TOPIC_REGEX_CACHED_MAX:
+            self._forget()
+        self._count += 1
+        following = found[char] = self._found(self._closure([state for _, state in steps]))
         return following
+
+    def _found(self, states: tuple[int, ...]) -> _States:
+        if states not in self._known:
+            self._known[states] = _States(self, states)
+        return self._known[states]
+
+    def _forget(self) -> None:
+        for each in self._known.values():
+            each.clear()  # They refer to each other.
+        self._known.clear()
+        self._count = 0
+        self._start = self._found(self._first)
 
     def _closure(self, states: list[int]) -> tuple[int, ...]:
         found = dict.fromkeys(states)

@@ -122,8 +122,12 @@ class KafkaAdapter:
         if self._login is not None:
             self._settle(self._login)
         try:
+            clock = self._context.clock
+            until_s = clock.monotonic() + limits.TURN_MS / 1_000
             while self._turn_bytes < TURN_BYTES_MAX and self._may_serve():
                 self._serve(self._requests.popleft())
+                if clock.monotonic() >= until_s:
+                    break
         except PeerError as error:
             self.refuse(str(error))
         finally:

@@ -59,6 +59,8 @@ async def handle_versioned(context: Context, header: RequestHeader, request: Req
     codes: dict[Place, ErrorCode] = {}
     for some in parts(offsets.items(), limits.OFFSETS_AT_ONCE_MAX):
         codes |= await _commit(context, header.version, request, dict(some))
+        if len(some) == limits.OFFSETS_AT_ONCE_MAX:
+            await turns.next()
 
     def code(topic: str | UUID, index: int) -> ErrorCode:
         place = found[topic, index]

@@ -34,6 +34,8 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
         check_group(context, Operation.DELETE, request.group_id)
         for some in list(parts(places, limits.OFFSETS_AT_ONCE_MAX)) or [[]]:
             faults |= await groups.delete_offsets(request.group_id, some)
+            if len(some) == limits.OFFSETS_AT_ONCE_MAX:
+                await turns.next()
     except KNOWN as error:
         return OffsetDeleteResponse(
             error_code=group_code(error), throttle_time=NO_THROTTLE, topics=()

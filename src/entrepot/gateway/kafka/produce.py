@@ -1,6 +1,8 @@
 """Produce (key 0), v3 to v13. Batches only; acks=0 is never answered.
 
-All partitions are appended at once, in the order of the request. With acks=1 or
+All partitions are appended at once, in the order of the request; but a batch that has to be
+unpacked, for its keys or to be compressed anew, and what follows it, when that is done, out
+of the loop. With acks=1 or
 all, the answer waits until every one of them is committed: on one node both mean
 on disk, as far as the topic's durability says. With acks=0 the only way to report
 a failure is to close the connection, as Kafka does.
@@ -12,6 +14,7 @@ waits for both. Before v11 a client knows no word for a transaction it should ab
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -19,9 +22,10 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation
+from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.quotas import Limit
-from entrepot.broker.stream import Admit
+from entrepot.broker.stream import Admit, Stream
 from entrepot.broker.transaction import Producer
 from entrepot.broker.transaction_coordinator import Recorded
 from entrepot.core.batch import BatchHeader
@@ -31,6 +35,7 @@ from entrepot.core.errors import (
     NotInTransaction,
     StorageError,
 )
+from entrepot.core.ports import Buffer
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
@@ -39,7 +44,12 @@ from entrepot.gateway.kafka.topics import topic_key, topic_of
 from entrepot.gateway.kafka.transactions import check_transactional_id
 from entrepot.wire.kafka import produce
 from entrepot.wire.kafka.frames import RequestHeader
-from entrepot.wire.kafka.produce import ProducePartition, ProduceResult, ProduceTopic
+from entrepot.wire.kafka.produce import (
+    ProducePartition,
+    ProduceRequest,
+    ProduceResult,
+    ProduceTopic,
+)
 
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
@@ -51,65 +61,118 @@ _VERSION_JOINS = 12
 
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
-) -> None:
+) -> Awaitable[None] | None:
     cost = Cost(context, header.client_id)
     request = produce.decode_request(header.version, frame, position)
-    pending = _Pending(header.version, request.partitions, answer)
-    transactional_id = request.transactional_id
+    work = _Produce(context, header.version, request, answer)
     if request.acks not in _ACKS:
-        for number, wanted in enumerate(request.partitions):
-            pending.results[number] = ProduceResult(
+        work.refuse_all()
+    else:
+        while work.number < len(request.partitions):
+            if not work.append():
+                return cost.watch(_append_later(work, cost, len(frame)))
+            work.number += 1
+    work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, len(frame)))
+    return None
+
+
+async def _append_later(work: _Produce, cost: Cost, size: int) -> None:
+    """What is left, the next of which has to be unpacked."""
+    while work.number < len(work.request.partitions):
+        if not work.append():
+            await work.append_unpacked()
+        work.number += 1
+    work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, size))
+
+
+class _Produce:
+    """One request, partition by partition."""
+
+    def __init__(
+        self, context: Context, version: int, request: ProduceRequest, answer: Answer
+    ) -> None:
+        self._context = context
+        self._answer = answer
+        self._pending = _Pending(version, request.partitions, answer)
+        self.request = request
+        self.number = 0  # Of the partition that is the next.
+
+    def refuse_all(self) -> None:
+        for number, wanted in enumerate(self.request.partitions):
+            self._pending.results[number] = ProduceResult(
                 wanted.partition_index,
                 ErrorCode.invalid_required_acks,
                 error_message="acks is 0, 1 or -1",
             )
-    else:
-        for number, wanted in enumerate(request.partitions):
-            _append(context, pending, number, wanted, transactional_id, wait=request.acks != 0)
-    pending.throttle_ms = cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, len(frame))
-    if request.acks == 0:
-        _unanswered(pending, answer)
-    else:
-        pending.appended_all()
 
+    def append(self) -> bool:
+        """Append to the next partition. False, and nothing has happened, if that takes long."""
+        wanted = self.request.partitions[self.number]
+        try:
+            topic, stream, data = self._find(wanted)
+            if stream.takes_long(data):
+                return False
+            self._append(topic, stream, data)
+        except KNOWN as error:
+            self._failed(error)
+        return True
 
-def _append(
-    context: Context,
-    pending: _Pending,
-    number: int,
-    wanted: ProducePartition,
-    transactional_id: str | None,
-    *,
-    wait: bool,
-) -> None:
-    joined: list[Recorded] = []
-    try:
+    async def append_unpacked(self) -> None:
+        wanted, broker = self.request.partitions[self.number], self._context.broker
+        try:
+            _, stream, data = self._find(wanted)
+            data = await stream.look_into(data, broker.codec_worker, broker.turns)
+            topic, stream, _ = self._find(wanted)  # It may be deleted by now.
+            self._append(topic, stream, data, is_looked_into=True)
+        except KNOWN as error:
+            self._failed(error)
+
+    def _find(self, wanted: ProducePartition) -> tuple[Topic, Stream, Buffer]:
         key = topic_key(wanted.topic_name, wanted.topic_id)
-        topic = topic_of(context, Operation.WRITE, key)
-        context.broker.check_foreign(topic.name)
-        stream = context.broker.stream(topic, wanted.partition_index)
+        topic = topic_of(self._context, Operation.WRITE, key)
+        self._context.broker.check_foreign(topic.name)
+        stream = self._context.broker.stream(topic, wanted.partition_index)
         if wanted.records is None:
             raise InvalidBatch("no records")
-        if transactional_id is None:
-            appended = stream.append(wanted.records)
+        return topic, stream, wanted.records
+
+    def _append(
+        self, topic: Topic, stream: Stream, data: Buffer, *, is_looked_into: bool = False
+    ) -> None:
+        pending, index = self._pending, stream.partition.id.number
+        joined: list[Recorded] = []
+        admit: Admit | None = None
+        if self.request.transactional_id is not None:
+            admit = _admission(
+                self._context,
+                pending.version,
+                self.request.transactional_id,
+                Place(topic.name, index),
+                joined,
+            )
+        appended = stream.append(data, admit, is_looked_into=is_looked_into)
+        pending.results[self.number] = ProduceResult(
+            index,
+            0,
+            appended.offset_first,
+            appended.append_time_ms,
+            stream.partition.offset_start,
+        )
+        if self.request.acks != 0:
+            pending.wait_for(self.number, Recorded(stream.partition, appended.offset_end))
+            for recorded in joined:
+                pending.wait_for(self.number, recorded)
+
+    def _failed(self, error: Exception) -> None:
+        index = self.request.partitions[self.number].partition_index
+        self._pending.results[self.number] = self._pending.failed(index, error)
+
+    def end(self, throttle_ms: int) -> None:
+        self._pending.throttle_ms = throttle_ms
+        if self.request.acks == 0:
+            _unanswered(self._pending, self._answer)
         else:
-            place = Place(topic.name, wanted.partition_index)
-            admit = _admission(context, pending.version, transactional_id, place, joined)
-            appended = stream.append(wanted.records, admit)
-    except KNOWN as error:
-        pending.results[number] = pending.failed(wanted.partition_index, error)
-        return
-    pending.results[number] = ProduceResult(
-        wanted.partition_index,
-        0,
-        appended.offset_first,
-        appended.append_time_ms,
-        stream.partition.offset_start,
-    )
-    if wait:
-        pending.wait_for(number, Recorded(stream.partition, appended.offset_end))
-        for recorded in joined:
-            pending.wait_for(number, recorded)
+            self._pending.appended_all()
 
 
 def _admission(

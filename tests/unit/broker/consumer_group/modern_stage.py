@@ -35,6 +35,9 @@ class Topics:
         self.version += 1
         del self.topics[name]
 
+    def changed_since(self, version: int) -> list[str] | None:
+        return None if version < self.version else []
+
 
 class ModernStage:
     def __init__(self, topics: Topics, settings: GroupSettings = SETTINGS) -> None:

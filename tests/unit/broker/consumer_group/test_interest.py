@@ -1,23 +1,23 @@
-from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
 
-from entrepot.broker.catalog import Topic
+from entrepot.broker import catalog
+from entrepot.broker.catalog import Catalog, Topic, topic_deleted_record, topic_record
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.interest import Interest, compile_regex, hash_of
 from entrepot.broker.consumer_group.records import Subscription
+from entrepot.broker.consumer_group.topic_regex import TopicRegex
 from entrepot.core.names import TopicName
 
 
-@dataclass
-class Topics:
-    topics: dict[str, Topic] = field(default_factory=dict)
-    version: int = 0
-
+class Topics(Catalog):
     def add(self, name: str, partitions: int = 1) -> None:
-        self.version += 1
-        self.topics[name] = Topic(TopicName(name), UUID(int=len(self.topics) + 1), partitions)
+        identity = UUID(int=len(self.topics) + 1)
+        self.apply(topic_record(Topic(TopicName(name), identity, partitions)))
+
+    def delete(self, name: str) -> None:
+        self.apply(topic_deleted_record(TopicName(name)))
 
 
 def wants(*names: str, regex: str | None = None) -> Subscription:
@@ -27,6 +27,7 @@ def wants(*names: str, regex: str | None = None) -> Subscription:
 def names_of(interest: Interest, topics: Topics, *wanted: Subscription) -> list[list[str]]:
     members = {str(number): each for number, each in enumerate(wanted)}
     found = interest.wanted(members, topics, lambda name: name != "secret")
+    assert found is not None
     return [[topic.name for topic in each] for each in found.values()]
 
 
@@ -43,6 +44,59 @@ def test_by_name_and_by_regular_expression() -> None:
     assert not interest.covers(wants("b"), "a1")
     topics.add("a3")
     assert names_of(interest, topics, wants(regex="a.")) == [["a1", "a2", "a3"]]
+
+
+@pytest.fixture
+def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that an expression was held against."""
+    names: list[str] = []
+    matches = TopicRegex.matches
+
+    def counting(self: TopicRegex, name: str) -> bool:
+        names.append(name)
+        return matches(self, name)
+
+    monkeypatch.setattr(TopicRegex, "matches", counting)
+    return names
+
+
+def test_only_topics_that_changed_are_looked_at_again(matched: list[str]) -> None:
+    topics, interest = Topics(), Interest()
+    for number in range(100):
+        topics.add(f"a{number}")
+    names_of(interest, topics, wants(regex="a.*"))
+    assert len(matched) == 100
+    topics.add("a-new")
+    topics.add("b-new")
+    topics.delete("a7")
+    matched.clear()
+    (found,) = names_of(interest, topics, wants(regex="a.*"))
+    assert matched == ["b-new", "a-new"]
+    assert "a-new" in found
+    assert "a7" not in found
+    assert len(found) == 100
+
+
+def test_one_expression_at_a_time_is_held_against_all_topics(matched: list[str]) -> None:
+    topics, interest = Topics(), Interest()
+    topics.add("a")
+    members = {str(number): wants(regex=f"a|{number}") for number in range(5)}
+    for number in range(5):
+        assert len(matched) == number
+        found = interest.wanted(members, topics, lambda name: True)
+    assert found is not None
+    assert all([topic.name for topic in each] == ["a"] for each in found.values())
+
+
+def test_when_too_much_changed_all_topics_are_looked_at(
+    matched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_CHANGES_KEPT", 2)
+    topics, interest = Topics(), Interest()
+    assert names_of(interest, topics, wants(regex="a.*")) == [[]]
+    for number in range(3):
+        topics.add(f"a{number}")
+    assert names_of(interest, topics, wants(regex="a.*")) == [["a0", "a1", "a2"]]
 
 
 def test_the_hash_tells_what_matters() -> None:

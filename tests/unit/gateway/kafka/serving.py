@@ -80,7 +80,7 @@ class Produced:
         body = produce.encode_request(version, request)
         header = RequestHeader(Api.PRODUCE, version, 1, None)
         frame = memoryview(bytearray(body))
-        produce_api.serve(node.context, header, frame, 0, self.answer)  # type: ignore[arg-type]
+        self.pending = produce_api.serve(node.context, header, frame, 0, self.answer)  # type: ignore[arg-type]
 
     def results(self) -> list[ProduceResult]:
         assert self.answer.body is not None, "not answered"
@@ -89,6 +89,8 @@ class Produced:
         return [result for topic in topics for result in topic.results]
 
     async def done(self) -> list[ProduceResult]:
+        if self.pending is not None:
+            await self.pending
         await self.answer.sent.wait()
         return self.results()
 
