@@ -26,6 +26,7 @@ class Turns:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()  # For their next turn.
+        self._background: dict[asyncio.Future[None], None] = {}
 
     def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
         """Take the first turn at once: the result, or an awaitable when that was not enough."""
@@ -40,6 +41,19 @@ class Turns:
         """Do all of it, a turn at a time."""
         result = self.begin(steps)
         return await result if isinstance(result, Awaitable) else result
+
+    def start(self, steps: Steps[None]) -> None:
+        """Do it in the background, beginning now. It goes on whoever asked for it."""
+        result = self.begin(steps)
+        if isinstance(result, Awaitable):
+            task = asyncio.ensure_future(result)
+            self._background[task] = None
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[None]) -> None:
+        del self._background[task]
+        if not task.cancelled():
+            task.result()
 
     def _take(self, steps: Steps[T]) -> None:
         """One turn. Raises StopIteration when the work is done."""

@@ -3,6 +3,9 @@
 *uniform* gives everybody as many as everybody else, and lets members keep what they
 have as far as that allows. *range* gives a member the same numbers in every topic, so
 that topics with the same keys can be joined.
+
+Both work on small numbers in place of topics' ids, in the order of the ids: a UUID is slow to
+hash and to compare, and there may be a hundred thousand partitions.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,7 +21,7 @@ from entrepot.broker.consumer_group.records import Assignment
 
 _ROUNDS_MAX = 100  # Of levelling; a round in which nothing moves is the last anyway.
 
-Partition = tuple[UUID, int]
+Partition = tuple[int, int]  # Its topic's place among all, and its own number.
 Partitions = dict[Partition, None]  # A set with an order.
 
 
@@ -28,12 +32,44 @@ class Subscriber(NamedTuple):
     target: Assignment  # What it was to have so far.
 
 
+class _Taker(NamedTuple):
+    """A subscriber, its topics by their places."""
+
+    id: str
+    instance_id: str | None
+    topics: tuple[int, ...]
+    target: dict[int, tuple[int, ...]]
+
+
 Assignor = Callable[[Sequence[Subscriber], Mapping[UUID, int]], dict[str, Assignment]]
+Divide = Callable[[Sequence[_Taker], Sequence[int]], dict[str, Partitions]]
 
 
-def uniform(
-    subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
-) -> dict[str, Assignment]:
+def _assignor(divide: Divide) -> Assignor:
+    def assign(
+        subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
+    ) -> dict[str, Assignment]:
+        ids = sorted(partition_counts, key=attrgetter("int"))
+        places = {topic: place for place, topic in enumerate(ids)}
+        topics = {each.topics: tuple([places[t] for t in each.topics]) for each in subscribers}
+        takers = [
+            _Taker(
+                each.id,
+                each.instance_id,
+                topics[each.topics],
+                {places[t]: numbers for t, numbers in each.target.items() if t in places},
+            )
+            for each in subscribers
+        ]
+        parts = divide(takers, [partition_counts[topic] for topic in ids])
+        return {member: _as_assignment(part, ids) for member, part in parts.items()}
+
+    return assign
+
+
+def _uniform(
+    subscribers: Sequence[_Taker], partition_counts: Sequence[int]
+) -> dict[str, Partitions]:
     parts = _keep(subscribers, partition_counts)
     taken = dict.fromkeys(chain.from_iterable(parts.values()))
     wanted = dict.fromkeys(chain.from_iterable(each.topics for each in subscribers))
@@ -47,18 +83,17 @@ def uniform(
         _deal(parts, free)
     else:
         _spread(subscribers, parts, free)
-    return {member: as_assignment(part) for member, part in parts.items()}
+    return parts
 
 
-def _keep(
-    subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
-) -> dict[str, Partitions]:
+def _keep(subscribers: Sequence[_Taker], partition_counts: Sequence[int]) -> dict[str, Partitions]:
     """What members have and may go on having."""
+    wanted = {each.topics: frozenset(each.topics) for each in subscribers}
     return {
         each.id: {
             (topic, number): None
             for topic, numbers in each.target.items()
-            if topic in each.topics
+            if topic in wanted[each.topics]
             for number in numbers
             if number < partition_counts[topic]
         }
@@ -88,10 +123,10 @@ def _deal(parts: dict[str, Partitions], free: list[Partition]) -> None:
 
 
 def _spread(
-    subscribers: Sequence[Subscriber], parts: dict[str, Partitions], free: list[Partition]
+    subscribers: Sequence[_Taker], parts: dict[str, Partitions], free: list[Partition]
 ) -> None:
     """They want different things: give to whoever has least, then level."""
-    queues: dict[UUID, list[tuple[int, str]]] = {}  # A topic's takers, who has least first.
+    queues: dict[int, list[tuple[int, str]]] = {}  # A topic's takers, who has least first.
     topics = {each.id: each.topics for each in subscribers}
     for each in subscribers:
         for topic in each.topics:
@@ -99,7 +134,7 @@ def _spread(
     for queue in queues.values():
         heapq.heapify(queue)
 
-    def poorest(topic: UUID) -> str:
+    def poorest(topic: int) -> str:
         """An entry is out of date when its member has more or less by now."""
         queue = queues[topic]
         while queue[0][0] != len(parts[queue[0][1]]):
@@ -129,11 +164,11 @@ def _spread(
             return
 
 
-def by_range(
-    subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
-) -> dict[str, Assignment]:
+def _by_range(
+    subscribers: Sequence[_Taker], partition_counts: Sequence[int]
+) -> dict[str, Partitions]:
     parts: dict[str, Partitions] = {each.id: {} for each in subscribers}
-    takers: dict[UUID, list[str]] = {}
+    takers: dict[int, list[str]] = {}
     # A static member keeps its place in the order when it comes back under another id.
     for each in sorted(subscribers, key=lambda member: member.instance_id or member.id):
         for topic in each.topics:
@@ -145,14 +180,17 @@ def by_range(
             end = first + size + (place < larger)
             parts[member].update(((topic, number), None) for number in range(first, end))
             first = end
-    return {member: as_assignment(part) for member, part in parts.items()}
+    return parts
 
 
-def as_assignment(partitions: Partitions) -> Assignment:
-    found: dict[UUID, list[int]] = {}
+def _as_assignment(partitions: Partitions, ids: Sequence[UUID]) -> Assignment:
+    found: dict[int, list[int]] = {}
     for topic, number in sorted(partitions):
         found.setdefault(topic, []).append(number)
-    return {topic: tuple(numbers) for topic, numbers in found.items()}
+    return {ids[topic]: tuple(numbers) for topic, numbers in found.items()}
+
+
+uniform, by_range = _assignor(_uniform), _assignor(_by_range)
 
 
 # By name; the first is the default.

@@ -111,6 +111,6 @@ def compile_regex(pattern: str) -> TopicRegex:
 
 def hash_of(topics: Iterable[Topic]) -> int:
     """Another number when other topics are wanted, or they have other partitions."""
-    rows = sorted((topic.name, str(topic.id), topic.partition_count) for topic in topics)
+    rows = sorted([(each.name, each.id.bytes, each.partition_count) for each in topics])
     digest = hashlib.blake2b(repr(rows).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

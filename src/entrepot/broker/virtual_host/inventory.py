@@ -55,6 +55,7 @@ from entrepot.core.errors import (
 )
 from entrepot.core.names import is_short
 from entrepot.core.record import Record
+from entrepot.core.steps import Steps, finish
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -370,8 +371,18 @@ class Inventory:
                 log.error("%s stays: %s", self._place(queue.name), error)
 
     def connection_gone(self, owner: object) -> None:
-        for name in list(self._owned.get(owner, ())):
-            self._remove(self.queues[name])
+        """What it owned goes: at once, unless that is very much."""
+        removal = self._remove_owned(owner)
+        if len(self._owned.get(owner, ())) <= limits.QUEUES_AT_ONCE_MAX:
+            finish(removal)
+        else:
+            self._broker.turns.start(removal)
+
+    def _remove_owned(self, owner: object) -> Steps[None]:
+        owned = self._owned.get(owner, {})
+        while owned:
+            self._remove(self.queues[next(iter(owned))])
+            yield
         self._owned.pop(owner, None)
 
     # --- all of it

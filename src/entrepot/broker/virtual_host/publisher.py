@@ -5,6 +5,9 @@ have a say, at the exchange or in a message, each envelope is. A run whose messa
 same way is handed on as it is; otherwise each queue gets what is for it as one run, in the order
 in which it came.
 
+What goes to thousands of queues goes there a turn at a time; until it is there, what is
+published after it waits behind it, so that every queue has both in their order.
+
 What is published to a deduplicating exchange goes once to each queue: see `deduplication`.
 
 The default exchange leads to every queue and topic by its name, without a binding that somebody
@@ -17,6 +20,7 @@ consumers have settled the message.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
@@ -26,11 +30,14 @@ from entrepot.broker.queue.message import PropertyReader, Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
+from entrepot.broker.turns import Turns
 from entrepot.broker.virtual_host.deduplication import Deduplication, Memory, Publish
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
+from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message, distinct, kinds, routing_keys
 from entrepot.core.errors import PeerError
 from entrepot.core.ports import Clock
+from entrepot.core.steps import Steps
 
 CONFIRM = "x-confirm"
 CONSUMED = "consumed"
@@ -62,6 +69,15 @@ class _Sending(NamedTuple):
     to_topics: bool = True
 
 
+class _Delivery(NamedTuple):
+    """A run and where it goes."""
+
+    destinations: Sequence[str | Held]
+    run: Run
+    sending: _Sending
+    until_settled: bool
+
+
 class _Share:
     """What a queue gets of a run, or what waits at an exchange for the same time."""
 
@@ -84,6 +100,7 @@ class Publisher:
         deduplication: Deduplication,
         reader: PropertyReader,
         clock: Clock,
+        turns: Turns,
     ) -> None:
         self._router = router
         self._queues = queues
@@ -92,6 +109,9 @@ class Publisher:
         self._deduplication = deduplication
         self._reader = reader
         self._clock = clock
+        self._turns = turns
+        self._delayed: deque[_Delivery] = deque()  # One that goes to very many, and the next.
+        self._is_sending = False  # What is delayed, in the background.
 
     def publish(
         self,
@@ -186,8 +206,7 @@ class Publisher:
         destinations: list[str | Held] = [*queues, *held]
         if sending.avoided or not sending.to_topics:
             destinations = [each for each in destinations if not self._avoids(each, sending)]
-        for destination in destinations:
-            self._send_to(destination, run, sending, until_settled)
+        self._send(_Delivery(destinations, run, sending, until_settled))
         return () if destinations else messages
 
     def _send_parts(
@@ -201,7 +220,7 @@ class Publisher:
             part = None if publication is None else publication.part(share.places)
             run = Run(time_ms, share.messages)
             own = sending._replace(publication=part)
-            self._send_to(share.destination, run, own, share.until_settled)
+            self._send(_Delivery([share.destination], run, own, share.until_settled))
             if part is not None:
                 part.arrived()
         nowhere = {
@@ -216,6 +235,37 @@ class Publisher:
             return False
         is_topic = destination not in self._queues
         return destination in sending.avoided or (is_topic and not sending.to_topics)
+
+    def _send(self, delivery: _Delivery) -> None:
+        """Now, if it is to few and nothing is delayed."""
+        destinations, run, sending, until_settled = delivery
+        if not self._delayed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
+            for destination in destinations:
+                self._send_to(destination, run, sending, until_settled)
+            return
+        if sending.publication is not None:
+            sending.publication.expect()
+        self._delayed.append(delivery)
+        if not self._is_sending:
+            self._is_sending = True
+            self._turns.start(self._send_delayed())
+
+    def _send_delayed(self) -> Steps[None]:
+        try:
+            while self._delayed:
+                yield from self._send_in_steps(self._delayed[0])
+                self._delayed.popleft()
+        finally:
+            self._is_sending = False
+
+    def _send_in_steps(self, delivery: _Delivery) -> Steps[None]:
+        destinations, run, sending, until_settled = delivery
+        for destination in destinations:
+            if isinstance(destination, Held) or self._router.has_queue(destination):
+                self._send_to(destination, run, sending, until_settled)
+            yield
+        if sending.publication is not None:
+            sending.publication.arrived()
 
     def _send_to(
         self, destination: str | Held, run: Run, sending: _Sending, until_settled: bool

@@ -65,6 +65,7 @@ class VirtualHost:
             self._deduplication,
             maker.reader,
             maker.clock,
+            self._broker.turns,
         )
 
     @property
