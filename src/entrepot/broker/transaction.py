@@ -22,12 +22,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from entrepot.broker.consumer_group.offsets import Place
+from entrepot.core import limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
     FencedProducer,
     InvalidProducerMapping,
     InvalidTransactionState,
     NotInTransaction,
+    PeerError,
 )
 
 NONE = -1  # No producer id, no epoch, no time.
@@ -147,15 +149,18 @@ def add(
     """Partitions join the transaction, or begin it; None when they are all in it."""
     check_owner(current, producer)
     check_open(current)
+    before = current.partitions if current.state is State.ONGOING else {}
+    after = {**before, **dict.fromkeys(partitions)}
+    if len(after) > limits.TRANSACTION_PARTITIONS_MAX:
+        raise PeerError(f"more than {limits.TRANSACTION_PARTITIONS_MAX} partitions")
     if current.state is State.ONGOING:
-        new = {place: None for place in partitions if place not in current.partitions}
-        if not new:
+        if len(after) == len(before):
             return None
-        return replace(current, partitions={**current.partitions, **new}, updated_ms=now_ms)
+        return replace(current, partitions=after, updated_ms=now_ms)
     return replace(
         current,
         state=State.ONGOING,
-        partitions=dict.fromkeys(partitions),
+        partitions=after,
         started_ms=now_ms,
         updated_ms=now_ms,
     )

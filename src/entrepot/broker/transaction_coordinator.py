@@ -33,6 +33,7 @@ from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.stream import Stream, committed
 from entrepot.broker.transaction import NONE, PREPARED, Producer, State, Transaction
 from entrepot.broker.transaction_record import forgotten_record, read_record, transaction_record
+from entrepot.broker.turns import gathered
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
@@ -46,6 +47,7 @@ from entrepot.core.errors import (
 from entrepot.core.marker import Marker, build_marker
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
+from entrepot.core.steps import Steps
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 
@@ -337,19 +339,24 @@ class TransactionCoordinator:
         """Where the transaction is open; an earlier attempt may have come far."""
         marker = Marker(*prepared.producer, committed=prepared.is_committed)
         data = build_marker(marker, self._clock.now_ms())
-        failure: StorageError | None = None
+        failures: list[StorageError] = []
         partitions: list[Partition] = []
-        for stream in [s for place in prepared.partitions for s in self._streams_at(place)]:
-            try:
-                opened = stream.isolation.open.get(marker.producer_id)
-                if opened is not None and transaction.has_written(prepared, opened.epoch):
-                    stream.write(data)
-                partitions.append(stream.partition)
-            except StorageError as error:
-                failure = error
-        await asyncio.gather(*(committed(each, each.offset_end) for each in partitions))
-        if failure is not None:
-            raise failure
+
+        def write() -> Steps[None]:
+            for stream in [s for place in prepared.partitions for s in self._streams_at(place)]:
+                yield
+                try:
+                    opened = stream.isolation.open.get(marker.producer_id)
+                    if opened is not None and transaction.has_written(prepared, opened.epoch):
+                        stream.write(data)
+                    partitions.append(stream.partition)
+                except StorageError as error:
+                    failures.append(error)
+
+        await self._broker.turns.run(write())
+        await gathered(committed(each, each.offset_end) for each in partitions)
+        if failures:
+            raise failures[0]
 
     def _streams_at(self, place: Place) -> list[Stream]:
         """One, or none when the topic was deleted."""

@@ -43,6 +43,7 @@ PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in
 
 TRANSACTIONAL_IDS_MAX = 100_000
 TRANSACTIONAL_ID_IDLE_MS_MAX = 7 * 24 * 3_600_000  # Then it is forgotten.
+TRANSACTION_PARTITIONS_MAX = 10_000  # Each change of a transaction is written with all of them.
 TRANSACTION_TIMEOUT_MS_MAX = 900_000  # Kafka's transaction.max.timeout.ms.
 CLEANER_KEYS_MAX = 500_000  # Keys one compaction pass remembers, about 100 bytes each.
 
@@ -92,6 +93,7 @@ NAME_BYTES_MAX = 255
 # Exchanges and bindings, of one virtual host.
 EXCHANGES_MAX = 100_000
 BINDINGS_MAX = 1_000_000
+BINDINGS_AT_ONCE_MAX = 1_000  # That go with their exchange. Of more, some go before it.
 BINDING_WEIGHT_MAX = 10_000  # Of a binding to a consistent-hash exchange; RabbitMQ's.
 DESTINATIONS_AT_ONCE_MAX = 500  # That a message goes to. More have it a turn at a time.
 ROUTE_CACHED_NAMES_MAX = 1_000  # A key and its queues, in one remembered answer,

@@ -34,9 +34,11 @@ from entrepot.broker.share_group.settings import GroupSettingsView, check_settin
 from entrepot.broker.share_group.share_partition import SharePartition
 from entrepot.broker.share_group.store import ShareName, Store, new_settlements
 from entrepot.broker.stream import Stream
+from entrepot.broker.virtual_host.claims import Claims
 from entrepot.core import limits
 from entrepot.core.errors import InvalidConfig, OffsetOutOfRange, UnknownTopic
 from entrepot.core.ports import Clock
+from entrepot.core.steps import Steps
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -56,6 +58,7 @@ class ShareCoordinator:
         self.sessions = ShareSessions()
         self._groups: dict[str, ShareGroup] = {}
         self._partitions: dict[ShareName, SharePartition] = {}
+        self._adding = Claims()  # Topics to groups.
         self._store = Store(broker, clock)
         self._dead_letters = DeadLetters(broker, clock)
         self._deadlines: Deadlines[_Watched] = Deadlines()
@@ -216,30 +219,59 @@ class ShareCoordinator:
     ) -> ShareHeartbeatAnswer:
         await self._store.prepare()
         for topic in topics:
-            self._add_partitions(group, topic.id, is_late=is_late)
+            await self._add_partitions(group, topic.id, is_late=is_late)
         await self._store.kept()
         return answer
 
-    def _add_partitions(self, group: ShareGroup, topic_id: UUID, *, is_late: bool = False) -> None:
+    async def _add_partitions(
+        self, group: ShareGroup, topic_id: UUID, *, is_late: bool = False
+    ) -> None:
         """Those that came after the group did are read from their start: it missed nothing."""
+        claim = f"{topic_id} {group.id}"
+        await self._adding.wait(claim)
         known = group.partition_counts.get(topic_id, 0)
         topic = self._broker.catalog.by_id.get(topic_id)
         if topic is None or known >= topic.partition_count:
             return  # Somebody was faster.
         if len(self._partitions) + topic.partition_count - known > limits.SHARE_PARTITIONS_MAX:
             raise GroupError(Fault.GROUP_MAX_SIZE_REACHED, "share groups read too many partitions")
-        for number in range(known, topic.partition_count):
-            stream = self._broker.stream(topic, number)
-            name = ShareName(group.id, topic.id, number)
+        self._adding.take(claim)
+        new: dict[ShareName, SharePartition] = {}
+        try:
             is_whole = is_late or known > 0
+            await self._broker.turns.run(self._make_partitions(new, group, topic, known, is_whole))
+        finally:
+            self._adding.release(claim)
+        if topic_id not in self._broker.catalog.by_id or self._groups.get(group.id) is not group:
+            for partition in new.values():
+                partition.close()
+            self._store.forget(group.id, topic_id, [each.settlements for each in new.values()])
+            return
+        self._partitions.update(new)
+        group.partition_counts[topic.id] = topic.partition_count
+        self._store.name(group.id, topic.id, topic.partition_count)
+
+    def _make_partitions(
+        self,
+        new: dict[ShareName, SharePartition],
+        group: ShareGroup,
+        topic: Topic,
+        known: int,
+        is_whole: bool,
+    ) -> Steps[None]:
+        for number in range(known, topic.partition_count):
+            try:
+                stream = self._broker.stream(topic, number)
+            except UnknownTopic:
+                return  # It was deleted meanwhile.
+            name = ShareName(group.id, topic.id, number)
             offset = stream.partition.offset_start if is_whole else self._first_offset(name, stream)
             settlements = new_settlements(name)
             ledger = settlements.ledger(0, 0)
-            self._partitions[name] = self._new_partition(name, stream, settlements, ledger)
+            new[name] = self._new_partition(name, stream, settlements, ledger)
             if offset:
-                self._partitions[name].rewind(offset)
-        group.partition_counts[topic.id] = topic.partition_count
-        self._store.name(group.id, topic.id, topic.partition_count)
+                new[name].rewind(offset)
+            yield
 
     def _first_offset(self, name: ShareName, stream: Stream) -> int:
         settings, partition = self.settings.of(name.group), stream.partition
@@ -318,14 +350,25 @@ class ShareCoordinator:
         faults: dict[tuple[str, int], Exception] = {}
         for topic, wanted in offsets:
             self._groups[group_id] = group
-            self._add_partitions(group, topic.id)
-            for number, offset in wanted.items():
-                try:
-                    self._rewind(self.partition(group_id, topic, number), offset)
-                except (OffsetOutOfRange, UnknownTopic) as error:
-                    faults[topic.name, number] = error
+            await self._add_partitions(group, topic.id)
+            self._check_empty(group)  # Somebody may have come meanwhile.
+            await self._broker.turns.run(self._rewind_all(group, topic, wanted, faults))
         await self._store.kept()
         return faults
+
+    def _rewind_all(
+        self,
+        group: ShareGroup,
+        topic: Topic,
+        wanted: Mapping[int, int],
+        faults: dict[tuple[str, int], Exception],
+    ) -> Steps[None]:
+        for number, offset in wanted.items():
+            try:
+                self._rewind(self.partition(group.id, topic, number), offset)
+            except (OffsetOutOfRange, UnknownTopic) as error:
+                faults[topic.name, number] = error
+            yield
 
     def _rewind(self, share: SharePartition, offset: int) -> None:
         partition = share.stream.partition

@@ -22,6 +22,7 @@ from entrepot.broker.router.event import (
     Exchange,
     ExchangeType,
     Kind,
+    Unbound,
 )
 from entrepot.broker.router.router import Held, Router
 from entrepot.broker.stream import Stream
@@ -32,9 +33,11 @@ from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.routing import Routing
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.broker.virtual_host.waiting_room import WaitingRoom
+from entrepot.core import limits
 from entrepot.core.envelope import Message
 from entrepot.core.errors import PeerError
 from entrepot.core.record import Record
+from entrepot.core.steps import parts
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -144,7 +147,15 @@ class VirtualHost:
         await self._change(events)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        await self._change(decision.delete(self.router, name, if_unused=if_unused))
+        events = decision.delete(self.router, name, if_unused=if_unused)
+        if len(events) > limits.BINDINGS_AT_ONCE_MAX:  # Most of what leads away goes before.
+            bindings = self.router.bindings_from(name)
+            to_queues = [each for each in bindings if each.destination.kind is Kind.QUEUE]
+            for some in parts(to_queues, limits.BINDINGS_AT_ONCE_MAX):
+                self._routing.change(tuple(map(Unbound, some)))
+                await self._broker.turns.next()
+            events = decision.delete(self.router, name)
+        await self._change(events)
 
     async def bind(self, binding: Binding, owner: object | None = None) -> None:
         self._check_access(binding, owner)

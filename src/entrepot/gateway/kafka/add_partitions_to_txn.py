@@ -40,6 +40,7 @@ from entrepot.broker.access import Operation
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.transaction import Producer
 from entrepot.core.errors import NotInTransaction
+from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
@@ -82,7 +83,7 @@ async def _from_producer(
 ) -> AddPartitionsToTxnResponseV3:
     transactional_id = request.v3_and_below_transactional_id
     places = _places(request.v3_and_below_topics)
-    codes = _missing(context, places, from_producer=True)
+    codes = await context.broker.turns.run(_missing(context, places, from_producer=True))
     if not codes:
         producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         try:
@@ -113,7 +114,7 @@ async def _from_cluster(
     context: Context, wanted: AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResult:
     places = _places(wanted.topics)
-    codes = _missing(context, places, from_producer=False)
+    codes = await context.broker.turns.run(_missing(context, places, from_producer=False))
     if not codes:
         codes = await _add_or_verify(context, wanted, places)
     return AddPartitionsToTxnResult(
@@ -157,10 +158,11 @@ def _places(topics: Topics) -> list[Place]:
     return [Place(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _missing(context: Context, places: list[Place], *, from_producer: bool) -> Codes:
+def _missing(context: Context, places: list[Place], *, from_producer: bool) -> Steps[Codes]:
     """What every partition is told when one of them cannot be had; empty when all can."""
     codes = {}
     for place in places:
+        yield
         try:
             if from_producer:
                 topic = topic_of(context, Operation.WRITE, place.topic)

@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation
 from entrepot.broker.catalog import Topic
+from entrepot.core.steps import listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
@@ -43,10 +44,11 @@ async def handle(
         return AlterShareGroupOffsetsResponse(
             throttle_time=NO_THROTTLE, error_code=code, error_message=text, responses=()
         )
+    rows = (_topic(each, found[each.topic_name], faults) for each in request.topics)
     return AlterShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        responses=tuple(_topic(each, found[each.topic_name], faults) for each in request.topics),
+        responses=tuple(await context.broker.turns.run(listed(rows))),
     )
 
 

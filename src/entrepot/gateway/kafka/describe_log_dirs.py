@@ -54,19 +54,25 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> Steps[DescribeL
 
 
 def _rows(context: Context, request: DescribeLogDirsRequest) -> Iterator[Row]:
-    for name, index in _wanted(context, request):
-        try:
-            yield name, context.broker.stream(context.broker.topic(name), index)
-        except UnknownTopic:
-            continue
+    for name, indexes in _wanted(context, request):
+        for index in indexes:
+            try:
+                yield name, context.broker.stream(context.broker.topic(name), index)
+            except UnknownTopic:
+                continue
 
 
-def _wanted(context: Context, request: DescribeLogDirsRequest) -> Iterable[tuple[str, int]]:
+def _wanted(
+    context: Context, request: DescribeLogDirsRequest
+) -> Iterable[tuple[str, Iterable[int]]]:
     """Each once, those of a topic together."""
     if request.topics is None:
-        topics = context.broker.topics.values()
-        return [(topic.name, index) for topic in topics for index in range(topic.partition_count)]
-    return sorted({(each.topic, index) for each in request.topics for index in each.partitions})
+        topics = list(context.broker.topics.values())
+        return [(topic.name, range(topic.partition_count)) for topic in topics]
+    asked: dict[str, dict[int, None]] = {}
+    for each in request.topics:
+        asked.setdefault(each.topic, {}).update(dict.fromkeys(each.partitions))
+    return [(name, sorted(indexes)) for name, indexes in sorted(asked.items())]
 
 
 def _directory(path: str, error: ErrorCode, rows: list[Row]) -> Steps[DescribeLogDirsResult]:

@@ -8,11 +8,13 @@ columns, whatever is in them.
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import msgspec
 
 from entrepot.core import errors
 from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.steps import Steps, parts
 from entrepot.gateway.http.login import Login
 from entrepot.gateway.http.management.call import Call, Context
 from entrepot.gateway.http.management.listing import arranged
@@ -23,6 +25,7 @@ from entrepot.wire.http.response import NO_CONTENT, Response
 
 PREFIX = "api"
 
+_ROWS_AT_ONCE = 100
 _JSON = ("Content-Type", "application/json")
 _UNCACHED = ("Cache-Control", "no-cache")
 _ASK = ("WWW-Authenticate", 'Basic realm="entrepot"')
@@ -82,6 +85,9 @@ class Management:
             result = await result
         if isinstance(result, list):
             result = arranged(result, asked.query)
+        if isinstance(result, list | dict):
+            body = await self._context.broker.turns.run(encoded(result))
+            return Response(200, body, (_JSON, _UNCACHED))
         return answer(result)
 
 
@@ -132,6 +138,23 @@ def answer(result: object) -> Response:
     if result is None:
         return Response(NO_CONTENT)
     return Response(200, msgspec.json.encode(result), (_JSON, _UNCACHED))
+
+
+def encoded(value: Any) -> Steps[bytes]:
+    """As JSON, in steps: there may be lists of many rows in it, at the top or right below."""
+    if isinstance(value, dict):
+        fields = []
+        for name, each in value.items():
+            fields.append(msgspec.json.encode(name) + b":" + (yield from encoded(each)))
+        return b"{" + b",".join(fields) + b"}"
+    yield
+    if not isinstance(value, list):
+        return msgspec.json.encode(value)
+    pieces = []
+    for some in parts(value, _ROWS_AT_ONCE):
+        pieces.append(msgspec.json.encode(some)[1:-1])
+        yield
+    return b"[" + b",".join(pieces) + b"]"
 
 
 def failure(status: int, reason: str) -> Response:

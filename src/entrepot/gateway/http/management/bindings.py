@@ -19,7 +19,6 @@ from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.errors import UnknownQueue
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.exchanges import exchange_name, find
-from entrepot.gateway.http.management.listing import gathered
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.gateway.http.management.queues import streams_of
 from entrepot.wire.http.request import HttpError
@@ -31,7 +30,7 @@ _KINDS = {"q": Kind.QUEUE, "e": Kind.EXCHANGE}
 
 
 async def list_all(call: Call) -> list[Row]:
-    return await gathered(
+    return await call.in_turns(
         describe(vhost.name, binding)
         for vhost in call.vhosts
         for binding in [*_implicit(call, vhost), *vhost.router.bindings()]

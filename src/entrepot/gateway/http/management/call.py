@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from entrepot.broker.access import CLUSTER_NAME, Operation, ResourceKind
 from entrepot.broker.broker import Broker
@@ -13,8 +14,11 @@ from entrepot.broker.permissions import Right
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Clock
+from entrepot.core.steps import listed
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.wire.http.request import HttpError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,13 @@ class Call:
     @property
     def broker(self) -> Broker:
         return self.context.broker
+
+    async def in_turns(self, rows: Iterable[T]) -> list[T]:
+        """A list of any length, made in turns: a broker with many queues has more to do.
+
+        The rows must not come out of something that changes meanwhile.
+        """
+        return await self.broker.turns.run(listed(rows))
 
     # What the path names.
 

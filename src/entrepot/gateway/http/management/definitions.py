@@ -7,7 +7,7 @@ taken from theirs: of users, the names say who is to be added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import Permission, permission_record
@@ -16,6 +16,7 @@ from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
 from entrepot.broker.router.value import freeze_table
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core.steps import parts
 from entrepot.gateway.http.management import bindings, exchanges, queues, users, vhosts
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
@@ -24,6 +25,7 @@ from entrepot.wire.http.response import Response
 
 Row = dict[str, Any]
 
+_ROWS_AT_ONCE = 100
 _QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
 _BINDING = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments")
@@ -43,18 +45,17 @@ async def export(call: Call) -> Row:
         document["permissions"] = vhosts.list_permissions(call)
     kept = [row for row in await queues.list_all(call) if row["durable"] and not row["exclusive"]]
     names = {(row["vhost"], row["name"]): None for row in kept}
-    document["queues"] = [_some(row, _QUEUE) for row in kept]
+    document["queues"] = await call.in_turns(_some(row, _QUEUE) for row in kept)
     made = [
         row
         for row in await exchanges.list_all(call)
         if row["durable"] and row["name"] and not row["name"].startswith("amq.")
     ]
     document["exchanges"] = [_some(row, _EXCHANGE) for row in made]
-    document["bindings"] = [
-        _some(row, _BINDING)
-        for row in await bindings.list_all(call)
-        if row["source"] and _is_kept(row, names)
-    ]
+    bound = await bindings.list_all(call)
+    document["bindings"] = await call.in_turns(
+        _some(row, _BINDING) for row in bound if row["source"] and _is_kept(row, names)
+    )
     return document
 
 
@@ -70,24 +71,27 @@ async def take(call: Call) -> Response:
     """What is there already must be the same. What came before a mistake stays."""
     call.require_administrator()
     document = call.fields
-    for row in _rows(document, "vhosts"):
+    async for row in _rows(call, document, "vhosts"):
         await call.broker.vhosts.create(_named(row))
-    for row in _rows(document, "permissions"):
+    async for row in _rows(call, document, "permissions"):
         permission = Permission(row.text("configure"), row.text("write"), row.text("read"))
         vhost = call.broker.vhosts.get(row.text("vhost")).name
         await call.broker.change_security(permission_record(row.text("user"), vhost, permission))
-    for row in _rows(document, "queues"):
+    async for row in _rows(call, document, "queues"):
         await _declare_queue(call, row)
-    for row in _rows(document, "exchanges"):
+    async for row in _rows(call, document, "exchanges"):
         await _vhost(call, row).declare_exchange(_exchange(row))
-    for row in _rows(document, "bindings"):
+    async for row in _rows(call, document, "bindings"):
         await _vhost(call, row).bind(_binding(row))
     return Response(204)
 
 
-def _rows(document: Fields, name: str) -> list[Fields]:
-    rows = document.rows(name)
-    return [Fields(row) for row in rows]
+async def _rows(call: Call, document: Fields, name: str) -> AsyncIterator[Fields]:
+    """One after the other; now and then others have their turn."""
+    for some in parts(document.rows(name), _ROWS_AT_ONCE):
+        for row in some:
+            yield Fields(row)
+        await call.broker.turns.next()
 
 
 def _named(row: Fields) -> str:

@@ -14,7 +14,6 @@ from entrepot.broker.router.value import freeze_table, thaw_table
 from entrepot.core.errors import StorageError, UnknownExchange
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import bad
-from entrepot.gateway.http.management.listing import gathered
 from entrepot.gateway.http.management.messages import read, to_json
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.http.response import NO_CONTENT, Response
@@ -23,7 +22,7 @@ Row = dict[str, Any]
 
 
 async def list_all(call: Call) -> list[Row]:
-    return await gathered(
+    return await call.in_turns(
         describe(vhost.name, exchange)
         for vhost in call.vhosts
         for exchange in sorted(vhost.router.exchanges(), key=lambda each: each.name)

@@ -7,8 +7,7 @@ length says.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import search
@@ -18,28 +17,14 @@ from entrepot.gateway.http.management.fields import bad
 
 Row = dict[str, Any]
 
-ROWS_AT_ONCE = 500
-
-
-async def gathered(rows: Iterable[Row]) -> list[Row]:
-    """A list of any length, made in turns: a broker with many queues has more to do.
-
-    The rows must not come out of something that changes meanwhile.
-    """
-    found = []
-    for row in rows:
-        found.append(row)
-        if len(found) % ROWS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return found
-
 
 def arranged(rows: list[Any], query: Mapping[str, str]) -> object:
     """Raises HttpError."""
     if not query or not all(isinstance(row, dict) for row in rows):
         return rows
     total = len(rows)
-    rows = [row for row in rows if _filter(query)(str(row.get("name", "")))]
+    is_wanted = _filter(query)
+    rows = [row for row in rows if is_wanted(str(row.get("name", "")))]
     if "sort" in query:
         rows.sort(key=lambda row: _rank(_cell(row, query["sort"])))
         if query.get("sort_reverse") == "true":

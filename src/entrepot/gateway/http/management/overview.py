@@ -12,7 +12,7 @@ from entrepot.broker.router.event import ExchangeType
 from entrepot.broker.router.router import PREDECLARED
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.gateway.http.management.call import Call
-from entrepot.gateway.http.management.queues import streams_of
+from entrepot.gateway.http.management.queues import message_counts, streams_of
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
@@ -21,11 +21,10 @@ RABBITMQ_VERSION = "4.0.0"  # Whose rules these are: clients decide by it what t
 STOPPED = "broker forced connection closure with reason 'shutdown'"  # RabbitMQ's words.
 
 
-def overview(call: Call) -> Row:
+async def overview(call: Call) -> Row:
     context = call.context
     queues = [queue for vhost in call.vhosts for queue in vhost.queues.values()]
-    ready = sum(queue.ready_count for queue in queues)
-    unacked = sum(queue.unacked_count for queue in queues)
+    ready, unacked = await message_counts(call, queues)
     facts = [session.facts() for session in call.broker.sessions]
     channels = [channel for each in facts for channel in each.channels]
     return {

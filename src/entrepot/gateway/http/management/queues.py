@@ -24,7 +24,6 @@ from entrepot.gateway.http.management.connections import (
     consumers_of,
     owner_details,
 )
-from entrepot.gateway.http.management.listing import gathered
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.wire.http.response import NO_CONTENT, Response
 
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 
 
 async def list_all(call: Call) -> list[Row]:
-    return await gathered(_rows(call))
+    return await call.in_turns(_rows(call))
 
 
 def _rows(call: Call) -> Iterator[Row]:
@@ -44,6 +43,12 @@ def _rows(call: Call) -> Iterator[Row]:
             with suppress(UnknownTopic):  # It may be gone by its turn.
                 count = readers.get((vhost.name, name), 0)
                 yield describe_stream(call, vhost, name, topic, count)
+
+
+async def message_counts(call: Call, queues: list[Queue]) -> tuple[int, int]:
+    """How many messages are ready in all of them, and how many are out."""
+    counts = await call.in_turns((each.ready_count, each.unacked_count) for each in queues)
+    return sum(ready for ready, _ in counts), sum(unacked for _, unacked in counts)
 
 
 def streams_of(call: Call, vhost: VirtualHost) -> dict[str, Topic]:

@@ -13,6 +13,7 @@ from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.gateway.http.login import GUEST
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import bad
+from entrepot.gateway.http.management.queues import message_counts
 from entrepot.wire.http.request import HttpError
 from entrepot.wire.http.response import NO_CONTENT, Response
 
@@ -21,17 +22,16 @@ Row = dict[str, Any]
 _EVERYTHING = Permission(".*", ".*", ".*")
 
 
-def list_all(call: Call) -> list[Row]:
-    return [describe(call, vhost) for vhost in call.vhosts]
+async def list_all(call: Call) -> list[Row]:
+    return [await describe(call, vhost) for vhost in call.vhosts]
 
 
-def show(call: Call) -> Row:
-    return describe(call, call.vhost)
+async def show(call: Call) -> Row:
+    return await describe(call, call.vhost)
 
 
-def describe(call: Call, vhost: VirtualHost) -> Row:
-    ready = sum(queue.ready_count for queue in vhost.queues.values())
-    unacked = sum(queue.unacked_count for queue in vhost.queues.values())
+async def describe(call: Call, vhost: VirtualHost) -> Row:
+    ready, unacked = await message_counts(call, list(vhost.queues.values()))
     return {
         "name": vhost.name,
         "description": "",

@@ -1,12 +1,13 @@
 """Lists sorted, reduced and cut into pages."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from entrepot.gateway.http.management.listing import ROWS_AT_ONCE, arranged, gathered
-from entrepot.sim import loop
+from entrepot.broker.consumer_group.topic_regex import TopicRegex
+from entrepot.broker.permissions import search
+from entrepot.gateway.http.management import listing
+from entrepot.gateway.http.management.listing import arranged
 from entrepot.wire.http.request import HttpError
 
 ROWS: list[dict[str, Any]] = [
@@ -66,18 +67,16 @@ def test_pages() -> None:
     assert empty["items"] == []
 
 
-def test_long_lists_are_made_in_turns() -> None:
-    async def main(sim: loop.SimLoop) -> None:
-        turns: list[int] = []
-        sim.call_soon(lambda: turns.append(len(made)))
-        made: list[dict[str, Any]] = []
+def test_a_regular_expression_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for number in range(ROWS_AT_ONCE + 1):
-                made.append({"name": number})
-                yield made[-1]
+    def counting(pattern: str) -> TopicRegex:
+        nonlocal read
+        read += 1
+        return search(pattern)
 
-        assert await gathered(rows()) == made
-        assert turns == [ROWS_AT_ONCE]
-
-    loop.run(0, main)
+    monkeypatch.setattr(listing, "search", counting)
+    found = arranged(list(ROWS), {"name": ".", "use_regex": "true"})
+    assert isinstance(found, list)
+    assert len(found) == len(ROWS)
+    assert read == 1
