@@ -6,7 +6,8 @@
 
 Starts one entrepot with many topics and queues, sends each request once, and has a `Pinger`
 ask for next to nothing meanwhile. A row is: how long the request took, the longest wait of a
-ping, the longest of the control ping, and the difference, which is what the broker did.
+ping, the longest of the control ping, and the stall: the longest wait for the broker without
+what the machine did, see `pinger`.
 """
 
 import base64
@@ -339,7 +340,7 @@ NEEDED = 2  # The first rows make what the others ask about; they are always run
 
 
 def measure(stage: Stage, patterns: tuple[str, ...]) -> Iterator[Row]:
-    with Pinger(stage.broker.host, stage.broker.port) as pinger:
+    with Pinger(stage.broker.host, stage.broker.port, stage.broker.pid) as pinger:
         for number, (name, prepare) in enumerate(rows()):
             wanted = not patterns or any(fnmatch.fnmatch(name, each) for each in patterns)
             if not wanted and number >= NEEDED:

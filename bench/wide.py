@@ -210,7 +210,7 @@ def record_batch(body: bytes, count: int, timestamp_ms: int, *, is_gzip: bool = 
 
 def keyed_records(count: int) -> bytes:
     """Records as short as they can be with a key and an offset."""
-    records = []
+    records: list[bytes] = []
     for index in range(count):
         inner = b"\0\0" + _uvarint(2 * index) + b"\x02k\x02v\0"
         records += (_uvarint(2 * len(inner)), inner)

@@ -7,12 +7,14 @@ import pytest
 from entrepot.broker import transaction
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.transaction import NONE, Producer, State, Transaction
+from entrepot.core import limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
     FencedProducer,
     InvalidProducerMapping,
     InvalidTransactionState,
     NotInTransaction,
+    PeerError,
 )
 
 ME, OTHER, BEFORE = Producer(7, 3), Producer(8, 3), Producer(7, 2)
@@ -109,6 +111,15 @@ def test_partitions_are_added_once() -> None:
     assert more is not None
     assert (list(more.partitions), more.started_ms, more.updated_ms) == ([P0, P1], 50, 200)
     assert transaction.add(more, ME, [P1], 300) is None
+
+
+def test_a_transaction_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TRANSACTION_PARTITIONS_MAX", 3)
+    current = transaction.add(known(State.EMPTY), ME, [Place("t", n) for n in range(3)], 1)
+    assert current is not None
+    assert transaction.add(current, ME, [Place("t", 2)], 1) is None
+    with pytest.raises(PeerError):
+        transaction.add(current, ME, [Place("t", 3)], 1)
 
 
 def test_only_the_owner_adds_and_writes() -> None:

@@ -64,6 +64,7 @@ class Coordinator:
         self._store = Store(broker, clock)
         self._groups: dict[str, Group] = {}
         self._empty_since_ms: dict[str, int] = {}  # Wall time; of classic ones that had members.
+        self._deleted: dict[str, None] = {}  # Topics, in this turn.
         self._commits = Commits(self._store, clock)
         self._deadlines: Deadlines[Watched] = Deadlines()
         self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
@@ -382,7 +383,15 @@ class Coordinator:
         return faults
 
     def topic_deleted(self, name: str) -> None:
-        self._commits.forget_topics(lambda topic: topic != name)
+        """Forget what was committed for it, in the next turn, with others that went in this one:
+        all offsets there are have to be looked through."""
+        if not self._deleted:
+            asyncio.get_running_loop().call_soon(self._forget_deleted)
+        self._deleted[name] = None
+
+    def _forget_deleted(self) -> None:
+        deleted, self._deleted = self._deleted, {}
+        self._commits.forget_topics(lambda topic: topic not in deleted)
 
     def _expire_offsets(self) -> None:
         """Forget what nobody used for long, and groups of which nothing is left."""

@@ -266,20 +266,14 @@ class ModernGroup:
     def _divide(self, request: Heartbeat, topics: Topics, now_ms: int, *, anew: bool) -> None:
         """A new epoch and a new target, if members want other topics or topics are others.
 
-        Dividing is work for each member, so a large group that many join at once does not do
-        it for every one of them; nor while it is being found out what its members want. Until
-        it does, the new ones have nothing.
-        """
+        Dividing is work for each member: a large group that many join at once does not do it
+        for each of them, nor before it is known what all want. New ones wait for that."""
         epoch, is_behind = self.epoch.epoch, self.epoch.epoch > self.target_epoch
         if not (anew or is_behind or topics.version != self._version):
             return
-        rest_ms = len(self._subscriptions) // _MEMBERS_PER_MS
-        has_to_rest = self.target_epoch > 0 and now_ms < self._divided_ms + rest_ms
-        wanted = (
-            None
-            if has_to_rest
-            else self._interest.wanted(self._subscriptions, topics, request.may_see)
-        )
+        wanted, rest_ms = None, len(self._subscriptions) // _MEMBERS_PER_MS
+        if self.target_epoch == 0 or now_ms >= self._divided_ms + rest_ms:
+            wanted = self._interest.wanted(self._subscriptions, topics, request.may_see)
         if wanted is None:
             if anew:
                 self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=epoch + 1))

@@ -374,3 +374,19 @@ async def test_a_broker_without_queues_keeps_them(bed: Host) -> None:
     assert bed.bodies("work") == [b"a", b"b"]
     await bed.publish("amq.fanout", "", b"c")
     assert bed.bodies("work") == [b"c"]
+
+
+@simulated
+async def test_very_many_queues_go_with_their_connection_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUEUES_AT_ONCE_MAX", 10)
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    await bed.start()
+    owner = object()
+    for number in range(20):
+        await bed.declare(f"q{number}", exclusive=True, owner=owner)
+    bed.call(bed.vhost.connection_gone, owner)
+    assert 0 < len(bed.vhost.queues) < 20
+    await asyncio.sleep(0.1)
+    assert not bed.vhost.queues

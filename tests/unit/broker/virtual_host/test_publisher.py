@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from entrepot.broker.queue.message import Refused
+from entrepot.broker.turns import Turns
+from entrepot.core import limits
 from entrepot.core.envelope import Message
 from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownExchange
 from tests.unit.broker.virtual_host.bed import READER, Host, addressed, message, properties
@@ -283,3 +285,60 @@ async def test_topics_and_queues_in_one_run(bed: Host) -> None:
     assert (nowhere, await answer) == ([], None)
     assert bed.bodies("work") == [b"1", b"3"]
     assert [record.value for record in bed.records("orders")] == [b"2", b"4"]
+
+
+# --- to very many
+
+
+async def everybody(bed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty queues at an exchange are very many, and every step is a turn."""
+    monkeypatch.setattr(limits, "DESTINATIONS_AT_ONCE_MAX", 10)
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    await bed.start()
+    for number in range(20):
+        await bed.declare(f"q{number}")
+        await bed.bind("amq.fanout", f"q{number}")
+
+
+@simulated
+async def test_very_many_queues_get_a_message_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    turns, wait = 0, Turns.next
+
+    def counting(self: Turns) -> object:
+        nonlocal turns
+        turns += 1
+        return wait(self)
+
+    monkeypatch.setattr(Turns, "next", counting)
+    assert await bed.publish("amq.fanout", "", b"1") == []  # And it was confirmed.
+    assert turns >= 15
+    assert all(bed.bodies(f"q{number}") == [b"1"] for number in range(20))
+
+
+@simulated
+async def test_what_is_published_next_waits_behind_it(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    sent = [
+        bed.send("amq.fanout", "", b"1"),
+        bed.send("", "q19", b"2"),
+        bed.send("amq.fanout", "", b"3"),
+    ]
+    assert await asyncio.gather(*(answer for _, answer in sent)) == [None] * 3
+    assert bed.bodies("q19") == [b"1", b"2", b"3"]
+    assert bed.bodies("q3") == [b"1", b"3"]
+
+
+@simulated
+async def test_a_queue_that_goes_meanwhile_is_passed_over(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    _, answer = bed.send("amq.fanout", "", b"1")
+    await bed.delete_queue("q19")
+    assert await answer is None
+    assert bed.bodies("q18") == [b"1"]

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from entrepot.broker.router.event import Binding, Bound, Destination, Event, Kind
+from entrepot.core import limits
 from entrepot.core.errors import (
     ExchangeMismatch,
     QueueLocked,
@@ -211,3 +212,30 @@ async def test_what_leads_to_a_queue(bed: Host) -> None:
     await bed.bind("amq.direct", "q", "k")
     bound = bed.vhost.router.bindings_to(Destination(Kind.QUEUE, "q"))
     assert bound == (Binding("amq.direct", Destination(Kind.QUEUE, "q"), "k"),)
+
+
+@simulated
+async def test_an_exchange_with_very_many_bindings_goes_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BINDINGS_AT_ONCE_MAX", 10)
+    await bed.start()
+    await bed.exchange("many")
+    await bed.lead("many", "amq.fanout")
+    await bed.declare("q", durable=True)
+    for number in range(35):
+        await bed.bind("many", "q", str(number))
+    changed: list[int] = []
+    change = bed.vhost._routing.change
+
+    def counting(events: tuple[Event, ...], *records: object) -> bool:
+        changed.append(len(events))
+        return change(events, *records)
+
+    monkeypatch.setattr(bed.vhost._routing, "change", counting)
+    await bed.do(bed.vhost.delete_exchange("many"))
+    assert changed == [10, 10, 10, 5, 2]
+    await bed.restart()
+    assert bed.vhost.router.exchange("many") is None
+    assert bed.vhost.router.has_queue("q")
+    assert not list(bed.vhost.router.bindings())

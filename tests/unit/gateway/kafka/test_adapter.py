@@ -9,6 +9,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.request import MetadataRequest
 
+from bench import wide
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.faults import Faults
@@ -323,3 +324,33 @@ async def test_answers_that_wait_for_a_commit_are_bounded(node: Node, monkeypatc
     assert partition.offset_end == 3
     await settle()
     assert link.answered == list(range(10))
+
+
+@on_node()
+async def test_a_long_request_that_is_malformed_is_the_peers_mistake(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter, link = connected(node)
+    request = bytearray(wide.metadata(["a" * 200] * 500))
+    request[-10:] = b"\xff" * 10
+    request = request[:-100]
+    request[:4] = (len(request) - 4).to_bytes(4, "big")
+    feed(adapter, bytes(request))
+    await asyncio.sleep(0.1)
+    assert link.closed is not None
+    assert link.closed.startswith("a length of 200")
+    assert "a request failed" not in caplog.text
+
+
+@on_node()
+async def test_requests_of_one_read_are_served_in_turns(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they cost: the answers are small."""
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    adapter, link = connected(node)
+    request = wide.offset_fetch("group", [])
+    feed(adapter, 10 * request)
+    assert len(link.answered) < 10
+    await asyncio.sleep(0.1)
+    assert len(link.answered) == 10

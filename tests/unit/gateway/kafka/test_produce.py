@@ -1,14 +1,27 @@
+import asyncio
 import errno
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from entrepot.core import batch
+from entrepot.broker.turns import Turns
+from entrepot.core import batch, limits
+from entrepot.core.batch import Codec
+from entrepot.core.record import Record
 from entrepot.wire.kafka.produce import ProducePartition
 from tests.unit.gateway.kafka.node import Node, on_node
-from tests.unit.gateway.kafka.serving import Produced, batch_of, to
+from tests.unit.gateway.kafka.serving import (
+    Fetching,
+    Produced,
+    batch_of,
+    fetch_request,
+    to,
+    values_in,
+    wanted,
+)
 
 
 async def stream_of(node: Node, partitions: int = 1, **settings: str) -> Any:
@@ -153,3 +166,86 @@ async def test_what_was_sent_is_what_is_stored(node: Node) -> None:
     expected = bytearray(sent)
     batch.stamp(expected, 1, stream.partition.leader_epoch)
     assert stored == expected
+
+
+# --- what has to be unpacked
+
+
+async def unpacking(node: Node, **settings: str) -> None:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    await node.context.broker.create_topic("unpacked", 2, named)
+
+
+@on_node()
+async def test_a_batch_is_compressed_anew_by_the_worker(node: Node) -> None:
+    work: list[object] = []
+
+    async def worker(task: Callable[[], Any], /) -> Any:
+        work.append(task)
+        await asyncio.sleep(1)
+        return task()
+
+    node.context.broker.codec_worker = worker
+    await unpacking(node, compression_type="zstd")
+    data = batch_of(b"a", b"b", codec=Codec.GZIP)
+    later = Produced(node, [to("unpacked", data), to("unpacked", batch_of(b"c"), 1)])
+    assert later.pending is not None
+    results = await later.done()
+    assert [each.error_code for each in results] == [0, 0]
+    assert len(work) == 1
+    fetched = await Fetching(node, fetch_request("unpacked", wanted(), wanted(index=1))).done()
+    stored = [each.records for each in fetched.topics[0].partitions]
+    assert [values_in(each) for each in stored] == [[b"a", b"b"], [b"c"]]
+    assert [batch.read_header(each).codec for each in stored] == [Codec.ZSTD, Codec.ZSTD]
+
+
+@on_node()
+async def test_what_is_stored_as_it_came_takes_no_worker(node: Node) -> None:
+    await unpacking(node)
+    assert Produced(node, [to("unpacked", batch_of(b"a", codec=Codec.GZIP))]).pending is None
+
+
+@on_node()
+async def test_keys_are_looked_at_in_turns(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await unpacking(node, cleanup_policy="compact")
+    turns, wait = 0, Turns.next
+
+    def counting(self: Turns) -> Any:
+        nonlocal turns
+        turns += 1
+        return wait(self)
+
+    monkeypatch.setattr(Turns, "next", counting)
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    many = batch_of(*[b"x"] * 500, codec=Codec.GZIP)
+    (result,) = await Produced(node, [to("unpacked", many)]).done()
+    assert result.error_code == 0
+    assert turns >= 500
+    keyless = batch.build([Record(None, b"x")], now_ms=1_000, codec=Codec.GZIP)
+    (result,) = await Produced(node, [to("unpacked", keyless)]).done()
+    assert result.error_code == ErrorCode.invalid_record
+
+
+@on_node()
+async def test_a_topic_deleted_while_its_batch_is_unpacked(node: Node) -> None:
+    broker = node.context.broker
+
+    async def worker(task: Callable[[], Any], /) -> Any:
+        await broker.delete_topic(broker.topic("unpacked"))
+        return task()
+
+    broker.codec_worker = worker
+    await unpacking(node, compression_type="zstd")
+    produced = Produced(node, [to("unpacked", batch_of(b"a", codec=Codec.GZIP))])
+    (result,) = await produced.done()
+    assert result.error_code == ErrorCode.unknown_topic_or_partition
+
+
+@on_node()
+async def test_damage_inside_is_told(node: Node) -> None:
+    await unpacking(node, compression_type="zstd")
+    whole = batch_of(b"a" * 1_000, codec=Codec.GZIP)
+    header = batch.read_header(whole)._replace(count=1)
+    damaged = batch._assemble(header, whole[batch.HEADER_BYTES : -8])
+    (result,) = await Produced(node, [to("unpacked", damaged)]).done()
+    assert result.error_code == ErrorCode.corrupt_message

@@ -61,7 +61,6 @@ def test_every_element_of_an_array_is_a_step_of_its_own() -> None:
     assert len(steps) >= 9
 
 
-
 def test_an_old_message_is_read_into_the_newest_class(layouts: list[type[Any]]) -> None:
     for layout in layouts:
         model = oracle.newest(layout)

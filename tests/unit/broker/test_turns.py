@@ -1,0 +1,154 @@
+"""Long work, a few milliseconds at a time: counted in turns of the loop, not in time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from entrepot.broker.turns import Turns, gathered
+from entrepot.core import limits
+from entrepot.core.steps import Steps
+
+STEPS_A_TURN = 4
+
+
+class TickingClock:
+    """Each look at it takes a while, so that a turn has so many steps."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now_ms(self) -> int:
+        return int(self._now_s * 1_000)
+
+    def monotonic(self) -> float:
+        self._now_s += limits.TURN_MS / 1_000 / STEPS_A_TURN
+        return self._now_s
+
+
+def counting(count: int, done: list[int]) -> Steps[int]:
+    for number in range(count):
+        done.append(number)
+        yield
+    return count
+
+
+def run(body: Callable[[Turns], Coroutine[Any, Any, None]]) -> None:
+    """On the real loop, whose turns are what is counted."""
+    asyncio.run(body(Turns(TickingClock())))
+
+
+def test_short_work_is_done_at_once() -> None:
+    async def body(turns: Turns) -> None:
+        assert turns.begin(counting(3, [])) == 3
+
+    run(body)
+
+
+def test_others_have_their_turn_in_between() -> None:
+    async def body(turns: Turns) -> None:
+        done: list[int] = []
+        seen: list[int] = []
+
+        def look() -> None:
+            seen.append(len(done))
+            if len(done) < 20:
+                asyncio.get_running_loop().call_soon(look)
+
+        look()
+        assert await turns.run(counting(20, done)) == 20
+        assert max(after - before for before, after in pairwise(seen)) <= 5
+        assert len(seen) >= 20 // STEPS_A_TURN
+
+    run(body)
+
+
+def test_of_many_that_wait_one_goes_on_in_each_turn_of_the_loop() -> None:
+    async def body(turns: Turns) -> None:
+        works: list[list[int]] = [[] for _ in range(5)]
+        tasks = [asyncio.ensure_future(turns.run(counting(40, each))) for each in works]
+        await asyncio.sleep(0)  # All have had their first turn.
+        total, steps = sum(map(len, works)), []
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            now = sum(map(len, works))
+            steps.append(now - total)
+            total = now
+        assert max(steps) <= STEPS_A_TURN + 1
+        assert [task.result() for task in tasks] == [40] * 5
+
+    run(body)
+
+
+def test_work_that_is_cancelled_ends_where_it_is() -> None:
+    async def body(turns: Turns) -> None:
+        done: list[int] = []
+        others: list[int] = []
+        closed = False
+
+        def work() -> Steps[None]:
+            nonlocal closed
+            try:
+                yield from counting(1_000, done)
+            finally:
+                closed = True
+
+        task = asyncio.ensure_future(turns.run(work()))
+        other = asyncio.ensure_future(turns.run(counting(50, others)))
+        await asyncio.sleep(0)
+        assert done
+        task.cancel()
+        await other
+        assert closed
+        assert len(done) < 20
+
+    run(body)
+
+
+def test_what_goes_wrong_is_raised_whenever_it_does() -> None:
+    async def body(turns: Turns) -> None:
+        def work() -> Steps[None]:
+            yield from counting(10, [])
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await turns.run(work())
+
+    run(body)
+
+
+def test_in_the_background() -> None:
+    async def body(turns: Turns) -> None:
+        done: list[int] = []
+
+        def work() -> Steps[None]:
+            yield from counting(10, done)
+
+        turns.start(work())
+        assert 0 < len(done) < 10
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(done) == 10
+
+    run(body)
+
+
+def test_many_changes_are_begun_some_at_a_time() -> None:
+    async def main() -> None:
+        running = most = 0
+
+        async def change(number: int) -> int:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return number
+
+        works: list[Awaitable[int]] = [change(number) for number in range(250)]
+        assert await gathered(works) == list(range(250))
+        assert most == limits.CHANGES_AT_ONCE_MAX
+
+    asyncio.run(main())

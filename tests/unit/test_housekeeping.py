@@ -1,0 +1,98 @@
+"""What a server does while nobody asks for anything."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from entrepot import housekeeping
+from entrepot.gateway.kafka import apis
+from entrepot.housekeeping import collect_garbage, load, modules_of
+from entrepot.sim import loop
+from entrepot.sim.clock import SimClock
+from entrepot.sim.loop import SimLoop
+
+
+def test_every_api_is_among_what_is_loaded() -> None:
+    names = list(modules_of("kafka"))
+    for api in apis.SERVED:
+        assert f"entrepot.gateway.kafka.{api.name.lower()}" in names
+        assert f"kio.schema.{api.name.lower()}.v{api.version_last}.request" in names
+    for protocol in ("amqp", "http"):
+        assert f"entrepot.gateway.{protocol}.adapter" in modules_of(protocol)
+    assert "entrepot.gateway.http.management.application" in modules_of("http")
+
+
+def test_modules_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, float]] = []
+
+    async def main(sim: SimLoop) -> None:
+        monkeypatch.setattr(
+            housekeeping, "import_module", lambda name: loaded.append((name, sim.time()))
+        )
+        await load(["a", "b", "c"], SimClock(sim))
+
+    loop.run(0, main)
+    names, times = zip(*loaded, strict=True)
+    assert names == ("a", "b", "c")
+    assert times[0] > housekeeping.LOAD_AFTER_S
+    assert all(after > before for before, after in zip(times, times[1:], strict=False))
+
+
+class BusyClock:
+    """Shows that the loop is always late."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now_ms(self) -> int:
+        return int(self._now_s * 1_000)
+
+    def monotonic(self) -> float:
+        self._now_s += 1
+        return self._now_s
+
+
+def test_a_busy_loop_delays_loading_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(sim: SimLoop) -> None:
+        monkeypatch.setattr(housekeeping, "import_module", lambda name: None)
+        before_s = sim.time()
+        await load(["a"], BusyClock())
+        waited_s = sim.time() - before_s - housekeeping.LOAD_AFTER_S
+        assert waited_s == pytest.approx(housekeeping.BUSY_MAX * housekeeping.LOAD_EVERY_S)
+
+    loop.run(0, main)
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the collector is told."""
+    told: list[str] = []
+    for name in ("freeze", "unfreeze", "collect"):
+        monkeypatch.setattr(gc, name, lambda name=name: told.append(name))
+    before = gc.get_threshold()
+    yield told
+    assert gc.get_threshold() == before
+
+
+async def looking(sim: SimLoop, clock: object, looks: int) -> None:
+    task = asyncio.ensure_future(collect_garbage(clock))  # type: ignore[arg-type]
+    await asyncio.sleep((looks + 0.5) * housekeeping.LOOK_EVERY_S)
+    assert gc.get_threshold()[2] > 1_000_000  # Nobody else looks at everything.
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+def test_what_is_quickly_looked_through_is_not_set_aside(frozen: list[str]) -> None:
+    loop.run(0, lambda sim: looking(sim, SimClock(sim), 3))
+    assert frozen == ["freeze", "collect", "collect", "collect"]
+
+
+def test_what_takes_long_is_set_aside_and_looked_through_again_at_some_time(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "SET_ASIDE_MAX", 2)
+    loop.run(0, lambda sim: looking(sim, BusyClock(), 3))
+    look = ["collect", "freeze"]
+    assert frozen == ["freeze", *look, *look, "unfreeze", *look]
