@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-slow proofs lint format bench bench-spark demo sim clean help
+.PHONY: all run test test-slow proofs lint format bench bench-spark bench-stalls demo sim clean help
 
 all: format lint test  ## format, lint and the fast tests: what a change must pass
 
@@ -51,6 +51,9 @@ bench: $(VENV)/.installed-test  ## measure, beside Apache Kafka where Java and M
 
 bench-spark: $(VENV)/.installed-test  ## measure the Spark source, beside Spark's own Kafka connector
 	$(BIN)/python -m bench.spark $(ARGS)
+
+bench-stalls: $(VENV)/.installed-test  ## measure how long others wait while one client asks for much
+	$(BIN)/python -m bench.stalls $(ARGS)
 
 demo: $(VENV)/.installed-demo  ## the whole story in a minute or two: broker, Spark, alerts, a picture
 	$(BIN)/python -m examples.demo $(ARGS)

@@ -7,7 +7,8 @@ both waited for was the machine, what only the broker's pings waited for was the
 
 On a busy machine that is not enough, because a process that does nothing is let run at once, and
 one that works is not. Linux counts how long a process was ready to run and did not (the second
-number of /proc/PID/schedstat); given the broker's id, that is taken off each of its waits.
+number of /proc/PID/schedstat); given the broker's id, that is taken off each wait, for the
+broker and for the pinger itself.
 
     with Pinger(host, port, pid) as pinger:
         pinger.waits()  # From here on.
@@ -38,14 +39,16 @@ class Waits(NamedTuple):
     """The longest waits for an answer since the last time somebody asked."""
 
     broker_ms: float
-    busy_ms: float  # The same without the time in which the system did not let the broker run.
+    busy_ms: float | None  # The same without what the system let them wait; None: not known.
     control_ms: float  # Of the process that only echoes.
     pings: int
 
     @property
     def stall_ms(self) -> float:
         """What the broker added to what the machine did."""
-        return max(0.0, self.busy_ms - self.control_ms)
+        if self.busy_ms is not None:
+            return self.busy_ms
+        return max(0.0, self.broker_ms - self.control_ms)
 
 
 class Pinger:
@@ -100,7 +103,7 @@ class _Pinged:
         return None if self._sent_s is not None else max(0.0, self._due_s - now_s)
 
     def ping(self, now_s: float) -> None:
-        self._kept_s = _kept_from_running_s(self._pid)
+        self._kept_s = self._kept_now_s()
         self.socket.sendall(_PING)
         self._sent_s = now_s
         self.pings += 1
@@ -118,9 +121,15 @@ class _Pinged:
     def _note_wait(self, now_s: float) -> None:
         if self._sent_s is not None:
             waited_s = now_s - self._sent_s
-            kept_s = _kept_from_running_s(self._pid) - self._kept_s
+            kept_s = self._kept_now_s() - self._kept_s
             self._longest_s = max(self._longest_s, waited_s)
             self._busiest_s = max(self._busiest_s, waited_s - kept_s)
+
+    def _kept_now_s(self) -> float:
+        """How long the two were ready to run so far, and were not let."""
+        if not self._pid:
+            return 0.0
+        return _kept_from_running_s(str(self._pid)) + _kept_from_running_s("self")
 
     def take_longest_ms(self) -> tuple[float, float]:
         self._note_wait(time.monotonic())
@@ -129,13 +138,9 @@ class _Pinged:
         return longest
 
 
-def _kept_from_running_s(pid: int) -> float:
-    """How long the process was ready to run so far, and was not let."""
-    try:
-        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+def _kept_from_running_s(process: str) -> float:
+    with open(f"/proc/{process}/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1]) / 1e9
 
 
 def _echo(with_whom: socket.socket) -> None:
@@ -172,8 +177,10 @@ def _ping_until_told(host: str, port: int, pid: int) -> None:
                 elif not os.read(0, 1):
                     return
                 else:
-                    longest = [*broker.take_longest_ms(), control.take_longest_ms()[0]]
-                    print(json.dumps([*longest, broker.pings]), flush=True)
+                    longest_ms, busy_ms = broker.take_longest_ms()
+                    control_ms, _ = control.take_longest_ms()
+                    found = [longest_ms, busy_ms if pid else None, control_ms, broker.pings]
+                    print(json.dumps(found), flush=True)
                     broker.pings = 0
 
 

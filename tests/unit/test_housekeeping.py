@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_modules_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     names, times = zip(*loaded, strict=True)
     assert names == ("a", "b", "c")
     assert times[0] > housekeeping.LOAD_AFTER_S
-    assert all(after > before for before, after in zip(times, times[1:], strict=False))
+    assert all(after > before for before, after in pairwise(times))
 
 
 class BusyClock:
