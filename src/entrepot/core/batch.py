@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from entrepot.core import limits
 from entrepot.core.body import Stretch, decode, encode, split
-from entrepot.core.compression import Codec, compress, decompress
+from entrepot.core.compression import Codec, compress, decompress, unpacked
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
@@ -217,7 +217,7 @@ def recompress(batch: Buffer, codec: Codec) -> bytes:
     header = read_header(batch)
     if header.codec is codec:
         return bytes(batch)
-    body = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], limits.DECOMPRESSED_BYTES_MAX)
+    body = unpacked(header.codec, memoryview(batch)[HEADER_BYTES:], limits.DECOMPRESSED_BYTES_MAX)
     header = header._replace(attributes=header.attributes & ~_CODEC_BITS | codec)
     return _assemble(header, compress(codec, body))
 

@@ -74,12 +74,17 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 def decompress(codec: Codec, data: Buffer, bytes_max: int) -> bytes:
     """What was compressed; InvalidBatch when it is damaged or larger than `bytes_max`."""
+    return bytes(unpacked(codec, data, bytes_max))
+
+
+def unpacked(codec: Codec, data: Buffer, bytes_max: int) -> Buffer:
+    """The same, not copied: in a thread, a copy would keep all others waiting."""
     try:
         match codec:
             case Codec.NONE:
                 if len(data) > bytes_max:
                     raise _too_large(bytes_max)
-                return bytes(data)
+                return data
             case Codec.SNAPPY:
                 return _decompress_snappy(memoryview(data), bytes_max)
             case _:
@@ -90,7 +95,7 @@ def decompress(codec: Codec, data: Buffer, bytes_max: int) -> bytes:
 
 def _decompress_growing(
     unpack: Callable[[Buffer, Buffer], int], data: Buffer, bytes_max: int
-) -> bytes:
+) -> memoryview:
     room = max(_ROOM_GROWTH * len(data), _ROOM_BYTES_MIN)
     while True:
         room = min(room, bytes_max)
@@ -101,7 +106,7 @@ def _decompress_growing(
             if _ROOM_EXHAUSTED not in str(error):
                 raise
         else:
-            return bytes(memoryview(output)[:size])
+            return memoryview(output)[:size]
         if room == bytes_max:
             raise _too_large(bytes_max)
         del output  # Not while the next one is made.
@@ -118,14 +123,14 @@ def _compress_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
+def _decompress_snappy(data: memoryview, bytes_max: int) -> bytearray:
     is_framed = data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
     output = bytearray()
     for block in _xerial_blocks(data) if is_framed else (data,):
         if len(output) + cramjam.snappy.decompress_raw_len(block) > bytes_max:
             raise _too_large(bytes_max)
         output += cramjam.snappy.decompress_raw(block)
-    return bytes(output)
+    return output
 
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:

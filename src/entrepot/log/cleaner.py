@@ -39,6 +39,7 @@ from entrepot.log.segment import Glance, Segment, glances
 
 log = logging.getLogger("entrepot.log")
 
+_RECORDS_PER_SLICE = 1_000  # Looked at before others have their turn.
 _WRITE_BYTES = 1 * limits.MIB
 _PASSES_REMEMBERED = 16
 _DIGEST_BYTES = 16
@@ -148,7 +149,7 @@ class Cleaner:
                     header = read_header(data)
                     if header.is_control or header.offset_last < clean_end:
                         continue
-                    for record in _readable(data) or ():
+                    for record in await _readable(data) or ():
                         if not self._is_aborted(partition, header, record):
                             latest[_digest(record.key)] = record.offset
             offset_end = segment.offset_end
@@ -217,7 +218,7 @@ class Cleaner:
         for segment in group:
             for data in self._batches(segment):
                 await asyncio.sleep(0)
-                kept = self._kept(partition, data, work)
+                kept = await self._kept(partition, data, work)
                 if kept is None:
                     continue
                 header = read_header(kept)
@@ -236,7 +237,7 @@ class Cleaner:
                     waiting.clear()
         write_all(file, written, waiting)
 
-    def _kept(self, partition: Partition, data: bytes, work: _Pass) -> bytes | None:
+    async def _kept(self, partition: Partition, data: bytes, work: _Pass) -> bytes | None:
         """What is left of a batch; None when nothing is."""
         header = read_header(data)
         if header.offset_first >= work.offset_end:
@@ -244,7 +245,7 @@ class Cleaner:
         if header.is_control:
             is_needed = work.open_producers.pop(header.producer_id, False) is None
             return data if is_needed or header.offset_last >= work.offset_settled else None
-        records = _readable(data)
+        records = await _readable(data)
         kept = [r for r in records or () if self._is_kept(partition, header, r, work)]
         if records is not None and not kept:
             return None
@@ -272,12 +273,17 @@ class Cleaner:
         self._passes.pop(partition, None)
 
 
-def _readable(data: bytes) -> list[Record] | None:
-    """The records; None when a producer wrote what cannot be read, which stays as it is."""
+async def _readable(data: bytes) -> list[Record] | None:
+    """The records, read a slice at a time; None when they cannot be: such a batch stays."""
+    found: list[Record] = []
     try:
-        return list(batch.records(data))
+        for record in batch.records(data):
+            found.append(record)
+            if len(found) % _RECORDS_PER_SLICE == 0:
+                await asyncio.sleep(0)
     except InvalidBatch:
         return None
+    return found
 
 
 def finish_swap(disk: Disk, directory: str) -> None:
