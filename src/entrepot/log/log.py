@@ -318,7 +318,8 @@ class Log:
         self._refused.pop(partition.id, None)
         self._unlisted[partition.id] = None
         self.cleaner.forget(partition.id)
-        self._pool.forget_below(partition.directory)
+        if partition.segments:
+            self._pool.forget_below(partition.directory)  # Looks through all that is open.
         if not self._disk.exists(partition.directory):
             return
         grave = layout.deleted_directory(partition.id)
