@@ -253,8 +253,10 @@ class Publisher:
     def _send_delayed(self) -> Steps[None]:
         try:
             while self._delayed:
-                yield from self._send_in_steps(self._delayed[0])
-                self._delayed.popleft()
+                try:
+                    yield from self._send_in_steps(self._delayed[0])
+                finally:
+                    self._delayed.popleft()  # Whatever became of it, it is not sent again.
         finally:
             self._is_sending = False
 
