@@ -182,9 +182,17 @@ def alter_share_group_offsets(group: str, topics: Sequence[Topic]) -> bytes:
 
 def join_by_regex(group: str, regex: str) -> bytes:
     """The first heartbeat of a member of a modern group."""
+    return _join(group, b"\0", compact(regex))
+
+
+def join_by_names(group: str, names: Sequence[str]) -> bytes:
+    return _join(group, compact_array(map(compact, names)), compact(None))
+
+
+def _join(group: str, names: bytes, regex: bytes) -> bytes:
     body = compact(group) + compact("member-of-" + group) + struct.pack(">i", 0)
-    body += compact(None) + compact(None) + struct.pack(">i", 60_000) + b"\0"
-    body += compact(regex) + compact(None) + compact_array(()) + b"\0"
+    body += compact(None) + compact(None) + struct.pack(">i", 60_000)
+    body += names + regex + compact(None) + compact_array(()) + b"\0"
     return request(68, 1, body, is_flexible=True)
 
 

@@ -1,11 +1,11 @@
 """Produce (key 0), v3 to v13. Batches only; acks=0 is never answered.
 
-All partitions are appended at once, in the order of the request; but a batch that has to be
-unpacked, for its keys or to be compressed anew, and what follows it, when that is done, out
-of the loop. With acks=1 or
-all, the answer waits until every one of them is committed: on one node both mean
-on disk, as far as the topic's durability says. With acks=0 the only way to report
-a failure is to close the connection, as Kafka does.
+Partitions are appended in the order of the request, and nearly always at once. Where there
+are very many, or a batch has to be unpacked, for its keys or to be compressed anew, what is
+left is appended in turns, also if the client is gone by then. With acks=1 or all, the answer
+waits until every one of them is committed: on one node both mean on disk, as far as the
+topic's durability says. With acks=0 the only way to report a failure is to close the
+connection, as Kafka does.
 
 A transactional batch is taken when its transaction has the partition. From v12 on
 (transaction version 2) the partition joins the transaction with the batch, and the answer
@@ -14,6 +14,7 @@ waits for both. Before v11 a client knows no word for a transaction it should ab
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from functools import partial
 from itertools import groupby
@@ -28,6 +29,7 @@ from entrepot.broker.quotas import Limit
 from entrepot.broker.stream import Admit, Stream
 from entrepot.broker.transaction import Producer
 from entrepot.broker.transaction_coordinator import Recorded
+from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import (
     ConcurrentTransactions,
@@ -68,17 +70,23 @@ def serve(
     if request.acks not in _ACKS:
         work.refuse_all()
     else:
+        until_s = context.clock.monotonic() + limits.TURN_MS / 1_000
         while work.number < len(request.partitions):
-            if not work.append():
-                return cost.watch(_append_later(work, cost, len(frame)))
+            if context.clock.monotonic() >= until_s or not work.append():
+                rest = cost.watch(_append_later(context, work, cost, len(frame)))
+                return asyncio.shield(rest)
             work.number += 1
     work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, len(frame)))
     return None
 
 
-async def _append_later(work: _Produce, cost: Cost, size: int) -> None:
-    """What is left, the next of which has to be unpacked."""
+async def _append_later(context: Context, work: _Produce, cost: Cost, size: int) -> None:
+    """What is left, in turns."""
+    until_s = 0.0
     while work.number < len(work.request.partitions):
+        if context.clock.monotonic() >= until_s:
+            await context.broker.turns.next()
+            until_s = context.clock.monotonic() + limits.TURN_MS / 1_000
         if not work.append():
             await work.append_unpacked()
         work.number += 1

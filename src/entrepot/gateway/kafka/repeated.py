@@ -15,10 +15,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from entrepot.core import limits
 from entrepot.gateway.kafka.context import Context, Exchange
 from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.frames import RequestHeader
-from entrepot.wire.kafka.layout import decode, encode
+from entrepot.wire.kafka.layout import decode, decode_steps, encode
 
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
@@ -46,6 +47,8 @@ class Repeated:
         answer: Answer,
     ) -> Awaitable[None] | None:
         cost = Cost(context, header.client_id)
+        if len(frame) - position > limits.REQUEST_BYTES_NARROW:
+            return self._serve_long(cost, context, header, frame, position, answer)
         said, exchange = bytes(frame[position:]), context.exchange
         if (
             exchange is None
@@ -62,6 +65,25 @@ class Repeated:
             return self._tell_later(cost, cost.watch(told), exchange, answer)
         self._tell(cost, told, exchange, answer)
         return None
+
+    async def _serve_long(
+        self,
+        cost: Cost,
+        context: Context,
+        header: RequestHeader,
+        frame: memoryview,
+        position: int,
+        answer: Answer,
+    ) -> None:
+        """Nobody says so much twice."""
+        steps = decode_steps(self._model, self._layout, frame, position)
+        request = await context.broker.turns.run(steps)
+        asked = self._module.understand(context, header, request)
+        context.exchange = None
+        told = self._module.ask(context, asked)
+        if hasattr(told, "__await__"):
+            told = await cost.watch(told)
+        self._tell(cost, told, Exchange(self._layout, header.client_id, b"", asked), answer)
 
     async def _tell_later(
         self, cost: Cost, told: Awaitable[Any], exchange: Exchange, answer: Answer

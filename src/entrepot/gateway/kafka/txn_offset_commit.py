@@ -20,7 +20,9 @@ from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.broker.consumer_group.store import TOPIC
 from entrepot.broker.transaction import Producer
+from entrepot.core import limits
 from entrepot.core.errors import ConcurrentTransactions, NotInTransaction
+from entrepot.core.steps import Steps, parts
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, find_place
@@ -39,20 +41,33 @@ async def handle_versioned(
         check_transactional_id(context, Operation.WRITE, request.transactional_id)
         check_group(context, Operation.READ, request.group_id)
         offsets: dict[Place, CommittedOffset] = {}
-        for topic in request.topics:
-            for each in topic.partitions:
-                index = each.partition_index
-                place = find_place(context, Operation.READ, topic.name, index)
-                if isinstance(place, ErrorCode):
-                    codes[Place(topic.name, index)] = place
-                else:
-                    epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
-                    offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
-        if offsets:
-            codes |= await _commit(context, header.version, request, offsets)
+        await context.broker.turns.run(_find(context, request, offsets, codes))
+        for some in parts(offsets.items(), limits.OFFSETS_AT_ONCE_MAX):
+            codes |= await _commit(context, header.version, request, dict(some))
+            if len(some) == limits.OFFSETS_AT_ONCE_MAX:
+                await context.broker.turns.next()
     except KNOWN as error:
         return _response(request, {}, _code(error, header.version))
     return _response(request, codes, ErrorCode.none)
+
+
+def _find(
+    context: Context,
+    request: TxnOffsetCommitRequest,
+    offsets: dict[Place, CommittedOffset],
+    codes: dict[Place, ErrorCode],
+) -> Steps[None]:
+    """What can be committed, and why the rest cannot."""
+    for topic in request.topics:
+        for each in topic.partitions:
+            yield
+            index = each.partition_index
+            place = find_place(context, Operation.READ, topic.name, index)
+            if isinstance(place, ErrorCode):
+                codes[Place(topic.name, index)] = place
+            else:
+                epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
+                offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
 
 
 async def _commit(

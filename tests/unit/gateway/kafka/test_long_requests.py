@@ -8,8 +8,9 @@ import pytest
 from bench import wide
 from entrepot.broker.catalog import CATALOG_ID
 from entrepot.broker.turns import Turns
-from entrepot.core import limits
+from entrepot.core import batch, limits
 from entrepot.core.errors import InvalidPartitions, MalformedFrame
+from entrepot.core.record import Record
 from entrepot.gateway.kafka import apis
 from entrepot.wire.kafka.frames import read_request_header
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -18,6 +19,8 @@ from tests.unit.gateway.kafka.serving import Answer
 MANY = 600
 TOPICS = [("many", MANY)]
 NAMES = [f"name-{number:020}" for number in range(MANY)]
+
+BATCH = batch.build([Record(b"key", b"value")], now_ms=1_000)
 
 READING: dict[str, Callable[[], bytes]] = {
     "Metadata, all": lambda: wide.metadata(None),
@@ -37,6 +40,8 @@ CHANGING: dict[str, Callable[[], bytes]] = {
     "OffsetCommit": lambda: wide.offset_commit("group", TOPICS),
     "OffsetDelete": lambda: wide.offset_delete("group", TOPICS),
     "AlterShareGroupOffsets": lambda: wide.alter_share_group_offsets("share", TOPICS),
+    "Produce": lambda: wide.produce([("many", index, BATCH) for index in range(MANY)]),
+    "ConsumerGroupHeartbeat": lambda: wide.join_by_names("modern", NAMES + NAMES),
     "CreatePartitions": lambda: wide.create_partitions([("many", 2 * MANY)]),
     "CreateTopics": lambda: wide.create_topics([("more", MANY)]),
     "DeleteTopics": lambda: wide.delete_topics(["many"]),

@@ -249,3 +249,20 @@ async def test_damage_inside_is_told(node: Node) -> None:
     damaged = batch._assemble(header, whole[batch.HEADER_BYTES : -8])
     (result,) = await Produced(node, [to("unpacked", damaged)]).done()
     assert result.error_code == ErrorCode.corrupt_message
+
+
+@on_node()
+async def test_what_is_left_is_appended_although_the_client_is_gone(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    await node.context.broker.create_topic("one", 10)
+    data = [to("one", batch_of(b"a"), index) for index in range(10)]
+    produced = Produced(node, data, acks=0)
+    assert produced.pending is not None
+    pending = asyncio.ensure_future(produced.pending)
+    pending.cancel()
+    await asyncio.sleep(0.1)
+    broker = node.context.broker
+    streams = [broker.stream(broker.topic("one"), index) for index in range(10)]
+    assert [stream.partition.offset_end for stream in streams] == [1] * 10
