@@ -6,14 +6,21 @@ sent) keeps it open. Closing a file with unsynced bytes is fine: they are the
 system's, and a sync through another descriptor covers them.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TypeVar
 
 from crc32c import crc32c
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, Disk, File
+from entrepot.core.steps import Steps
 from entrepot.log.segment import Segment
+
+T = TypeVar("T")
+
+_STEPS_PER_SLICE = 500
 
 
 class FilePool:
@@ -109,3 +116,15 @@ def load(disk: Disk, path: str) -> bytes | None:
     if len(data) < 4 or int.from_bytes(data[:4], "big") != crc32c(memoryview(data)[4:]):
         return None
     return data[4:]
+
+
+async def in_slices(steps: Steps[T]) -> T:
+    """Do what takes a step for each partition, some at a time so that nobody waits long."""
+    while True:
+        try:
+            for _ in range(_STEPS_PER_SLICE):
+                next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
@@ -18,7 +18,6 @@ from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, Disk
-from entrepot.core.steps import Steps
 from entrepot.log import layout
 from entrepot.log.checkpoint import (
     PartitionState,
@@ -31,15 +30,13 @@ from entrepot.log.checkpoint import (
 )
 from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
-from entrepot.log.files import FilePool, load, replace
+from entrepot.log.files import FilePool, in_slices, load, replace
 from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Policy
 from entrepot.log.recovery import Saved, newest_view, recover_segments, replay
 
 log = logging.getLogger("entrepot.log")
-
-T = TypeVar("T")
 
 TICK_S = 0.1
 CHECKPOINT_EVERY_S = 5.0
@@ -472,7 +469,7 @@ class Log:
         """Whether it is there, and permanent. The bases: of what will be first segments."""
         async with self._checkpointing:
             partitions = list(self.partitions.values())
-            payload = await _in_slices(recovery_checkpoint(partitions, bases, self._refused))
+            payload = await in_slices(recovery_checkpoint(partitions, bases, self._refused))
             if payload != self._checkpointed:
                 try:
                     await replace(self._disk, "", layout.RECOVERY_CHECKPOINT, payload)
@@ -518,15 +515,3 @@ class Log:
             if segment.size >= _SEAL_AT_STOP_BYTES and segment.index is not None
         ]
         await self._disk.sync(seals)
-
-
-async def _in_slices(steps: Steps[T]) -> T:
-    """Do all of it, a slice at a time so that nobody waits long."""
-    while True:
-        try:
-            for _ in range(_PARTITIONS_PER_SLICE):
-                next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        await asyncio.sleep(0)
