@@ -2,7 +2,7 @@
 
 **Loading.** A broker is ready quickly because it imports little; but whoever asks for an API
 first then waits for its modules, and everybody else with them. So they are loaded after the
-start, one at a time, when the loop has nothing else to do.
+start, one at a time, when the loop has nothing else to do. That takes some ten MiB of memory.
 
 **Garbage.** Python looks through all objects for cycles now and then, all at once: with a
 hundred thousand partitions that takes more than a second. Partitions are there to stay, so
