@@ -28,7 +28,9 @@ LOAD_AFTER_S = 1.0  # From the start; whoever waited for the broker is served by
 LOAD_EVERY_S = 0.02
 LATE_S = 0.005  # A timer that is later than this says that the loop is busy.
 BUSY_MAX = 50  # So often a module waits for a loop that is not busy.
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 10.0  # Or earlier, when there is much that is new.
+CHECK_EVERY_S = 0.1
+NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
 LOOK_S_MAX = 0.02  # A look that took longer is followed by setting aside.
 SET_ASIDE_MAX = 100  # So often; then everything is looked through once.
 _NEVER = 1_000_000_000
@@ -72,6 +74,13 @@ def _modules_in(package: str) -> Iterator[str]:
             yield from _modules_in(each.name)
 
 
+async def _until_there_is_much() -> None:
+    for _ in range(round(LOOK_EVERY_S / CHECK_EVERY_S)):
+        await asyncio.sleep(CHECK_EVERY_S)
+        if gc.get_count()[2] >= NEW_MAX:
+            return
+
+
 async def collect_garbage(clock: Clock) -> None:
     """Look for garbage for ever, a little at a time. Ends with the task."""
     gc.freeze()  # What there is after a start is there to stay.
@@ -80,7 +89,7 @@ async def collect_garbage(clock: Clock) -> None:
     gc.set_threshold(young, middle, _NEVER)  # The oldest are looked at here, and only here.
     try:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await _until_there_is_much()
             if set_aside >= SET_ASIDE_MAX:
                 gc.unfreeze()
                 set_aside = 0

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from entrepot import housekeeping
+from entrepot.core.ports import Clock
 from entrepot.gateway.kafka import apis
 from entrepot.housekeeping import collect_garbage, load, modules_of
 from entrepot.sim import loop
@@ -72,28 +73,42 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     told: list[str] = []
     for name in ("freeze", "unfreeze", "collect"):
         monkeypatch.setattr(gc, name, lambda name=name: told.append(name))
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, 0))
     before = gc.get_threshold()
     yield told
     assert gc.get_threshold() == before
 
 
-async def looking(sim: SimLoop, clock: object, looks: int) -> None:
-    task = asyncio.ensure_future(collect_garbage(clock))  # type: ignore[arg-type]
-    await asyncio.sleep((looks + 0.5) * housekeeping.LOOK_EVERY_S)
+async def looking(sim: SimLoop, clock: Clock, seconds: float) -> None:
+    task = asyncio.ensure_future(collect_garbage(clock))
+    await asyncio.sleep(seconds)
     assert gc.get_threshold()[2] > 1_000_000  # Nobody else looks at everything.
     task.cancel()
     await asyncio.sleep(0)
 
 
 def test_what_is_quickly_looked_through_is_not_set_aside(frozen: list[str]) -> None:
-    loop.run(0, lambda sim: looking(sim, SimClock(sim), 3))
+    loop.run(0, lambda sim: looking(sim, SimClock(sim), 3.5 * housekeeping.LOOK_EVERY_S))
     assert frozen == ["freeze", "collect", "collect", "collect"]
+
+
+def test_much_that_is_new_is_looked_at_early(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = housekeeping.NEW_MAX
+
+    def new() -> tuple[int, int, int]:
+        return 0, 0, 0 if "collect" in frozen else count
+
+    monkeypatch.setattr(gc, "get_count", new)
+    loop.run(0, lambda sim: looking(sim, SimClock(sim), 1))
+    assert frozen == ["freeze", "collect"]
 
 
 def test_what_takes_long_is_set_aside_and_looked_through_again_at_some_time(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "SET_ASIDE_MAX", 2)
-    loop.run(0, lambda sim: looking(sim, BusyClock(), 3))
+    loop.run(0, lambda sim: looking(sim, BusyClock(), 3.5 * housekeeping.LOOK_EVERY_S))
     look = ["collect", "freeze"]
-    assert frozen == ["freeze", *look, *look, "unfreeze", *look]
+    assert frozen[:8] == ["freeze", *look, *look, "unfreeze", *look]
