@@ -20,10 +20,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from entrepot.broker.access import ANONYMOUS, Access
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.users import Worker, in_place
-from entrepot.config import Config, Groups, Topics
+from entrepot.config import Advertised, Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
@@ -32,11 +33,13 @@ from entrepot.core.ports import Link, Listener, Net, Receiver, World
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
+from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
+from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
@@ -44,6 +47,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("entrepot.server")
 
 T = TypeVar("T")
+
+_KAFKA_GROUP_NAMES = {
+    "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
+    "min_session_timeout_ms": "group.min.session.timeout.ms",
+    "max_session_timeout_ms": "group.max.session.timeout.ms",
+    "max_size": "group.max.size",
+    "offsets_retention_minutes": "offsets.retention.minutes",
+    "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+}
 
 
 class StartError(Exception):
@@ -140,6 +153,7 @@ class Server:
                 doors.clock,
                 doors.entropy,
                 _defaults(config),
+                node_id=config.node_id,
                 check_all=config.recovery == "full",
                 groups=_groups(config.groups),
                 access=Access(
@@ -225,10 +239,48 @@ class Server:
                 principal=ANONYMOUS if link.subject is None else _principal(link.subject),
                 peer_host=link.peer.rpartition(":")[0].strip("[]"),
                 login=Login(broker.users) if asks else None,
+                facts=self._kafka_facts,
             )
             return KafkaAdapter(link, context)
 
         return accept
+
+    def _kafka_facts(self) -> list[Fact]:
+        """What this server was started with, under Kafka's names for it."""
+        config, groups = self._config, dataclasses.asdict(self._config.groups)
+        usual_groups = dataclasses.asdict(Groups())
+        security, facts = config.security, []
+
+        def add(name: str, kind: Type, doc: str, value: object, default: object = "") -> None:
+            facts.append(Fact(name, kind, str(value), str(default), doc))
+
+        add("node.id", Type.INT, "Which node this is.", config.node_id)
+        add("broker.id", Type.INT, "Which node this is.", config.node_id)
+        add("listeners", Type.STRING, "Where clients come in.", self._kafka_listeners())
+        advertised = self._kafka_listeners(config.advertised)
+        add("advertised.listeners", Type.STRING, "Where clients are told to connect.", advertised)
+        for ours, name in _KAFKA_GROUP_NAMES.items():
+            add(name, Type.INT, "Of consumer groups.", groups[ours], usual_groups[ours])
+        users = ";".join(map(_principal, security.super_users))
+        add("super.users", Type.STRING, "Who is not subject to ACLs.", users)
+        mechanisms = ",".join(MECHANISMS) if security.authentication == "sasl" else ""
+        add("sasl.enabled.mechanisms", Type.LIST, "How clients say who they are.", mechanisms)
+        key, doc = config.tls.key or "", "The server's private key."
+        add("ssl.keystore.key", Type.PASSWORD, doc, key)
+        return facts
+
+    def _kafka_listeners(self, advertised: Advertised | None = None) -> str:
+        """Where we listen, or where clients are told to connect, as Kafka writes it."""
+        sasl = "SASL_" if self._config.security.authentication == "sasl" else ""
+        listeners = []
+        for name, plain in (("kafka", "PLAINTEXT"), ("kafka_tls", "SSL")):
+            if name in self.endpoints:
+                host, port = self.endpoints[name]
+                if advertised is not None:
+                    host = advertised.host or host
+                    port = getattr(advertised, f"{name}_port") or port
+                listeners.append(f"{sasl}{plain}://{_bracketed(host)}:{port}")
+        return ",".join(listeners)
 
     # The last two are loaded for their first client: a start does not wait for them.
 
@@ -310,6 +362,10 @@ def _version() -> str:
         return version("entrepot")
     except PackageNotFoundError:  # From a tree that is not installed.
         return "0"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _principal(name: str) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import UUID
 
 from entrepot.broker.access import Access
@@ -32,6 +32,13 @@ from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.quotas import Quotas
+from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
+from entrepot.broker.server_settings import (
+    Defaults,
+    ServerSettings,
+    check_server_settings,
+    settings_record,
+)
 from entrepot.broker.sessions import Sessions
 from entrepot.broker.share_group.coordinator import ShareCoordinator
 from entrepot.broker.share_group.settings import CATALOG_KIND as GROUP_SETTINGS
@@ -61,16 +68,8 @@ from entrepot.log.policy import Policy
 log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
+_TOPICS_CONFIGURED_AT_ONCE = 100
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What a topic is made of when nobody says."""
-
-    partition_count: int = 1
-    auto_create_topics: bool = True
-    settings: dict[str, str] = field(default_factory=dict)
 
 
 class Broker:
@@ -81,6 +80,7 @@ class Broker:
         entropy: Entropy,
         defaults: Defaults | None = None,
         *,
+        node_id: int = 1,
         check_all: bool = False,
         access: Access | None = None,
         groups: GroupSettings | None = None,
@@ -89,7 +89,7 @@ class Broker:
         faults: Faults | None = None,
     ) -> None:
         """Without a `property_reader` there are no queues; what the disk has of them is kept."""
-        self.defaults = defaults or Defaults()
+        self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
         self._clock = clock
         self.entropy = entropy
@@ -101,6 +101,7 @@ class Broker:
         self.permissions = Permissions(self.access)
         views: dict[str, View] = {"acl": self.access, "user": self.users, "quota": self.quotas}
         views["permission"] = self.permissions
+        views[SERVER_SETTINGS] = self.server_settings
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
@@ -185,6 +186,11 @@ class Broker:
         return committed(self._changes, self._changes.offset_end)
 
     # --- finding
+
+    @property
+    def defaults(self) -> Defaults:
+        """Others after `alter_server_settings`."""
+        return self.server_settings.defaults
 
     @property
     def cluster_id(self) -> str:
@@ -337,11 +343,31 @@ class Broker:
         check_settings(settings)
         altered = replace(topic, settings=dict(settings))
         permanent = self._change(topic_record(altered))
-        config = self.config_of(altered)
-        for index in range(altered.partition_count):
-            stream = self.stream(altered, index)
-            stream.config, stream.partition.policy = config, config.policy
+        self._configure(altered)
         await permanent
+
+    def _configure(self, topic: Topic) -> None:
+        """Let its partitions follow the settings that count now."""
+        config = self.config_of(topic)
+        for index in range(topic.partition_count):
+            stream = self.stream(topic, index)
+            stream.config, stream.partition.policy = config, config.policy
+
+    async def alter_server_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        """Set exactly these on a node, or on all of them (no name), and let topics follow."""
+        check_server_settings(settings)
+        permanent = self._change(settings_record(name, settings))
+        # Shielded: who asked may go away, the topics follow.
+        await asyncio.shield(asyncio.ensure_future(self._configure_all()))
+        await permanent
+
+    async def _configure_all(self) -> None:
+        for count, topic in enumerate(list(self.catalog.all_topics())):
+            if count % _TOPICS_CONFIGURED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # Others have their turn. So a topic may be gone by now,
+            current = self.catalog.by_id.get(topic.id, topic)  # or have other settings.
+            if PartitionId(current.id, 0) in self._streams:
+                self._configure(current)
 
     async def delete_records(self, stream: Stream, offset: int) -> int:
         """Forget what is below an offset (-1: all of it); returns the new log start."""

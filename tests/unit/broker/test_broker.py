@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
+from entrepot.broker.server_settings import Defaults
 from entrepot.core import limits
 from entrepot.core.errors import (
     InvalidConfig,

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.share_group.dead_letter import Cause, Dead
 from entrepot.broker.share_group.store import ShareName
 from entrepot.core import batch

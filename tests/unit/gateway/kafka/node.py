@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from entrepot.broker.broker import Broker, Defaults, committed
+from entrepot.broker.broker import Broker, committed
+from entrepot.broker.server_settings import Defaults
 from entrepot.core import batch
 from entrepot.core.record import Record
 from entrepot.gateway.kafka.context import Context
@@ -33,7 +34,7 @@ class Node:
 
     def _context(self) -> Context:
         clock, entropy = self.clock, self._entropy
-        broker = Broker(self.disk, clock, entropy, self._defaults)
+        broker = Broker(self.disk, clock, entropy, self._defaults, node_id=NODE_ID)
         return Context(broker, clock, FetchSessions(clock, entropy), NODE_ID, HOST, PORT)
 
     async def start(self) -> None:
