@@ -185,6 +185,11 @@ class Broker:
         assert self._changes is not None
         return committed(self._changes, self._changes.offset_end)
 
+    def catalog_progress(self) -> tuple[int, int]:
+        """The end of the catalog's partition, and how much of it is permanent."""
+        assert self._changes is not None
+        return self._changes.offset_end, self._changes.high_watermark
+
     # --- finding
 
     @property

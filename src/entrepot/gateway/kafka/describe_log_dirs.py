@@ -25,7 +25,7 @@ from entrepot.broker.stream import Stream
 from entrepot.core.errors import UnknownTopic
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
-_ROOT = "/"
+ROOT = "/"
 
 Row = tuple[str, Stream]  # A topic's name and one of its partitions.
 
@@ -44,9 +44,9 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirs
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         results=(
-            _directory(_ROOT, ErrorCode.none, healthy),
+            _directory(ROOT, ErrorCode.none, healthy),
             *(
-                _directory(_ROOT + row[1].partition.directory, ErrorCode.kafka_storage_error, [row])
+                _directory(ROOT + row[1].partition.directory, ErrorCode.kafka_storage_error, [row])
                 for row in stopped
             ),
         ),
