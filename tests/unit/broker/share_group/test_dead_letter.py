@@ -106,7 +106,7 @@ async def test_where_letters_cannot_go(
     await bed.open("t")
     await bed.fill(1)
     broker: Broker = bed.broker
-    broker.defaults = Defaults(**settings)
+    broker.server_settings.defaults = Defaults(**settings)
     with pytest.raises(error):
         await bed.do(
             bed.groups._dead_letters._target(ShareName("g", broker.topic("t").id, 0), target)
