@@ -116,7 +116,7 @@ class Groups:
 @dataclass(frozen=True, slots=True)
 class Config:
     data_dir: str = "data"  # Relative to the current directory.
-    host: str = "127.0.0.1"
+    host: str = "localhost"  # Of IPv4 and of IPv6.
     node_id: _Natural = 1
     durability: Durability = Durability.FSYNC
     recovery: Literal["tail", "full"] = "tail"  # What is checked after a crash.

@@ -26,6 +26,11 @@ KEEPALIVE_SECONDS = 60  # Quiet for so long, then probed: a peer that vanished s
 KEEPALIVE_PROBE_SECONDS = 10
 KEEPALIVE_PROBES = 6
 
+LOCALHOST = "localhost"  # 127.0.0.1, and ::1 where there is IPv6.
+PORTS_TRIED_MAX = 20  # Of those that the system gives, until one is free on every address.
+
+_Address = tuple[int, tuple[Any, ...]]  # The family, and what belongs to it.
+
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -169,20 +174,40 @@ class SocketListener:
 
 async def _bound(loop: AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
     """A listening socket for every address of the host that this machine has."""
+    addresses = await _addresses(loop, host)
+    for _ in range(PORTS_TRIED_MAX - 1):
+        try:
+            return _bound_to_all(host, addresses, port)
+        except OSError as error:
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+    return _bound_to_all(host, addresses, port)
+
+
+async def _addresses(loop: AbstractEventLoop, host: str) -> list[_Address]:
+    if host == LOCALHOST:  # Whatever the machine's own table says: clients have theirs.
+        return [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET6, ("::1", 0, 0, 0))]
     found = await loop.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _bound_to_all(host: str, addresses: list[_Address], port: int) -> list[socket.socket]:
+    """Port 0 is any port, but the same one on every address: the first that was free on one
+    may be taken on another."""
     sockets: list[socket.socket] = []
     refused: OSError | None = None
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            if sockets:  # Port 0 is any port, but the same one on every address.
+        for family, address in addresses:
+            if sockets:
                 port = sockets[0].getsockname()[1]
             try:
                 sockets.append(_bound_to(family, (address[0], port, *address[2:])))
             except OSError as error:
                 if error.errno not in _NO_SUCH_ADDRESS:
                     raise
+                logger.info("%s is not listened on: %s", address[0], error.strerror)
                 refused = error
         if not sockets:
             raise refused or OSError(f"{host} has no address")
