@@ -12,11 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from entrepot.broker.producers import Written
 from entrepot.broker.topic_config import TopicConfig
 from entrepot.broker.view import fold
+from entrepot.core import limits
 from entrepot.core.batch import (
     BatchHeader,
     check,
@@ -130,8 +132,10 @@ class Stream:
             raise BatchTooLarge(f"a batch of {size} bytes; the topic takes {size_max}")
 
     def _check_keys(self, batch: Buffer) -> None:
-        if any(record.key is None for record in records(batch)):
-            raise InvalidRecord("a compacted topic takes no record without a key")
+        found = (place for place, record in enumerate(records(batch)) if record.key is None)
+        places = list(islice(found, limits.INVALID_RECORDS_TOLD_MAX))
+        if places:
+            raise InvalidRecord("a compacted topic takes no record without a key", places)
 
     def _check_timestamps(self, header: BatchHeader) -> None:
         now_ms, config = self._clock.now_ms(), self.config

@@ -17,6 +17,7 @@ BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
 DECOMPRESSED_BYTES_MAX = 128 * MIB  # What one batch may unpack to.
 RECORDS_PER_BATCH_MAX = 10_000_000
 HEADERS_PER_RECORD_MAX = 100_000
+INVALID_RECORDS_TOLD_MAX = 1_000  # Of one batch that is refused: which records are wrong.
 
 # Answers.
 FETCH_BYTES_MAX = 55 * MIB  # One fetch response, whatever the client asks for.
