@@ -101,6 +101,15 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
+class Queues:
+    """What holds for all queues, and for what is published over AMQP and HTTP."""
+
+    max_message_bytes: Annotated[int, Meta(ge=1, le=limits.AMQP_MESSAGE_BYTES_MAX)] = (
+        limits.AMQP_MESSAGE_BYTES
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """Consumer groups. What begins with `consumer` is about their modern protocol only."""
 
@@ -125,6 +134,7 @@ class Config:
     ports: Ports = field(default_factory=Ports)
     advertised: Advertised = field(default_factory=Advertised)
     topics: Topics = field(default_factory=Topics)
+    queues: Queues = field(default_factory=Queues)
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)

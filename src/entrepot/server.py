@@ -302,6 +302,7 @@ class Server:
                 asks_users=security.authentication == "sasl",
                 is_tls=endpoint.endswith("_tls"),
                 is_open=security.insecure,
+                message_bytes_max=self._config.queues.max_message_bytes,
             )
 
         def accept(link: Link) -> Receiver:
@@ -335,6 +336,7 @@ class Server:
             started_ms,
             lambda: self.endpoints,
             asks,
+            self._config.queues.max_message_bytes,
         )
         is_open = self._config.security.insecure
         login = HttpLogin(self.broker.users, asks_users=asks, is_open=is_open)

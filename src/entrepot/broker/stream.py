@@ -91,6 +91,10 @@ class Stream:
         end its transaction."""
         return self._append([(read_header(data), data) for data in batches])
 
+    def write_chunks(self, batches: Sequence[list[Buffer]]) -> Appended:
+        """Append batches of the broker's own in nobody's name, each in chunks; all or none."""
+        return self._append([(read_header(chunks[0]), chunks) for chunks in batches])
+
     def _accept(self, data: Buffer) -> Batches:
         view = memoryview(data)
         if len(view) == int.from_bytes(view[8:12], "big") + 12 <= self.config.batch_bytes_max:
@@ -145,7 +149,7 @@ class Stream:
         ):
             raise InvalidTimestamp("timestamps further from the broker's clock than allowed")
 
-    def _append(self, batches: Batches) -> Appended:
+    def _append(self, batches: Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]) -> Appended:
         offset = self._log.append(self.partition, batches)
         time_ms = batches[-1][0].timestamp_max if self.config.append_time else -1
         return Appended(offset, self.partition.offset_end, time_ms)

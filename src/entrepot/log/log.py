@@ -271,7 +271,11 @@ class Log:
 
     # --- use
 
-    def append(self, partition: Partition, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
+    def append(
+        self,
+        partition: Partition,
+        batches: Sequence[tuple[BatchHeader, Buffer | list[Buffer]]],
+    ) -> int:
         """Append and see to the commit; returns the first offset."""
         if self._is_closing:
             raise StorageError("the broker is stopping")

@@ -86,10 +86,11 @@ class Partition(Segments):
 
     # --- appending
 
-    def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
+    def append(self, batches: Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]) -> int:
         """Give the batches the next offsets and write them; all of them or none.
 
-        Returns the first offset. The caller has checked the batches, and asks the
+        A batch may be in chunks; its header is in the first. Returns the first offset.
+        The caller has checked the batches, and asks the
         committer for a commit when `needs_commit` says so.
         """
         if self.stopped is not None:
@@ -109,7 +110,9 @@ class Partition(Segments):
         added: list[Glance] = []
         for header, batch in batches:
             chunks.append(_STAMP.pack(offset, header.length, self.leader_epoch))
-            chunks.append(memoryview(batch)[_STAMP.size :])
+            first, *others = batch if isinstance(batch, list) else (batch,)
+            chunks.append(memoryview(first)[_STAMP.size :])
+            chunks += others
             last = offset + header.offset_delta_last
             added.append(Glance(position, offset, header.size, last, header.timestamp_max))
             offset, position = last + 1, position + header.size

@@ -63,7 +63,7 @@ class LogLane:
 
     def append(self, runs: Sequence[Run]) -> int:
         batches = self._encoder.encode(joined(runs))
-        appended = self._stream.write(*[batch.data for batch in batches])
+        appended = self._stream.write_chunks([batch.chunks for batch in batches])
         offset = appended.offset_first
         for batch in batches:
             for run in batch.runs:

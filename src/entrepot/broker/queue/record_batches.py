@@ -33,9 +33,9 @@ _RECORD_BYTES = 40  # A record's numbers, at most.
 
 
 class Encoded(NamedTuple):
-    """One batch, and the runs that are in it."""
+    """One batch in chunks, and the runs that are in it."""
 
-    data: bytes
+    chunks: list[Buffer]
     runs: list[Run]
 
 
@@ -165,7 +165,8 @@ def stored_batches(
         raise StorageError(f"{partition.directory}: {error.strerror}") from error
     try:
         for start, header in walk(data):
-            batch = data[start : start + header.size]
+            is_all = header.size == len(data)  # Then it may be large, and need not be copied.
+            batch = data if is_all else data[start : start + header.size]
             check(batch, allow_gaps=True)
             yield header, batch
     except InvalidBatch as error:

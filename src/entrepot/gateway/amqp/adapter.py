@@ -47,7 +47,7 @@ class AmqpAdapter:
         assert memory is not None, "a broker without queues"
         self._memory = memory
         self._connected_ms = context.clock.now_ms()
-        self._inbox = FrameBuffer()
+        self._inbox = FrameBuffer(message_bytes_max=context.message_bytes_max)
         self.outbox = Outbox(link, self._before_write, self._after_write)
         self._handshake = Handshake(self, link, context)
         self._connection: Connection | None = None  # Until the handshake is over.
