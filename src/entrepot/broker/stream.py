@@ -95,6 +95,10 @@ class Stream:
         """Append batches of the broker's own in nobody's name, each in chunks; all or none."""
         return self._append([(read_header(chunks[0]), chunks) for chunks in batches])
 
+    async def write_ahead(self, chunks: list[Buffer]) -> None:
+        """Before a large batch is appended with `write_chunks`, so that nobody waits for it."""
+        await self._log.write_ahead(self.partition, chunks)
+
     def _accept(self, data: Buffer) -> Batches:
         view = memoryview(data)
         if len(view) == int.from_bytes(view[8:12], "big") + 12 <= self.config.batch_bytes_max:

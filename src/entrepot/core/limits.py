@@ -72,6 +72,7 @@ TOPIC_REGEX_CACHED_MAX = 10_000  # Its combinations of states that are remembere
 
 # The commit.
 SEGMENTS_SYNCED_DIRECTLY_MAX = 8  # A tick that touches more goes through the journal.
+JOURNAL_PARTITION_BYTES_MAX = 4 * MIB  # Of one partition and tick; more is synced where it is.
 JOURNAL_BYTES_MAX = 64 * MIB  # One journal file, before the other takes over.
 
 assert REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
@@ -176,6 +177,7 @@ SHARE_DEAD_LETTERS_MAX = 1_000  # Copied at once; others wait.
 
 # Lanes of queues: where messages are kept, and what is remembered of them.
 QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
+QUEUE_LARGE_BYTES = 2 * MIB  # A message that is written in turns.
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB  # Messages of the log in memory, unless one is larger.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB  # Of one; more than a batch is, however small its messages.

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from entrepot.core import limits
-from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
@@ -32,7 +31,7 @@ from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
 from entrepot.log.files import FilePool, load, replace
 from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
-from entrepot.log.partition import Partition
+from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
 from entrepot.log.recovery import Saved, newest_view, recover_segments, replay
 
@@ -271,11 +270,7 @@ class Log:
 
     # --- use
 
-    def append(
-        self,
-        partition: Partition,
-        batches: Sequence[tuple[BatchHeader, Buffer | list[Buffer]]],
-    ) -> int:
+    def append(self, partition: Partition, batches: Batches) -> int:
         """Append and see to the commit; returns the first offset."""
         if self._is_closing:
             raise StorageError("the broker is stopping")
@@ -302,6 +297,12 @@ class Log:
         elif len(partition.segments) > segments > 0:
             self._flush_due[partition.id] = 0.0  # The full segment wants its seal.
         return offset
+
+    async def write_ahead(self, partition: Partition, chunks: list[Buffer]) -> None:
+        """Before a large batch is appended: see `ahead`."""
+        if not self._is_closing:
+            for _ in partition.write_ahead(chunks):
+                await asyncio.sleep(0)
 
     async def flush(self, partition: Partition) -> None:
         """Make all of it permanent, whatever its durability."""
@@ -489,6 +490,8 @@ class Log:
         for task in (self._maintenance, self._cleaning, self._removing):
             if task is not None:
                 task.cancel()
+        for partition in self.partitions.values():
+            partition.drop_ahead()
         await self.committer.drain()
         behind = [p for p in self.partitions.values() if p.stopped is None and p.segments]
         behind = [p for p in behind if p.unsynced or p.unsynced_names or p.names_changed]

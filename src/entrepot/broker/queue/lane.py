@@ -44,6 +44,10 @@ class Lane(Protocol):
 
     # --- messages
 
+    async def prepare(self, run: Run) -> None:
+        """Do in turns what can be done before a large message is appended. Only that may be
+        appended next."""
+
     def append(self, runs: Sequence[Run]) -> int:
         """Append all of them or none; at least one message.
 

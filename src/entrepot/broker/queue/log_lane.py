@@ -13,7 +13,7 @@ from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Piece, Waiter
 from entrepot.broker.queue.message import PropertyReader, Run
 from entrepot.broker.queue.message_cache import MessageCache
-from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder, stored_batches
+from entrepot.broker.queue.record_batches import Encoded, RunDecoder, RunEncoder, stored_batches
 from entrepot.broker.queue.shelf import Book, Shelf, joined
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
@@ -38,6 +38,7 @@ class LogLane:
         self._shelf = Shelf()
         self._encoder = RunEncoder(property_reader)
         self._decoder = RunDecoder(property_reader)
+        self._prepared: Encoded | None = None  # What is to be appended next.
         self._settlements = store.settlements(partition.id)
         self.offset_recovered = partition.offset_end
         if partition.refused:  # It may be whole at the next start: what is settled stays so.
@@ -61,8 +62,17 @@ class LogLane:
 
     # --- messages
 
+    async def prepare(self, run: Run) -> None:
+        (encoded,) = self._encoder.encode([run])
+        self._prepared = encoded
+        await self._stream.write_ahead(encoded.chunks)
+
     def append(self, runs: Sequence[Run]) -> int:
-        batches = self._encoder.encode(joined(runs))
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and _is_one(prepared.runs, runs):
+            batches = [prepared]
+        else:
+            batches = self._encoder.encode(joined(runs))
         appended = self._stream.write_chunks([batch.chunks for batch in batches])
         offset = appended.offset_first
         for batch in batches:
@@ -146,3 +156,10 @@ class LogLane:
         its settlements must not be forgotten before."""
         self._store.forget(self._settlements)
         self._cache.drop_before(self._shelf, self._partition.offset_end)
+
+
+def _is_one(runs: Sequence[Run], others: Sequence[Run]) -> bool:
+    """Whether both are the same one message."""
+    if len(others) != 1 or len(others[0].messages) != 1:
+        return False
+    return runs[0].messages[0] is others[0].messages[0]

@@ -35,6 +35,9 @@ class MemoryLane:
 
     # --- messages
 
+    async def prepare(self, run: Run) -> None:
+        """It is where it stays."""
+
     def append(self, runs: Sequence[Run]) -> int:
         for run in joined(runs):
             if run.messages:
