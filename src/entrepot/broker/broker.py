@@ -11,6 +11,7 @@ import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 from uuid import UUID
 
 from entrepot.broker.access import Access
@@ -50,6 +51,7 @@ from entrepot.broker.virtual_host.claims import Claims
 from entrepot.broker.virtual_host.virtual_hosts import VirtualHosts
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
+    InvalidBatch,
     InvalidName,
     InvalidPartitions,
     StorageError,
@@ -69,7 +71,17 @@ log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
 _TOPICS_CONFIGURED_AT_ONCE = 100
+_RESTORE = "Restore the data directory from a backup; nothing in it was changed"
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
+
+
+class PartitionFault(NamedTuple):
+    """What is wrong with a partition: it is neither read nor written, or not written, or
+    cannot be read everywhere."""
+
+    directory: str
+    state: str  # refused, stopped or damaged.
+    reason: str
 
 
 class Broker:
@@ -123,11 +135,12 @@ class Broker:
         """Recover or resume everything. Raises BlockingIOError when the directory is taken."""
         self._log.begin()
         self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
-        if self._changes.refused:
-            raise StorageError(f"the catalog is damaged: {self._changes.stopped}")
         self._fold_catalog(self._changes)
         if not self.catalog.cluster_id and self._log.has_others:
-            raise StorageError("the catalog is lost, but there are partitions")
+            raise StorageError(
+                f"{self._changes.directory} is missing or empty, which says what the other "
+                f"partitions are. {_RESTORE}"
+            )
         for topic in self.catalog.all_topics():
             self.open_streams(topic)
         await self._log.ready()
@@ -149,9 +162,14 @@ class Broker:
         await self._log.close()
 
     def _fold_catalog(self, changes: Partition) -> None:
-        for data in changes.batches():
-            for record in batch.records(data):
-                self.catalog.apply(record)
+        """Raises StorageError: without all of it nothing can be served."""
+        try:
+            changes.check_served()
+            for data in changes.batches():
+                for record in batch.records(data):
+                    self.catalog.apply(record)
+        except (StorageError, InvalidBatch, OSError) as error:
+            raise StorageError(f"the catalog is damaged: {error}. {_RESTORE}") from None
 
     def open_streams(self, topic: Topic, first: int = 0) -> None:
         """Of its partitions, from the first that is not open."""
@@ -238,6 +256,22 @@ class Broker:
         found = self._streams.get(PartitionId(topic.id, index))
         if found is None:
             raise UnknownTopic(f"topic {topic.name!r} has no partition {index}")
+        return found
+
+    def fault_of(self, topic: Topic) -> str | None:
+        """Why some of it cannot be read; None when all can."""
+        partitions = [self.stream(topic, index).partition for index in range(topic.partition_count)]
+        return next((each.stopped for each in partitions if each.refused), None)
+
+    def partition_faults(self) -> list[PartitionFault]:
+        """Partitions that are refused, or stopped, or in which a reader came upon damage."""
+        found = []
+        for partition in self._log.partitions.values():
+            reason = partition.stopped or partition.damage
+            if reason is not None:
+                state = "refused" if partition.refused else "stopped"
+                state = state if partition.stopped is not None else "damaged"
+                found.append(PartitionFault(partition.directory, state, reason))
         return found
 
     def config_of(self, topic: Topic) -> TopicConfig:
@@ -378,6 +412,7 @@ class Broker:
         """Forget what is below an offset (-1: all of it); returns the new log start."""
         partition = stream.partition
         self.check_foreign(self.topic_by_id(partition.id.topic).name)
+        partition.check_served()
         target = partition.high_watermark if offset == -1 else offset
         if partition.has_gap:  # Offsets that a deletion speaks of must not be given again.
             await self._log.flush(partition)

@@ -214,6 +214,14 @@ class Corruption(StorageError):
     """Damage in what was already permanent. Never repaired by guessing."""
 
 
+class DamagedBatch(Corruption):
+    """Damage that a reader came upon. What is before and behind it can still be read."""
+
+
+class QueueDown(StorageError):
+    """A queue whose messages, or whose ledger, cannot be read."""
+
+
 # --- leases of queues' messages until a time
 
 

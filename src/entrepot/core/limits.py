@@ -31,6 +31,7 @@ SEGMENT_BYTES = 1 * GIB
 SEGMENT_BYTES_MIN = 14
 SEGMENT_BYTES_MAX = 2**31 - 1  # Positions in an index are 32 bits.
 INDEX_INTERVAL_BYTES = 16 * KIB
+READ_CHECKED_BYTES_MAX = 1 * MIB  # Whose headers a read looks at, of what an earlier run wrote.
 INDEXES_CACHED_MAX = 128  # Indexes of sealed segments held in memory.
 FILES_OPEN_MAX = 1_024
 PARTITIONS_PER_TOPIC_MAX = 10_000

@@ -205,7 +205,6 @@ class Log:
         point: RecoveryPoint,
         reason: str,
     ) -> Opened:
-        log.error("partition refused: %s", reason)
         partition = Partition(identity, directory, policy, self._pool, self._clock)
         partition.refuse(reason)
         self._refused[identity] = point

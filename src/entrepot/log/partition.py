@@ -19,6 +19,7 @@ undone, stops the partition for good: `stopped` says why, and nothing is guessed
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
@@ -34,6 +35,8 @@ from entrepot.log.files import FilePool, seal, write_all
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.reading import Mark, Segments, base_of
 from entrepot.log.segment import Glance, Segment
+
+log = logging.getLogger("entrepot.log")
 
 # Each whole, or in chunks, of which the first has the header.
 Batches = Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]
@@ -354,8 +357,11 @@ class Partition(Segments):
             self._visible = Mark(self.offset_start, self.segments[0], 0)
 
     def refuse(self, reason: str) -> None:
-        """Recovery found damage it must not mend: neither written nor read."""
-        self.stopped, self.refused = reason, True
+        """There is damage that must not be mended: neither written nor read from now on."""
+        if not self.refused:
+            self.refused = True
+            log.error("partition refused: %s", reason)
+        self.stop(reason)
 
     # --- compaction's side
 

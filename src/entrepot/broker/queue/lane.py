@@ -42,6 +42,10 @@ class Lane(Protocol):
     def bytes_kept(self) -> int:
         """What its messages take, settled ones that are still kept among them."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why its messages cannot be handed out, nor others taken; None while they can."""
+
     # --- messages
 
     async def prepare(self, run: Run) -> None:

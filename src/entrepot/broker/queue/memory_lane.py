@@ -33,6 +33,10 @@ class MemoryLane:
     def offset_start(self) -> int:
         return self.ledger.offset_low
 
+    @property
+    def fault(self) -> None:
+        """What is in memory can be read."""
+
     # --- messages
 
     async def prepare(self, run: Run) -> None:

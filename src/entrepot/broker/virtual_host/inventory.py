@@ -282,6 +282,8 @@ class Inventory:
         queue = self.queue(name, owner)
         if if_unused and queue.consumer_count:
             raise QueueHasConsumers(f"{self._place(name)} in use")
+        if if_empty:
+            queue.check_up()
         count = queue.ready_count
         if if_empty and count:
             raise QueueNotEmpty(f"{self._place(name)} not empty")

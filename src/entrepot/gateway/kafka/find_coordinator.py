@@ -72,11 +72,13 @@ async def _check(context: Context, key_type: int, key: str) -> None:
     if key_type == _GROUP:
         check_group(context, Operation.DESCRIBE, key)
         await context.broker.groups.prepare()
+        context.broker.groups.check_readable(key)
     elif key_type == _TRANSACTION:
         if not context.allows(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
             raise Refusal(
                 ErrorCode.transactional_id_authorization_failed,
                 "not allowed to describe the transactional id",
             )
+        context.broker.transactions.check_readable(key)
     else:
         raise Refusal(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -16,9 +16,11 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     states = [state.lower() for state in request.states_filter]
     types = [kind.lower() for kind in request.types_filter]
     may_all = context.allows_on_cluster(Operation.DESCRIBE)
+    broker = context.broker
+    is_whole = broker.groups.refusal is None and broker.share_groups.refusal is None
     return ListGroupsResponse(
         throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.none if is_whole else ErrorCode.kafka_storage_error,
         groups=tuple(
             ListedGroup(
                 group_id=GroupId(group.group_id),
@@ -26,7 +28,7 @@ def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
                 group_state=group.state,
                 group_type=group.kind,
             )
-            for group in (*context.broker.groups.list(), *context.broker.share_groups.listed())
+            for group in (*broker.groups.list(), *broker.share_groups.listed())
             if (not states or group.state.lower() in states)
             and (not types or group.kind in types)
             and (may_all or context.allows(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id))
