@@ -146,6 +146,7 @@ async def _first_half(broker: Broker) -> None:
 
 
 async def _second_half(broker: Broker) -> None:
+    await broker.create_topic("late")
     await _fill(broker, 1)
 
 

@@ -316,6 +316,8 @@ class Segments:
             if self.offset_start <= segment.timestamp_max_offset < self.high_watermark:
                 latest = self._locate(segment, segment.timestamp_max_offset, segment.size)
                 found = [latest] if latest is not None else []
+                for glance in found:  # Or it might not look like the latest any more.
+                    self._checked(segment, glance)
             else:  # Deleted, or not committed yet: the latest of the others.
                 found = list(self._follow_noted(segment, 0, segment.size))
             for glance in found:

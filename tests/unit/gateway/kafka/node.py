@@ -51,6 +51,14 @@ class Node:
         self.context = self._context()
         await self.start()
 
+    async def stop(self) -> None:
+        """Cleanly; files can be damaged then, before the next `start`."""
+        await self._process.start(self.context.broker.close())
+        self._process.kill()
+        self._process = loop.Process(self._sim)
+        self.disk = self.disk.kill()
+        self.context = self._context()
+
     async def append(self, topic: str, timestamps: Sequence[int], index: int = 0) -> None:
         """One batch with a record per timestamp, committed."""
         broker = self.context.broker
