@@ -108,7 +108,9 @@ async def test_a_batch_that_moved_is_not_passed_over(node: Node) -> None:
     content = node.disk.open(segment("t-0")).node().content
     content[len(content) // 3 + 6] ^= 0x01  # 256 later.
     partition = node.context.broker.stream(node.context.broker.topic("t"), 0).partition
-    with pytest.raises(DamagedBatch, match=r"offset 258 at byte .*, where 2 should follow") as found:
+    with pytest.raises(
+        DamagedBatch, match=r"offset 258 at byte .*, where 2 should follow"
+    ) as found:
         partition.read(0, 1 << 20)
     assert code_of(found.value) is ErrorCode.corrupt_message
     assert partition.damage == str(found.value)
