@@ -412,7 +412,6 @@ class Broker:
         """Forget what is below an offset (-1: all of it); returns the new log start."""
         partition = stream.partition
         self.check_foreign(self.topic_by_id(partition.id.topic).name)
-        partition.check_served()
         target = partition.high_watermark if offset == -1 else offset
         if partition.has_gap:  # Offsets that a deletion speaks of must not be given again.
             await self._log.flush(partition)

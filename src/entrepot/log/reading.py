@@ -218,16 +218,17 @@ class Segments:
             yield from follow(self._pool.get(segment.path), segment, position, offset, end)
 
     def _checked(self, segment: Segment, glance: Glance) -> bytes:
+        return self.checked(self._pool.get(segment.path), glance)
+
+    def checked(self, file: File, glance: Glance) -> bytes:
         """The whole batch, if it is what its checksum says. Raises Corruption, OSError."""
-        with self.noting_damage(segment.path):
-            data = self._pool.get(segment.path).read(glance.position, glance.size)
+        with self.noting_damage(file.path):
+            data = file.read(glance.position, glance.size)
             try:
                 check(data, allow_gaps=True)
             except InvalidBatch as error:
-                raise Corruption(
-                    f"{segment.path}: {error} at byte {glance.position}, "
-                    f"offset {glance.offset_first}"
-                ) from None
+                place = f"at byte {glance.position}, offset {glance.offset_first}"
+                raise Corruption(f"{file.path}: {error} {place}") from None
         return data
 
     @contextmanager

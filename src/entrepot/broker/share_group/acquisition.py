@@ -15,7 +15,7 @@ from typing import NamedTuple
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
-from entrepot.core.batch import HEADER_BYTES, read_header
+from entrepot.core.batch import read_header
 from entrepot.core.ports import File, FileRange
 from entrepot.core.ranges import Ranges
 from entrepot.log.segment import Glance, glances
@@ -122,8 +122,8 @@ def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bou
 
 
 def _is_void(stream: Stream, file: File, glance: Glance) -> bool:
-    """Whether a batch holds nothing that was committed."""
-    header = read_header(file.read(glance.position, HEADER_BYTES))
+    """Whether a batch holds nothing that was committed. Raises StorageError."""
+    header = read_header(stream.partition.checked(file, glance))
     if header.is_control:
         return True
     return header.is_transactional and stream.isolation.is_aborted(
