@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EIO
+from itertools import islice
 from typing import NamedTuple
 
 from entrepot.core import limits
@@ -99,21 +100,19 @@ class Segments:
     def _looked_at(self, segment: Segment, found: Glance, stop: int) -> int:
         """Look at the headers from a batch on, if this process has not. Returns how far to read:
         so many small batches may be there that looking at all of them would take too long."""
-        start, unchecked_end = found.position, segment.unchecked_end
-        if start >= unchecked_end or (start in segment.checked and stop <= segment.checked.stop):
+        position, offset, unchecked_end = found.position, found.offset_first, segment.unchecked_end
+        checked = segment.checked
+        if position >= unchecked_end or (position in checked and stop <= checked.stop):
             return stop
-        position, offset = start, found.offset_first
-        if start in segment.checked:
-            position, offset = segment.checked.stop, segment.checked_offset
-        else:
-            segment.checked = range(start, start)
-        limit = position + limits.READ_CHECKED_BYTES_MAX
-        for glance in self._follow(segment, position, offset, unchecked_end):
-            position = glance.position + glance.size
-            segment.checked = range(segment.checked.start, position)
-            segment.checked_offset = glance.offset_last + 1
-            if position >= stop or position >= limit:
+        start = position
+        if checked.start <= position <= checked.stop:  # Readers mostly go on where they were.
+            start, position, offset = checked.start, checked.stop, segment.checked_offset
+        headers = self._follow(segment, position, offset, unchecked_end)
+        for glance in islice(headers, limits.READ_HEADERS_MAX):
+            position, offset = glance.position + glance.size, glance.offset_last + 1
+            if position >= stop:
                 break
+        segment.checked, segment.checked_offset = range(start, position), offset
         return stop if position >= unchecked_end else min(stop, position)
 
     def _before_large(self, segment: Segment, stop: int) -> int:

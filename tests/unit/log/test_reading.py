@@ -61,7 +61,7 @@ async def test_what_no_checksum_covers_is_looked_at(bed: Bed, field: int) -> Non
 async def test_headers_are_looked_at_once_and_a_few_at_a_time(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "READ_CHECKED_BYTES_MAX", 3 * ONE)
+    monkeypatch.setattr(limits, "READ_HEADERS_MAX", 3)
     await restarted(bed)
     partition = bed["t"]
     sizes = []
