@@ -71,7 +71,7 @@ log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
 _TOPICS_CONFIGURED_AT_ONCE = 100
-_RESTORE = "Restore the data directory from a backup; nothing in it was changed"
+_RESTORE = "Restore the data directory from a backup"
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
 
 

@@ -299,6 +299,7 @@ class Segments:
             for glance in self._follow_noted(segment, position, segment.size):
                 if glance.offset_first >= self.high_watermark:
                     return None
+                self._checked(segment, glance)  # Or its time might not be the one it had.
                 if glance.timestamp_max < timestamp_ms or glance.offset_last < self.offset_start:
                     continue
                 for record in self._records(segment, glance):

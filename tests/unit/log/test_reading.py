@@ -10,13 +10,14 @@ from entrepot.core import limits
 from entrepot.core.errors import DamagedBatch, StorageError
 from entrepot.log.log import CLEAN_EVERY_S
 from entrepot.log.policy import Policy
+from entrepot.sim.clock import START_MS
 from tests.unit.log.bed import Bed, make, simulated
 
 ONE = len(make(b"x"))
 COUNT = 8
 SEALED = Policy(segment_bytes=COUNT * ONE, retention_ms=-1)
 SEGMENT = "partitions/t-0/00000000000000000000.log"
-OFFSET, LENGTH, CHECKSUM, BODY = 7, 11, 20, ONE - 1
+OFFSET, LENGTH, CHECKSUM, LARGEST_TIME, BODY = 7, 11, 20, 41, ONE - 1
 
 
 async def restarted(bed: Bed, *, count: int = COUNT + 1) -> None:
@@ -112,10 +113,10 @@ async def test_a_file_that_is_not_all_there(bed: Bed, size: int | None, reason: 
 @simulated
 async def test_times_are_looked_up_in_whole_batches(bed: Bed) -> None:
     await restarted(bed)
-    assert bed["t"].offset_for_time(0) is not None
-    bed.flip(SEGMENT, BODY)
+    assert bed["t"].offset_for_time(START_MS) == (0, START_MS)
+    bed.flip(SEGMENT, LARGEST_TIME)  # To an earlier one.
     with pytest.raises(DamagedBatch, match="checksum"):
-        bed["t"].offset_for_time(0)
+        bed["t"].offset_for_time(START_MS)
 
 
 @simulated

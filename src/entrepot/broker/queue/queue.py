@@ -419,8 +419,10 @@ class Queue:
             self._unreadable()  # The log says so itself. What cannot be read cannot expire.
 
     def _on_time(self) -> None:
+        if self.fault is not None:
+            return
         now_ms = self._clock.now_ms()
-        for front in self._fronts if self.fault is None else ():
+        for front in self._fronts:
             front.end_times(now_ms)
         self.dispatch()
 
