@@ -143,7 +143,7 @@ class Broker:
             )
         for topic in self.catalog.all_topics():
             self.open_streams(topic)
-        await self._log.ready()
+        await self._log.ready(self.catalog.directory_names.__contains__)
         self._producer_id = self.catalog.producer_id_next
         if not self.catalog.cluster_id:
             token = urlsafe_b64encode(self.entropy.token(16)).decode().rstrip("=")

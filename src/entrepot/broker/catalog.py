@@ -80,6 +80,8 @@ class Catalog:
         self.version = 0  # Another one whenever topics have changed.
         self.by_id: dict[TopicId, Topic] = {}
         self.queues: dict[tuple[str, str], StoredQueue] = {}  # By virtual host and name.
+        # Of topics that are or were: files in others belong to a topic whose record is lost.
+        self.directory_names: dict[str, None] = {}
         self.offset_starts: dict[PartitionId, int] = {}  # Where records were deleted by request.
         self.producer_id_next = 0
         self.cluster_id = ""
@@ -120,6 +122,7 @@ class Catalog:
 
     def _add_topic(self, topic: Topic) -> None:
         self.version += 1
+        self.directory_names[topic.directory_name] = None
         old = self.topics.get(topic.name)
         if old is not None:
             del self.by_id[old.id]
@@ -150,6 +153,7 @@ class Catalog:
         )
         arguments = from_json(facts["arguments"])
         self.queues[vhost, name] = StoredQueue(vhost, name, topic, facts["auto_delete"], arguments)
+        self.directory_names[topic.directory_name] = None
         if not topic.is_hidden:
             self._add_topic(topic)
 

@@ -210,8 +210,11 @@ class Log:
         self._refused[identity] = point
         return Opened(partition, None)
 
-    async def ready(self) -> None:
-        """Once every partition is open: make what was recovered permanent, then forget the past."""
+    async def ready(self, was_known: Callable[[str], object] = bool) -> None:
+        """Once every partition is open: make what was recovered permanent, then forget the past.
+
+        Directories of topics that are no more are removed, unless they were never known.
+        """
         behind = [p for p in self._recovered if p.segments and p.stopped is None]
         await self.committer.sync([(p, p.end_mark()) for p in behind])
         await self._sync_emptied()
@@ -226,7 +229,7 @@ class Log:
         self._disk.remove(layout.CLEAN_CHECKPOINT)
         stopped = [p.id for p in self.partitions.values() if p.stopped is not None]
         remove_journals(self._disk, needed=stopped)
-        self._remove_orphans()
+        self._remove_orphans(was_known)
         await self._sync_names("", layout.PARTITIONS)
         self.committer = Committer(
             self._pool, Journal(self._disk, self._generation), self.partitions.get, self._faults
@@ -245,12 +248,14 @@ class Log:
             if error is not None:
                 partition.stop(f"{partition.directory}: sync failed: {error.strerror}")
 
-    def _remove_orphans(self) -> None:
+    def _remove_orphans(self, was_known: Callable[[str], object]) -> None:
         """Directories no topic owns: a deletion that a crash cut short."""
         known = {partition.directory for partition in self.partitions.values()}
         for name in self._disk.names(layout.PARTITIONS):
             directory = f"{layout.PARTITIONS}/{name}"
-            if directory not in known:
+            if directory not in known and not was_known(name.rpartition("-")[0]):
+                log.error("%s stays: no topic owns it, and none ever did", directory)
+            elif directory not in known:
                 log.info("removing %s: no topic owns it", directory)
                 self._disk.remove_directory(directory)
         self._disk.remove_directory(layout.DELETED)

@@ -407,6 +407,25 @@ async def test_a_damaged_catalog_stops_the_start_and_nothing_is_removed(
     assert bed.disk.names("partitions") == ["__catalog-0", "t-0"]
 
 
+@simulated
+async def test_a_record_that_is_cut_off_the_catalog_does_not_take_its_topic_along(
+    bed: Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a kill, a bad last record cannot be told from a write that never finished."""
+    await bed.start()
+    await bed.create("old")
+    await bed.commit("old", make(b"a"))
+    await bed.delete("old")
+    await bed.create("new")
+    await bed.commit("new", make(b"a"))
+    bed.kill()
+    bed.flip(f"partitions/__catalog-0/{0:020d}.log", -3)
+    await bed.start()
+    assert list(bed.broker.topics) == []
+    assert "partitions/new-0 stays: no topic owns it, and none ever did" in caplog.text
+    assert bed.disk.names("partitions") == ["__catalog-0", "new-0"]
+
+
 @pytest.mark.parametrize("with_checkpoint", [True, False])
 @simulated
 async def test_a_lost_catalog_does_not_take_the_topics_along(
