@@ -238,16 +238,20 @@ class Segments:
         """
         try:
             yield
-        except (Corruption, OSError) as error:
-            reason = str(error)
-            if isinstance(error, OSError):
-                if error.errno != EIO:
-                    raise
-                reason = f"{path}: {error.strerror}"
-            if self.damage != reason:
-                self.damage = reason
-                log.error("cannot be read: %s", reason)
-            raise DamagedBatch(reason) from None
+        except Corruption as error:
+            self._note_damage(str(error))
+            raise DamagedBatch(str(error)) from None
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            reason = f"{path}: {error.strerror}"
+            self._note_damage(reason)
+            raise Corruption(reason) from None
+
+    def _note_damage(self, reason: str) -> None:
+        if self.damage != reason:
+            self.damage = reason
+            log.error("cannot be read: %s", reason)
 
     # --- all of it
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from entrepot.core import limits
-from entrepot.core.errors import DamagedBatch, StorageError
+from entrepot.core.errors import Corruption, DamagedBatch, StorageError
 from entrepot.log.log import CLEAN_EVERY_S
 from entrepot.log.policy import Policy
 from entrepot.sim.clock import START_MS
@@ -127,7 +127,7 @@ async def test_what_the_disk_cannot_give_back_is_damage(bed: Bed) -> None:
         list(bed["t"].batches())
     assert bed["t"].damage is None, "it may be over soon"
     bed.disk.fail_next("read", errno.EIO, SEGMENT)
-    with pytest.raises(DamagedBatch, match=f"{SEGMENT}: Input/output error"):
+    with pytest.raises(Corruption, match=f"{SEGMENT}: Input/output error"):
         list(bed["t"].batches())
 
 
