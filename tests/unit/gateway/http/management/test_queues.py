@@ -159,6 +159,8 @@ async def test_one_that_is_down(house: House) -> None:
         assert (shown["state"], shown["reason"]) == ("down", reason)
         assert "messages" not in shown
     assert (await house.get("/api/overview"))["queue_totals"]["messages"] == 0
+    account = await house.get("/api/accounts/%2F/work")
+    assert (account["ok"], account["wrong"]) == (False, ["the queue is down: a bad batch"])
     asked = {"count": 1, "ackmode": "peek", "encoding": "auto"}
     for method, path, body in (("POST", "get", asked), ("DELETE", "contents", None)):
         status, said = await house.call(method, f"/api/queues/%2F/work/{path}", body)
