@@ -41,7 +41,8 @@ class LogLane:
         self._prepared: Encoded | None = None  # What is to be appended next.
         self._settlements = store.settlements(partition.id)
         self.offset_recovered = partition.offset_end
-        if self.fault:  # It may be whole at the next start: what is settled stays so.
+        self._has_ledger = self.fault is None
+        if not self._has_ledger:  # It may be whole at the next start: what is settled stays so.
             self.ledger = Ledger()
         else:
             self.ledger = self._settlements.ledger(partition.offset_start, partition.offset_end)
@@ -158,7 +159,7 @@ class LogLane:
         self._store.mark(self._settlements)
 
     def unsettled(self) -> Ranges | None:
-        if self._partition.refused:  # The ledger knows nothing.
+        if not self._has_ledger:
             return None
         return self._settlements.unsettled(self.ledger.offset_fresh)
 
