@@ -114,5 +114,5 @@ async def test_a_batch_that_moved_is_not_passed_over(node: Node) -> None:
         partition.read(0, 1 << 20)
     assert code_of(found.value) is ErrorCode.corrupt_message
     assert partition.damage == str(found.value)
-    (fault,) = node.context.broker.faults()
+    (fault,) = node.context.broker.partition_faults()
     assert fault == ("partitions/t-0", "damaged", str(found.value))
