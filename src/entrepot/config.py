@@ -123,6 +123,15 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Of input that came and is not dealt with: what all connections may hold, and how long
+    one may keep it waiting for its rest."""
+
+    unfinished_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.UNFINISHED_BYTES_MAX
+    unfinished_ms: _Positive = limits.UNFINISHED_MS_MAX
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     data_dir: str = "data"  # Relative to the current directory.
     host: str = "localhost"  # Of IPv4 and of IPv6.
@@ -138,6 +147,7 @@ class Config:
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    limits: Limits = field(default_factory=Limits)
 
 
 def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:

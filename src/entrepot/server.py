@@ -29,7 +29,7 @@ from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Link, Listener, Net, Receiver, World
+from entrepot.core.ports import Link, Listener, Net, ServingReceiver, World
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
@@ -39,6 +39,7 @@ from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
+from entrepot.net.unfinished import UnfinishedInput
 from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ def world(config: Config) -> World:
     nets = 2 if _tls_ports(config) else 1
     connections_max = min(limits.CONNECTIONS_MAX, (descriptors - 2 * disk.files_max) // nets)
     faults = Faults()
-    net = SocketNet(connections_max=connections_max, faults=faults)
-    tls_net = _tls_net(config, connections_max, faults)
+    unfinished = UnfinishedInput(config.limits.unfinished_bytes, config.limits.unfinished_ms)
+    net = SocketNet(connections_max=connections_max, faults=faults, unfinished=unfinished)
+    tls_net = _tls_net(config, connections_max, faults, unfinished)
     return World(SystemClock(), SystemEntropy(), disk, net, tls_net, faults)
 
 
@@ -113,7 +115,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _tls_net(config: Config, connections_max: int, faults: Faults) -> Net | None:
+def _tls_net(
+    config: Config, connections_max: int, faults: Faults, unfinished: UnfinishedInput
+) -> Net | None:
     ports = _tls_ports(config)
     if not ports:
         return None
@@ -124,7 +128,9 @@ def _tls_net(config: Config, connections_max: int, faults: Faults) -> Net | None
         raise StartError(f"ports.{ports[0]} needs tls.certificate and tls.key")
     try:
         context = server_context(certificate, key, config.tls.client_ca)
-        return TlsNet(server=context, connections_max=connections_max, faults=faults)
+        return TlsNet(
+            server=context, connections_max=connections_max, faults=faults, unfinished=unfinished
+        )
     except OSError as error:
         files = ", ".join(filter(None, (certificate, key, config.tls.client_ca)))
         raise StartError(f"tls: {error.strerror or error} ({files})") from None
@@ -284,7 +290,7 @@ class Server:
 
     # The last two are loaded for their first client: a start does not wait for them.
 
-    def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], Receiver]:
+    def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         security = self._config.security
 
         @cache
@@ -305,24 +311,24 @@ class Server:
                 message_bytes_max=self._config.queues.max_message_bytes,
             )
 
-        def accept(link: Link) -> Receiver:
+        def accept(link: Link) -> ServingReceiver:
             from entrepot.gateway.amqp.adapter import AmqpAdapter
 
             return AmqpAdapter(link, context())
 
         return accept
 
-    def _http(self) -> Callable[[Link], Receiver]:
+    def _http(self) -> Callable[[Link], ServingReceiver]:
         started_ms = self._doors.clock.now_ms()
 
         @cache
-        def accept_as() -> Callable[[Link], Receiver]:
+        def accept_as() -> Callable[[Link], ServingReceiver]:
             return self._management(started_ms)
 
         return lambda link: accept_as()(link)
 
-    def _management(self, started_ms: int) -> Callable[[Link], Receiver]:
-        from entrepot.gateway.http.adapter import Bodies, HttpAdapter
+    def _management(self, started_ms: int) -> Callable[[Link], ServingReceiver]:
+        from entrepot.gateway.http.adapter import HttpAdapter
         from entrepot.gateway.http.login import Login as HttpLogin
         from entrepot.gateway.http.management.application import Management
         from entrepot.gateway.http.management.call import Context as HttpContext
@@ -340,11 +346,11 @@ class Server:
         )
         is_open = self._config.security.insecure
         login = HttpLogin(self.broker.users, asks_users=asks, is_open=is_open)
-        handle, bodies = Management(context, login), Bodies()
-        return lambda link: HttpAdapter(link, handle, clock, bodies, self._doors.faults)
+        handle = Management(context, login)
+        return lambda link: HttpAdapter(link, handle, clock, self._doors.faults)
 
     async def _listen(
-        self, net: Net, protocol: str, port: int, adapter: Callable[[Link], Receiver]
+        self, net: Net, protocol: str, port: int, adapter: Callable[[Link], ServingReceiver]
     ) -> None:
         host = self._config.host
         try:

@@ -11,6 +11,8 @@ REQUEST_ELEMENTS_MAX = 200_000  # Array elements in one request, all nesting lev
 FRAMES_WAITING_MAX = 128  # Requests of one connection that wait for their turn.
 RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
 CONNECTIONS_MAX = 20_000  # Of each net: as many again under TLS.
+UNFINISHED_BYTES_MAX = 256 * MIB  # Input of all connections that is not dealt with; a default.
+UNFINISHED_MS_MAX = 60_000  # How long it waits for its rest while nothing comes; a default.
 
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
@@ -78,6 +80,7 @@ JOURNAL_BYTES_MAX = 64 * MIB  # One journal file, before the other takes over.
 
 assert REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX <= FRAME_BYTES_MAX <= DECOMPRESSED_BYTES_MAX
+assert FRAME_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert FETCH_BYTES_MAX < 2**31  # A frame's size is a signed 32-bit number.
 assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
 assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
@@ -143,7 +146,6 @@ DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no 
 HTTP_HEAD_BYTES_MAX = 32 * KIB  # The first line and the headers of a request.
 HTTP_HEADERS_MAX = 100
 HTTP_BODY_BYTES_MAX = 32 * MIB  # One request: a message, as base64 in JSON.
-HTTP_BODIES_BYTES_MAX = 256 * MIB  # Of all connections together, until they are answered.
 HTTP_PIPELINED_MAX = 16  # Requests of one connection that wait; then it is not read from.
 HTTP_QUERY_FIELDS_MAX = 100
 HTTP_PAGE_ROWS_MAX = 500  # Of a list that is asked for in pages; RabbitMQ's.
@@ -153,7 +155,7 @@ HTTP_CHECK_MS = 30_000  # How often a connection is looked at, and so how exact 
 HTTP_REQUEST_MS_MAX = 60_000  # From a request's first byte to its last.
 HTTP_IDLE_MS_MAX = 300_000  # Between requests.
 
-assert AMQP_MESSAGE_BYTES * 4 // 3 <= HTTP_BODY_BYTES_MAX <= HTTP_BODIES_BYTES_MAX
+assert AMQP_MESSAGE_BYTES * 4 // 3 <= HTTP_BODY_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert HTTP_CHECK_MS <= HTTP_REQUEST_MS_MAX <= HTTP_IDLE_MS_MAX
 
 # Virtual hosts.

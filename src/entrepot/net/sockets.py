@@ -16,8 +16,9 @@ from typing import Any
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Link, Receiver
+from entrepot.core.ports import Link, Receiver, ServingReceiver
 from entrepot.net.link import SocketLink, name_of
+from entrepot.net.unfinished import UnfinishedInput
 
 ACCEPTS_PER_WAKE_MAX = 64
 ACCEPT_PAUSE_SECONDS = 0.2  # When out of descriptors or memory.
@@ -39,16 +40,22 @@ logger = logging.getLogger("entrepot.net")
 
 class SocketNet:
     def __init__(
-        self, *, connections_max: int = limits.CONNECTIONS_MAX, faults: Faults | None = None
+        self,
+        *,
+        connections_max: int = limits.CONNECTIONS_MAX,
+        faults: Faults | None = None,
+        unfinished: UnfinishedInput | None = None,
     ) -> None:
+        """With `unfinished`, what those who connect to us send is counted there."""
         self._faults = faults or Faults()
         self._connections_max = connections_max
+        self._unfinished = unfinished
         self._listeners: list[SocketListener] = []
         self._links: dict[SocketLink, None] = {}  # Every socket not closed yet.
         self._is_full = False  # And the log says so.
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Link], Receiver]
+        self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
     ) -> "SocketListener":
         """On every address of the host. An empty host is every address of the machine."""
         loop = asyncio.get_running_loop()
@@ -75,7 +82,7 @@ class SocketNet:
         for link in list(self._links):
             link.abort("shutting down")
 
-    def _admit(self, accept: Callable[[Link], Receiver], connected: socket.socket) -> None:
+    def _admit(self, accept: Callable[[Link], ServingReceiver], connected: socket.socket) -> None:
         if len(self._links) >= self._connections_max:
             if not self._is_full:
                 logger.warning("refusing connections: %d are open", len(self._links))
@@ -89,9 +96,12 @@ class SocketNet:
             return  # It is gone again already.
         self._welcome(link, accept)
 
-    def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
+    def _welcome(self, link: SocketLink, accept: Callable[[Link], ServingReceiver]) -> None:
         try:
-            link.attach(accept(link))
+            receiver = accept(link)
+            if self._unfinished is not None:
+                link.count_in(self._unfinished, receiver)
+            link.attach(receiver)
         except Exception as error:
             self._faults.caught(f"{link.peer}: the connection is refused", error)
             link.abort("internal error")
