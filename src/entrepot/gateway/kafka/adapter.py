@@ -108,7 +108,8 @@ class KafkaAdapter:
         self._requests.clear()
         self._answers.clear()
         if self._serving is not None:
-            self._serving.cancel()
+            # Not before it has begun, or what it is to wait for would never be awaited.
+            asyncio.get_running_loop().call_later(0, self._serving.cancel)
         for timer in (self._deadline, self._unmute):
             if timer is not None:
                 timer.cancel()
