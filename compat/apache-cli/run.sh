@@ -91,6 +91,27 @@ settings_are_gone() {
 describe_broker() {
   configs --describe --entity-type brokers --entity-name 1 --all | grep -F "node.id=1 "
 }
+set_broker() {
+  configs --alter --entity-type brokers "$@" --add-config log.retention.ms=70000
+}
+describe_set_broker() {
+  configs --describe --entity-type brokers --entity-name 1 |
+    grep -F "synonyms={DYNAMIC_BROKER_CONFIG:log.retention.ms=70000, DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=70000"
+}
+broker_refuses() {
+  configs --alter --entity-type brokers --entity-name 1 --add-config num.partitions=3 2>&1 |
+    grep -F "Cannot update these configs dynamically"
+}
+quorum() {
+  tool MetadataQuorumCommand describe --status | grep -E "LeaderId: +1"
+}
+reassign() {
+  echo '{"version":1,"partitions":[{"topic":"'$TOPIC'","partition":0,"replicas":['"$1"']}]}' >"$WORK/plan"
+  tool reassign.ReassignPartitionsCommand --reassignment-json-file "$WORK/plan" --execute
+}
+reassign_elsewhere() {
+  reassign 2 2>&1 | grep -E "Unknown broker|no such broker"
+}
 user() {
   configs --alter --entity-type users --entity-name ana --add-config "$1" &&
     configs --describe --entity-type users --entity-name ana | grep -F "'ana' are $2"
@@ -167,6 +188,14 @@ check "unset a topic's settings" configs --alter --entity-type topics --entity-n
   --delete-config retention.ms
 check "a topic's settings are gone" settings_are_gone
 check "describe a broker's settings" describe_broker
+check "set a broker's settings" set_broker --entity-name 1
+check "set the settings of all brokers" set_broker --entity-default
+check "describe what was set on a broker" describe_set_broker
+check "a setting that is the broker's own is refused" broker_refuses
+check "describe the quorum" quorum
+check "place a partition where it is" reassign 1
+check "placing a partition elsewhere is refused" reassign_elsewhere
+check "no partition is being reassigned" tool reassign.ReassignPartitionsCommand --list
 check "set and describe a quota" user producer_byte_rate=1000 producer_byte_rate=1000.0
 check "set and describe a password" \
   user 'SCRAM-SHA-256=[iterations=4096,password=secret]' SCRAM-SHA-256=iterations=4096

@@ -101,6 +101,15 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
+class Queues:
+    """What holds for all queues, and for what is published over AMQP and HTTP."""
+
+    max_message_bytes: Annotated[int, Meta(ge=1, le=limits.AMQP_MESSAGE_BYTES_MAX)] = (
+        limits.AMQP_MESSAGE_BYTES
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """Consumer groups. What begins with `consumer` is about their modern protocol only."""
 
@@ -114,9 +123,18 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Of input that came and is not dealt with: what all connections may hold, and how long
+    one may keep it waiting for its rest."""
+
+    unfinished_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.UNFINISHED_BYTES_MAX
+    unfinished_ms: _Positive = limits.UNFINISHED_MS_MAX
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     data_dir: str = "data"  # Relative to the current directory.
-    host: str = "127.0.0.1"
+    host: str = "localhost"  # Of IPv4 and of IPv6.
     node_id: _Natural = 1
     durability: Durability = Durability.FSYNC
     recovery: Literal["tail", "full"] = "tail"  # What is checked after a crash.
@@ -125,9 +143,11 @@ class Config:
     ports: Ports = field(default_factory=Ports)
     advertised: Advertised = field(default_factory=Advertised)
     topics: Topics = field(default_factory=Topics)
+    queues: Queues = field(default_factory=Queues)
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    limits: Limits = field(default_factory=Limits)
 
 
 def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:

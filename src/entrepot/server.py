@@ -20,23 +20,27 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from entrepot.broker.access import ANONYMOUS, Access
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.users import Worker, in_place
-from entrepot.config import Config, Groups, Topics
+from entrepot.config import Advertised, Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Link, Listener, Net, Receiver, World
+from entrepot.core.ports import Link, Listener, Net, ServingReceiver, World
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
+from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
+from entrepot.net.unfinished import UnfinishedInput
+from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
@@ -44,6 +48,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("entrepot.server")
 
 T = TypeVar("T")
+
+_KAFKA_GROUP_NAMES = {
+    "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
+    "min_session_timeout_ms": "group.min.session.timeout.ms",
+    "max_session_timeout_ms": "group.max.session.timeout.ms",
+    "max_size": "group.max.size",
+    "offsets_retention_minutes": "offsets.retention.minutes",
+    "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+}
 
 
 class StartError(Exception):
@@ -66,8 +80,9 @@ def world(config: Config) -> World:
     nets = 2 if _tls_ports(config) else 1
     connections_max = min(limits.CONNECTIONS_MAX, (descriptors - 2 * disk.files_max) // nets)
     faults = Faults()
-    net = SocketNet(connections_max=connections_max, faults=faults)
-    tls_net = _tls_net(config, connections_max, faults)
+    unfinished = UnfinishedInput(config.limits.unfinished_bytes, config.limits.unfinished_ms)
+    net = SocketNet(connections_max=connections_max, faults=faults, unfinished=unfinished)
+    tls_net = _tls_net(config, connections_max, faults, unfinished)
     return World(SystemClock(), SystemEntropy(), disk, net, tls_net, faults)
 
 
@@ -100,7 +115,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _tls_net(config: Config, connections_max: int, faults: Faults) -> Net | None:
+def _tls_net(
+    config: Config, connections_max: int, faults: Faults, unfinished: UnfinishedInput
+) -> Net | None:
     ports = _tls_ports(config)
     if not ports:
         return None
@@ -111,7 +128,9 @@ def _tls_net(config: Config, connections_max: int, faults: Faults) -> Net | None
         raise StartError(f"ports.{ports[0]} needs tls.certificate and tls.key")
     try:
         context = server_context(certificate, key, config.tls.client_ca)
-        return TlsNet(server=context, connections_max=connections_max, faults=faults)
+        return TlsNet(
+            server=context, connections_max=connections_max, faults=faults, unfinished=unfinished
+        )
     except OSError as error:
         files = ", ".join(filter(None, (certificate, key, config.tls.client_ca)))
         raise StartError(f"tls: {error.strerror or error} ({files})") from None
@@ -155,6 +174,7 @@ class Server:
                 doors.clock,
                 doors.entropy,
                 _defaults(config),
+                node_id=config.node_id,
                 check_all=config.recovery == "full",
                 groups=_groups(config.groups),
                 access=Access(
@@ -241,14 +261,52 @@ class Server:
                 principal=ANONYMOUS if link.subject is None else _principal(link.subject),
                 peer_host=link.peer.rpartition(":")[0].strip("[]"),
                 login=Login(broker.users) if asks else None,
+                facts=self._kafka_facts,
             )
             return KafkaAdapter(link, context)
 
         return accept
 
+    def _kafka_facts(self) -> list[Fact]:
+        """What this server was started with, under Kafka's names for it."""
+        config, groups = self._config, dataclasses.asdict(self._config.groups)
+        usual_groups = dataclasses.asdict(Groups())
+        security, facts = config.security, []
+
+        def add(name: str, kind: Type, doc: str, value: object, default: object = "") -> None:
+            facts.append(Fact(name, kind, str(value), str(default), doc))
+
+        add("node.id", Type.INT, "Which node this is.", config.node_id)
+        add("broker.id", Type.INT, "Which node this is.", config.node_id)
+        add("listeners", Type.STRING, "Where clients come in.", self._kafka_listeners())
+        advertised = self._kafka_listeners(config.advertised)
+        add("advertised.listeners", Type.STRING, "Where clients are told to connect.", advertised)
+        for ours, name in _KAFKA_GROUP_NAMES.items():
+            add(name, Type.INT, "Of consumer groups.", groups[ours], usual_groups[ours])
+        users = ";".join(map(_principal, security.super_users))
+        add("super.users", Type.STRING, "Who is not subject to ACLs.", users)
+        mechanisms = ",".join(MECHANISMS) if security.authentication == "sasl" else ""
+        add("sasl.enabled.mechanisms", Type.LIST, "How clients say who they are.", mechanisms)
+        key, doc = config.tls.key or "", "The server's private key."
+        add("ssl.keystore.key", Type.PASSWORD, doc, key)
+        return facts
+
+    def _kafka_listeners(self, advertised: Advertised | None = None) -> str:
+        """Where we listen, or where clients are told to connect, as Kafka writes it."""
+        sasl = "SASL_" if self._config.security.authentication == "sasl" else ""
+        listeners = []
+        for name, plain in (("kafka", "PLAINTEXT"), ("kafka_tls", "SSL")):
+            if name in self.endpoints:
+                host, port = self.endpoints[name]
+                if advertised is not None:
+                    host = advertised.host or host
+                    port = getattr(advertised, f"{name}_port") or port
+                listeners.append(f"{sasl}{plain}://{_bracketed(host)}:{port}")
+        return ",".join(listeners)
+
     # The last two are loaded for their first client: a start does not wait for them.
 
-    def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], Receiver]:
+    def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         security = self._config.security
 
         @cache
@@ -266,26 +324,27 @@ class Server:
                 asks_users=security.authentication == "sasl",
                 is_tls=endpoint.endswith("_tls"),
                 is_open=security.insecure,
+                message_bytes_max=self._config.queues.max_message_bytes,
             )
 
-        def accept(link: Link) -> Receiver:
+        def accept(link: Link) -> ServingReceiver:
             from entrepot.gateway.amqp.adapter import AmqpAdapter
 
             return AmqpAdapter(link, context())
 
         return accept
 
-    def _http(self) -> Callable[[Link], Receiver]:
+    def _http(self) -> Callable[[Link], ServingReceiver]:
         started_ms = self._doors.clock.now_ms()
 
         @cache
-        def accept_as() -> Callable[[Link], Receiver]:
+        def accept_as() -> Callable[[Link], ServingReceiver]:
             return self._management(started_ms)
 
         return lambda link: accept_as()(link)
 
-    def _management(self, started_ms: int) -> Callable[[Link], Receiver]:
-        from entrepot.gateway.http.adapter import Bodies, HttpAdapter
+    def _management(self, started_ms: int) -> Callable[[Link], ServingReceiver]:
+        from entrepot.gateway.http.adapter import HttpAdapter
         from entrepot.gateway.http.login import Login as HttpLogin
         from entrepot.gateway.http.management.application import Management
         from entrepot.gateway.http.management.call import Context as HttpContext
@@ -299,14 +358,15 @@ class Server:
             started_ms,
             lambda: self.endpoints,
             asks,
+            self._config.queues.max_message_bytes,
         )
         is_open = self._config.security.insecure
         login = HttpLogin(self.broker.users, asks_users=asks, is_open=is_open)
-        handle, bodies = Management(context, login), Bodies()
-        return lambda link: HttpAdapter(link, handle, clock, bodies, self._doors.faults)
+        handle = Management(context, login)
+        return lambda link: HttpAdapter(link, handle, clock, self._doors.faults)
 
     async def _listen(
-        self, net: Net, protocol: str, port: int, adapter: Callable[[Link], Receiver]
+        self, net: Net, protocol: str, port: int, adapter: Callable[[Link], ServingReceiver]
     ) -> None:
         host = self._config.host
         try:
@@ -326,6 +386,10 @@ def _version() -> str:
         return version("entrepot")
     except PackageNotFoundError:  # From a tree that is not installed.
         return "0"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _principal(name: str) -> str:

@@ -14,19 +14,20 @@ WAIT_S = 30
 class Bystander:
     """A client that does nothing wrong and must not notice those who do."""
 
-    def __init__(self, server: Broker) -> None:
+    def __init__(self, server: Broker, topic: str = "bystander") -> None:
         self._client = BareClient(server)
+        self._topic = topic
         self._pid = server.pid
         self._server = server
         self._sent: list[bytes] = []
-        self._client.create("bystander")
+        self._client.create(topic)
 
     def is_unharmed(self) -> None:
         assert self._server.pid == self._pid
         self._sent.append(b"%d" % len(self._sent))
-        result = self._client.produce("bystander", batch_of(self._sent[-1]))
+        result = self._client.produce(self._topic, batch_of(self._sent[-1]))
         assert (result.error_code, result.offset_first) == (0, len(self._sent) - 1)
-        assert values_of(self._client.read("bystander")) == self._sent
+        assert values_of(self._client.read(self._topic)) == self._sent
 
 
 def lines_about(server: Broker, address: str) -> list[str]:

@@ -261,7 +261,7 @@ def test_a_broker_in_an_async_test() -> None:
     async def work() -> None:
         async with broker(settings={"topics.num_partitions": 4}) as server:
             pid = server.pid
-            assert server.bootstrap.startswith("127.0.0.1:")
+            assert server.bootstrap.startswith("localhost:")
             result = await asyncio.to_thread(output, server, "produce", "four", os.devnull)
             assert result == ""
         with pytest.raises(ProcessLookupError):

@@ -301,7 +301,7 @@ def test_mistakes_are_one_line(
     ran = command(server, path, "--log-format", "json")
     assert ran.returncode == 1
     *_, last = ran.stderr.splitlines()
-    assert last.startswith("Error: amqp://127.0.0.1:")
+    assert last.startswith("Error: amqp://localhost:")
     assert said in last
     assert "secret" not in ran.stderr
     assert "Traceback" not in ran.stderr

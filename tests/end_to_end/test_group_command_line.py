@@ -320,7 +320,17 @@ def test_settings_of_a_broker(server: Broker) -> None:
     which = ("--entity-type", "brokers", "--entity-name", "1")
     assert any("  node.id=1 " in line for line in configs(server, "--describe", *which, "--all"))
     refused = invoke(server, "kafka-configs", "--alter", *which, "--add-config", "log.dirs=x")
-    assert (refused.exit_code, "those it was started with" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "Cannot update these configs" in refused.stderr) == (1, True)
+    everywhere = ("--entity-type", "brokers", "--entity-default")
+    configs(server, "--alter", *everywhere, "--add-config", "log.cleaner.delete.retention.ms=7")
+    head, retention = configs(server, "--describe", *everywhere)
+    assert head == "Default configs for brokers in the cluster are:"
+    synonyms = "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.delete.retention.ms=7"
+    expected = f"  log.cleaner.delete.retention.ms=7 sensitive=false synonyms={{{synonyms}}}"
+    assert retention == expected
+    name = "log.cleaner.delete.retention.ms"
+    configs(server, "--alter", *everywhere, "--delete-config", name)
+    assert configs(server, "--describe", *everywhere) == [head]
 
 
 def test_quotas_and_passwords(server: Broker) -> None:

@@ -107,7 +107,7 @@ def test_bodies_that_never_end_cost_a_bounded_amount(server: Broker) -> None:
         except OSError:
             continue
     time.sleep(0.5)
-    assert growth.peak() < limits.HTTP_BODIES_BYTES_MAX // limits.MIB + 100
+    assert growth.peak() < limits.UNFINISHED_BYTES_MAX // limits.MIB + 100
     assert is_well(server)
     for peer in peers:
         peer.close()

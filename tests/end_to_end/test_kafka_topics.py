@@ -168,3 +168,27 @@ def test_what_is_refused(admin: AdminClient) -> None:
             create(name, **options)
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
         admin.delete_topics(["nosuch"])["nosuch"].result(WAIT_S)
+
+
+def test_settings_of_the_server_change_while_it_runs(tmp_path: Path) -> None:
+    kind = ConfigResource.Type.BROKER
+    with broker(tmp_path / "data") as server:
+        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        (node,) = admin.describe_cluster().result(WAIT_S).nodes
+        own = str(node.id)
+        listener = config_of(admin, kind, own)["advertised.listeners"]
+        assert listener == f"PLAINTEXT://{node.host}:{node.port}"
+        admin.create_topics([NewTopic("followed", 1)])["followed"].result(WAIT_S)
+        operation = AlterConfigOpType.SET
+        change = ConfigEntry("log.retention.ms", "80000", incremental_operation=operation)
+        resource = ConfigResource(kind, own, incremental_configs=[change])
+        (future,) = admin.incremental_alter_configs([resource]).values()
+        future.result(WAIT_S)
+        fixed = ConfigResource(kind, own, set_config={"advertised.listeners": "PLAINTEXT://a:1"})
+        (future,) = admin.alter_configs([fixed]).values()
+        with pytest.raises(KafkaException, match="Cannot update these configs dynamically"):
+            future.result(WAIT_S)
+        server.restart()
+        assert config_of(admin, kind, own)["log.retention.ms"] == "80000"
+        topic = config_of(admin, ConfigResource.Type.TOPIC, "followed")
+        assert topic["retention.ms"] == "80000"

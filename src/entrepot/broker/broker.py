@@ -10,7 +10,8 @@ import asyncio
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import NamedTuple
 from uuid import UUID
 
 from entrepot.broker.access import Access
@@ -32,6 +33,13 @@ from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.quotas import Quotas
+from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
+from entrepot.broker.server_settings import (
+    Defaults,
+    ServerSettings,
+    check_server_settings,
+    settings_record,
+)
 from entrepot.broker.sessions import Sessions
 from entrepot.broker.share_group.coordinator import ShareCoordinator
 from entrepot.broker.share_group.settings import CATALOG_KIND as GROUP_SETTINGS
@@ -44,6 +52,7 @@ from entrepot.broker.virtual_host.claims import Claims
 from entrepot.broker.virtual_host.virtual_hosts import VirtualHosts
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
+    InvalidBatch,
     InvalidName,
     InvalidPartitions,
     StorageError,
@@ -63,16 +72,18 @@ from entrepot.log.policy import Policy
 log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
+_TOPICS_CONFIGURED_AT_ONCE = 100
+_RESTORE = "Restore the data directory from a backup"
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What a topic is made of when nobody says."""
+class PartitionFault(NamedTuple):
+    """What is wrong with a partition: it is neither read nor written, or not written, or
+    cannot be read everywhere."""
 
-    partition_count: int = 1
-    auto_create_topics: bool = True
-    settings: dict[str, str] = field(default_factory=dict)
+    directory: str
+    state: str  # refused, stopped or damaged.
+    reason: str
 
 
 class Broker:
@@ -83,6 +94,7 @@ class Broker:
         entropy: Entropy,
         defaults: Defaults | None = None,
         *,
+        node_id: int = 1,
         check_all: bool = False,
         access: Access | None = None,
         groups: GroupSettings | None = None,
@@ -94,7 +106,7 @@ class Broker:
         """Passwords are hashed by `worker` and batches compressed by `codec_worker`.
 
         Without a `property_reader` there are no queues; what the disk has of them is kept."""
-        self.defaults = defaults or Defaults()
+        self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
         self._clock = clock
         self.entropy = entropy
@@ -108,6 +120,7 @@ class Broker:
         self.permissions = Permissions(self.access)
         views: dict[str, View] = {"acl": self.access, "user": self.users, "quota": self.quotas}
         views["permission"] = self.permissions
+        views[SERVER_SETTINGS] = self.server_settings
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
@@ -130,14 +143,15 @@ class Broker:
         """Recover or resume everything. Raises BlockingIOError when the directory is taken."""
         self._log.begin()
         self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
-        if self._changes.refused:
-            raise StorageError(f"the catalog is damaged: {self._changes.stopped}")
         self._fold_catalog(self._changes)
         if not self.catalog.cluster_id and self._log.has_others:
-            raise StorageError("the catalog is lost, but there are partitions")
+            raise StorageError(
+                f"{self._changes.directory} is missing or empty, which says what the other "
+                f"partitions are. {_RESTORE}"
+            )
         for topic in self.catalog.all_topics():
             self.open_streams(topic)
-        await self._log.ready()
+        await self._log.ready(self.catalog.directory_names.__contains__)
         self._producer_id = self.catalog.producer_id_next
         if not self.catalog.cluster_id:
             token = urlsafe_b64encode(self.entropy.token(16)).decode().rstrip("=")
@@ -156,9 +170,14 @@ class Broker:
         await self._log.close()
 
     def _fold_catalog(self, changes: Partition) -> None:
-        for data in changes.batches():
-            for record in batch.records(data):
-                self.catalog.apply(record)
+        """Raises StorageError: without all of it nothing can be served."""
+        try:
+            changes.check_served()
+            for data in changes.batches():
+                for record in batch.records(data):
+                    self.catalog.apply(record)
+        except (StorageError, InvalidBatch, OSError) as error:
+            raise StorageError(f"the catalog is damaged: {error}. {_RESTORE}") from None
 
     def open_streams(self, topic: Topic) -> None:
         self._streams.update(finish(self._open(topic)))
@@ -198,7 +217,17 @@ class Broker:
         assert self._changes is not None
         return committed(self._changes, self._changes.offset_end)
 
+    def catalog_progress(self) -> tuple[int, int]:
+        """The end of the catalog's partition, and how much of it is permanent."""
+        assert self._changes is not None
+        return self._changes.offset_end, self._changes.high_watermark
+
     # --- finding
+
+    @property
+    def defaults(self) -> Defaults:
+        """Others after `alter_server_settings`."""
+        return self.server_settings.defaults
 
     @property
     def cluster_id(self) -> str:
@@ -241,6 +270,22 @@ class Broker:
         found = self._streams.get(PartitionId(topic.id, index))
         if found is None:
             raise UnknownTopic(f"topic {topic.name!r} has no partition {index}")
+        return found
+
+    def fault_of(self, topic: Topic) -> str | None:
+        """Why some of it cannot be read; None when all can."""
+        partitions = [self.stream(topic, index).partition for index in range(topic.partition_count)]
+        return next((each.stopped for each in partitions if each.refused), None)
+
+    def partition_faults(self) -> list[PartitionFault]:
+        """Partitions that are refused, or stopped, or in which a reader came upon damage."""
+        found = []
+        for partition in self._log.partitions.values():
+            reason = partition.stopped or partition.damage
+            if reason is not None:
+                state = "refused" if partition.refused else "stopped"
+                state = state if partition.stopped is not None else "damaged"
+                found.append(PartitionFault(partition.directory, state, reason))
         return found
 
     def config_of(self, topic: Topic) -> TopicConfig:
@@ -383,10 +428,27 @@ class Broker:
         await permanent
 
     def _configure(self, topic: Topic) -> None:
+        """Let its partitions follow the settings that count now."""
         config = self.config_of(topic)
         for index in range(topic.partition_count):
             stream = self.stream(topic, index)
             stream.config, stream.partition.policy = config, config.policy
+
+    async def alter_server_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        """Set exactly these on a node, or on all of them (no name), and let topics follow."""
+        check_server_settings(settings)
+        permanent = self._change(settings_record(name, settings))
+        # Shielded: who asked may go away, the topics follow.
+        await asyncio.shield(asyncio.ensure_future(self._configure_all()))
+        await permanent
+
+    async def _configure_all(self) -> None:
+        for count, topic in enumerate(list(self.catalog.all_topics())):
+            if count % _TOPICS_CONFIGURED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # Others have their turn. So a topic may be gone by now,
+            current = self.catalog.by_id.get(topic.id, topic)  # or have other settings.
+            if PartitionId(current.id, 0) in self._streams:
+                self._configure(current)
 
     async def delete_records(self, stream: Stream, offset: int) -> int:
         """Forget what is below an offset (-1: all of it); returns the new log start."""

@@ -83,6 +83,8 @@ class Catalog:
         self._changed: deque[str] = deque(maxlen=_CHANGES_KEPT)  # Names, the last at the end.
         self.by_id: dict[TopicId, Topic] = {}
         self.queues: dict[tuple[str, str], StoredQueue] = {}  # By virtual host and name.
+        # Of topics that are or were: files in others belong to a topic whose record is lost.
+        self.directory_names: dict[str, None] = {}
         self.offset_starts: dict[PartitionId, int] = {}  # Where records were deleted by request.
         self.producer_id_next = 0
         self.cluster_id = ""
@@ -134,6 +136,7 @@ class Catalog:
 
     def _add_topic(self, topic: Topic) -> None:
         self._note_change(topic.name)
+        self.directory_names[topic.directory_name] = None
         old = self.topics.get(topic.name)
         if old is not None:
             del self.by_id[old.id]
@@ -164,6 +167,7 @@ class Catalog:
         )
         arguments = from_json(facts["arguments"])
         self.queues[vhost, name] = StoredQueue(vhost, name, topic, facts["auto_delete"], arguments)
+        self.directory_names[topic.directory_name] = None
         if not topic.is_hidden:
             self._add_topic(topic)
 

@@ -18,11 +18,11 @@ from uuid import UUID
 
 from entrepot.broker.settlements import Settlements, is_settlement, lane_of
 from entrepot.core import batch, limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
-from entrepot.log.partition import Waiter
+from entrepot.log.partition import Partition, Waiter
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -55,24 +55,33 @@ class LedgerStore:
         self._writing: asyncio.Handle | None = None
         # Why nothing is written any more: the partition has stopped, or the broker stops.
         self._failure: StorageError | None = None
+        self.refused: str | None = None  # Why nobody knows what was settled.
 
     # --- life
 
     def open(self, others: Callable[[Record], None] | None = None) -> None:
         """Find the topic, if there is one, and fold it. The log is ready.
 
-        Records that are not of settlements are for `others`. Raises StorageError when it is
-        damaged: not knowing what was settled would be to hand out everything again.
+        Records that are not of settlements are for `others`. When it is damaged, `refused` says
+        so: not knowing what was settled would be to hand out everything again.
         """
         topic = self._broker.topics.get(self._topic)
         if topic is None:
             return
         self._stream = self._broker.stream(topic, 0)
-        if self._stream.partition.refused:
-            reason = self._stream.partition.stopped
-            raise StorageError(f"what {self._whose} settled is damaged: {reason}")
-        self._offset_end = self._stream.partition.offset_end
-        for data in self._stream.partition.batches():
+        partition = self._stream.partition
+        self._offset_end = partition.offset_end
+        try:
+            self._fold(partition, others)
+        except (StorageError, InvalidBatch, OSError) as error:
+            partition.refuse(str(error))
+            self.refused = f"what {self._whose} settled is damaged: {partition.stopped}"
+            self._failure = StorageError(self.refused)
+            self._found.clear()
+
+    def _fold(self, partition: Partition, others: Callable[[Record], None] | None) -> None:
+        partition.check_served()
+        for data in partition.batches():
             for record in batch.records(data):
                 assert record.key is not None
                 if is_settlement(record.key):
@@ -84,10 +93,16 @@ class LedgerStore:
                     others(record)
 
     async def prepare(self) -> None:
-        """Make the topic, before the first lane is made that needs it."""
+        """Make the topic, before the first lane is made that needs it. Raises StorageError."""
+        self.check_readable()
         if self._stream is None:
             topic = await self._broker.internal_topic(self._topic, 1, _SETTINGS)
             self._stream = self._broker.stream(topic, 0)
+
+    def check_readable(self) -> None:
+        """Raises StorageError when nobody knows what was settled."""
+        if self.refused is not None:
+            raise StorageError(self.refused)
 
     def settlements(self, lane: PartitionId) -> Settlements:
         """What is known of the lane; each is asked for once."""

@@ -97,6 +97,14 @@ class Stream:
         end its transaction."""
         return self._append([(read_header(data), data) for data in batches])
 
+    def write_chunks(self, batches: Sequence[list[Buffer]]) -> Appended:
+        """Append batches of the broker's own in nobody's name, each in chunks; all or none."""
+        return self._append([(read_header(chunks[0]), chunks) for chunks in batches])
+
+    async def write_ahead(self, chunks: list[Buffer]) -> None:
+        """Before a large batch is appended with `write_chunks`, so that nobody waits for it."""
+        await self._log.write_ahead(self.partition, chunks)
+
     def takes_long(self, data: Buffer) -> bool:
         """Whether this has to be looked into, and is long or may unpack to anything."""
         config = self.config
@@ -132,9 +140,8 @@ class Stream:
     def _accept(self, data: Buffer, is_looked_into: bool) -> Batches:
         view = memoryview(data)
         if len(view) == int.from_bytes(view[8:12], "big") + 12 <= self.config.batch_bytes_max:
-            return [
-                self._prepare(check(view), view, is_looked_into)
-            ]  # Nearly always there is just one.
+            # Nearly always there is just one.
+            return [self._prepare(check(view), view, is_looked_into)]
         batches: list[tuple[BatchHeader, Buffer]] = []
         end = 0
         for position, header in walk(view):
@@ -181,7 +188,7 @@ class Stream:
         ):
             raise InvalidTimestamp("timestamps further from the broker's clock than allowed")
 
-    def _append(self, batches: Batches) -> Appended:
+    def _append(self, batches: Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]) -> Appended:
         offset = self._log.append(self.partition, batches)
         time_ms = batches[-1][0].timestamp_max if self.config.append_time else -1
         return Appended(offset, self.partition.offset_end, time_ms)
@@ -250,10 +257,15 @@ class Stream:
 
 
 def _check_keys(found: Iterable[Record]) -> Steps[None]:
-    for record in found:
+    places = []
+    for place, record in enumerate(found):
         if record.key is None:
-            raise InvalidRecord("a compacted topic takes no record without a key")
+            places.append(place)
+            if len(places) == limits.INVALID_RECORDS_TOLD_MAX:
+                break
         yield
+    if places:
+        raise InvalidRecord("a compacted topic takes no record without a key", places)
 
 
 async def committed(partition: Partition, offset_end: int) -> None:

@@ -122,18 +122,20 @@ class TransactionCoordinator:
             self._streams = [self._broker.stream(topic, index) for index in range(count)]
 
     def _fold(self, stream: Stream) -> None:
+        folded: dict[str, Transaction] = {}
         try:
+            stream.partition.check_served()
             for data in stream.partition.batches():
-                batch.check(data, allow_gaps=True)  # What rotted must not be carried out.
                 for record in batch.records(data):
                     transactional_id, found = read_record(record)
                     if found is None:
-                        self._transactions.pop(transactional_id, None)
+                        folded.pop(transactional_id, None)
                     else:
-                        self._transactions[transactional_id] = found
+                        folded[transactional_id] = found
         except (InvalidBatch, StorageError, OSError) as error:
-            log.error("transactions refused: %s: %s", stream.partition.directory, error)
-            stream.partition.refuse(str(error))
+            stream.partition.refuse(str(error))  # What is old must not be carried out.
+        else:
+            self._transactions |= folded
 
     def _forget_uncertain(self) -> bool:
         """Forget whose partitions may have lost something: what is open of them is then stray.
@@ -194,15 +196,24 @@ class TransactionCoordinator:
         number = crc32c(transactional_id.encode()) % len(self._streams)
         return self._streams[number]
 
-    def _get(self, transactional_id: str) -> Transaction | None:
+    @property
+    def refusal(self) -> str | None:
+        """Why some transactions are not known; None when all are."""
+        partitions = (stream.partition for stream in self._streams)
+        return next((each.stopped for each in partitions if each.refused), None)
+
+    def check_readable(self, transactional_id: str) -> None:
+        """Raises StorageError when what was recorded of it is damaged: nothing is guessed."""
         if self._streams:
-            partition = self._stream_of(transactional_id).partition
-            if partition.refused:
-                raise StorageError(partition.stopped)
+            self._stream_of(transactional_id).partition.check_served()
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """Raises StorageError."""
+        self.check_readable(transactional_id)
         return self._transactions.get(transactional_id)
 
     def _find(self, transactional_id: str) -> Transaction:
-        found = self._get(transactional_id)
+        found = self.get(transactional_id)
         if found is None:
             raise InvalidProducerMapping(f"nobody has the transactional id {transactional_id!r}")
         return found
@@ -236,7 +247,7 @@ class TransactionCoordinator:
                 f"a transaction takes 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms"
             )
         await self._prepare()
-        current = self._get(transactional_id)
+        current = self.get(transactional_id)
         if current is not None and current.state is State.ONGOING:
             transaction.check_initialise(current, known)
             await self._decide(transaction.abort_and_fence(current, self._clock.now_ms()))
@@ -244,7 +255,7 @@ class TransactionCoordinator:
         spare_id = NONE
         if current is None or current.is_exhausted:
             spare_id = await self._broker.new_producer_id()
-            current = self._get(transactional_id)  # Somebody may have been quicker.
+            current = self.get(transactional_id)  # Somebody may have been quicker.
         now_ms = self._clock.now_ms()
         if current is None:
             if len(self._transactions) >= limits.TRANSACTIONAL_IDS_MAX:

@@ -8,7 +8,6 @@ and everything is folded anew.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -20,8 +19,6 @@ from entrepot.core.errors import StorageError
 from entrepot.core.marker import read_marker
 from entrepot.core.ports import Buffer
 from entrepot.log.log import Opened
-
-log = logging.getLogger("entrepot.broker")
 
 
 class _Saved(msgspec.Struct, array_like=True):
@@ -65,7 +62,6 @@ def fold(opened: Opened) -> View:
         for header, data in opened.partition.headers(offset):
             view.note(header, header.offset_first, data)
     except (StorageError, OSError) as error:
-        log.error("partition refused: %s", error)
         opened.partition.refuse(str(error))
     return view
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "users": ("users", "Add, list and delete users, set passwords."),
     "connect": ("connect", "Move data between topics and files, databases, HTTP."),
     "pipeline": ("pipeline", "Run pipelines on Spark."),
+    "status": ("status", "Show what runs here, and what cannot be used."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

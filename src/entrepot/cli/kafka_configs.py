@@ -1,7 +1,7 @@
 """`kafka-configs`: the flags and the output of Kafka's tool of that name.
 
 Topics and brokers have settings, users and clients have quotas, users also passwords.
-A broker's settings can be looked at; they are what it was started with.
+Of a broker's settings, those that topics follow can be changed while it runs.
 """
 
 import re

@@ -66,8 +66,8 @@ def list_(vhost: str | None, as_json: bool) -> None:
             "vhost": row["vhost"],
             "name": row["name"],
             "type": row["type"],
-            "ready": row["messages_ready"],
-            "unacked": row["messages_unacknowledged"],
+            "ready": row.get("messages_ready", row["state"]),
+            "unacked": row.get("messages_unacknowledged", row["state"]),
             "deferred": row.get("messages_deferred", 0),
             "consumers": row["consumers"],
         }
@@ -99,10 +99,13 @@ def _show(row: dict[str, Any]) -> None:
     click.echo(f"  {row['type']}{', ' + said if said else ''}")
     for name, value in row["arguments"].items():
         click.echo(f"  {name} = {json.dumps(value)}")
-    click.echo(
-        f"  {row['messages_ready']} ready, {row['messages_unacknowledged']} unacked, "
-        f"{row.get('messages_deferred', 0)} deferred"
-    )
+    if row["state"] == "down":
+        click.echo(f"  down: {row['reason']}")
+    else:
+        click.echo(
+            f"  {row['messages_ready']} ready, {row['messages_unacknowledged']} unacked, "
+            f"{row.get('messages_deferred', 0)} deferred"
+        )
     if row.get("messages_dropped"):
         click.echo(f"  dropped: {_reasons(row['messages_dropped'])}")
     for consumer in row["consumer_details"]:

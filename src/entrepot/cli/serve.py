@@ -85,7 +85,7 @@ def port_options(command: _Command) -> _Command:
 def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> None:
     """Start a broker.
 
-    Without a flag it listens on 127.0.0.1, keeps its data in ./data and acknowledges
+    Without a flag it listens on localhost, keeps its data in ./data and acknowledges
     nothing that is not on disk. Flags go over the settings of --config.
     """
     run(chosen_config(config_file, settings, **given))
@@ -202,8 +202,12 @@ def _keeping_house(protocols: Iterable[str]) -> Iterator[None]:
 def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:
     lines = [
         f"data in {Path(config.data_dir).absolute()}, durability {config.durability}",
-        *(f"  {name:<10} {host}:{port}" for name, (host, port) in endpoints.items()),
+        *(f"  {name:<10} {_address(*end)}" for name, end in endpoints.items()),
         "ready",
     ]
     with contextlib.suppress(BrokenPipeError):  # Nobody reads. That does not stop a broker.
         print("\n".join(lines), flush=True)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -20,7 +20,7 @@ stored body can still be nonsense, and `records` trusts nothing in it.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -52,6 +52,7 @@ MAGIC = 2
 HEADER_BYTES = 61
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_JOINED_BYTES_MAX = 2 * limits.MIB  # A longer body is not copied to be one with its header.
 _PREFIX = struct.Struct(">qiibI")  # Up to the checksum.
 _CHECKED = struct.Struct(">hiqqqhii")  # What the checksum covers of the header.
 _OFFSET = struct.Struct(">q")
@@ -238,12 +239,18 @@ def retain(batch: Buffer, kept: Sequence[Record]) -> bytes:
 
 def _assemble(header: BatchHeader, body: Buffer) -> bytes:
     """The batch; its length and checksum are those of the body, not of `header`."""
-    length = HEADER_BYTES - _LENGTH_END + len(body)
+    return b"".join((_head(header, (body,), len(body)), body))
+
+
+def _head(header: BatchHeader, body: Sequence[Buffer], size: int) -> bytes:
+    """The header of a batch with this body, which is so large in all."""
+    length = HEADER_BYTES - _LENGTH_END + size
     assert length < 2**31, length
     checked = _CHECKED.pack(*header[5:])
-    crc = crc32c(body, crc32c(checked))
-    prefix = _PREFIX.pack(header.offset_first, length, header.leader_epoch, MAGIC, crc)
-    return b"".join((prefix, checked, body))
+    crc = crc32c(checked)
+    for piece in body:
+        crc = crc32c(piece, crc)
+    return _PREFIX.pack(header.offset_first, length, header.leader_epoch, MAGIC, crc) + checked
 
 
 def build(
@@ -285,10 +292,16 @@ def build(
     return _assemble(header, body if codec is Codec.NONE else compress(codec, body))
 
 
-def build_plain(pieces: Iterable[Buffer], count: int, time_first: int, time_max: int) -> bytes:
-    """One batch out of records that are encoded already."""
+def build_plain(
+    pieces: Sequence[Buffer], count: int, time_first: int, time_max: int
+) -> list[Buffer]:
+    """One batch out of records that are encoded already, in chunks: one, unless that would
+    copy much. The header is in the first."""
     header = BatchHeader(0, 0, -1, MAGIC, 0, 0, count - 1, time_first, time_max, -1, -1, -1, count)
-    return _assemble(header, b"".join(pieces))
+    size = sum(map(len, pieces))
+    if size <= _JOINED_BYTES_MAX:
+        return [_assemble(header, b"".join(pieces))]
+    return [_head(header, pieces, size), *pieces]
 
 
 def records(batch: Buffer, *, bytes_max: int = limits.DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:

@@ -5,6 +5,8 @@ disk does to us is a `StorageError`: the partition says why, the broker goes on.
 Our own mistakes are any other exception: `faults` says what becomes of them.
 """
 
+from collections.abc import Sequence
+
 
 class PeerError(Exception):
     """The other side's mistake. The text is written for the person behind it."""
@@ -19,7 +21,11 @@ class InvalidBatch(PeerError):
 
 
 class InvalidRecord(PeerError):
-    """A record that its topic does not take."""
+    """Records that their topic does not take."""
+
+    def __init__(self, text: str, places: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.places = places  # In their batch; the first of them, if there are very many.
 
 
 class BatchTooLarge(PeerError):
@@ -206,6 +212,14 @@ class StorageError(Exception):
 
 class Corruption(StorageError):
     """Damage in what was already permanent. Never repaired by guessing."""
+
+
+class DamagedBatch(Corruption):
+    """Damage that a reader came upon. What is before and behind it can still be read."""
+
+
+class QueueDown(StorageError):
+    """A queue whose messages, or whose ledger, cannot be read."""
 
 
 # --- leases of queues' messages until a time

@@ -5,7 +5,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 # Frames and requests.
-FRAME_BYTES_MAX = 100 * MIB  # A produce request; Kafka's socket.request.max.bytes.
+FRAME_BYTES_MAX = 129 * MIB  # A produce request; Kafka's socket.request.max.bytes.
 REQUEST_BYTES_MAX = 8 * MIB  # Any request that carries no records.
 REQUEST_ELEMENTS_MAX = 200_000  # Array elements in one request, all nesting levels together.
 FRAMES_WAITING_MAX = 128  # Requests of one connection that wait for their turn.
@@ -14,13 +14,16 @@ TURN_MS = 5  # How long one request's work keeps all others waiting; then it wai
 CHANGES_AT_ONCE_MAX = 100  # Of what one request changes: begun together and committed together.
 RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
 CONNECTIONS_MAX = 20_000  # Of each net: as many again under TLS.
+UNFINISHED_BYTES_MAX = 256 * MIB  # Input of all connections that is not dealt with; a default.
+UNFINISHED_MS_MAX = 60_000  # How long it waits for its rest while nothing comes; a default.
 
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
-DECOMPRESSED_BYTES_MAX = 128 * MIB  # What one batch may unpack to.
+DECOMPRESSED_BYTES_MAX = 129 * MIB  # What one batch may unpack to.
 BATCH_BYTES_AT_ONCE_MAX = 64 * KIB  # A longer one is looked into a turn at a time, where it is.
 RECORDS_PER_BATCH_MAX = 10_000_000
 HEADERS_PER_RECORD_MAX = 100_000
+INVALID_RECORDS_TOLD_MAX = 1_000  # Of one batch that is refused: which records are wrong.
 
 # Answers.
 FETCH_BYTES_MAX = 55 * MIB  # One fetch response, whatever the client asks for.
@@ -34,6 +37,7 @@ SEGMENT_BYTES = 1 * GIB
 SEGMENT_BYTES_MIN = 14
 SEGMENT_BYTES_MAX = 2**31 - 1  # Positions in an index are 32 bits.
 INDEX_INTERVAL_BYTES = 16 * KIB
+READ_HEADERS_MAX = 2_000  # Of batches that an earlier process wrote: looked at in one read.
 INDEXES_CACHED_MAX = 128  # Indexes of sealed segments held in memory.
 FILES_OPEN_MAX = 1_024
 PARTITIONS_PER_TOPIC_MAX = 10_000
@@ -77,10 +81,12 @@ TOPIC_REGEX_CACHED_MAX = 10_000  # Its combinations of states that are remembere
 
 # The commit.
 SEGMENTS_SYNCED_DIRECTLY_MAX = 8  # A tick that touches more goes through the journal.
+JOURNAL_PARTITION_BYTES_MAX = 4 * MIB  # Of one partition and tick; more is synced where it is.
 JOURNAL_BYTES_MAX = 64 * MIB  # One journal file, before the other takes over.
 
 assert REQUEST_BYTES_NARROW <= REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX <= FRAME_BYTES_MAX <= DECOMPRESSED_BYTES_MAX
+assert FRAME_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert FETCH_BYTES_MAX < 2**31  # A frame's size is a signed 32-bit number.
 assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
 assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
@@ -105,14 +111,15 @@ assert ROUTE_CACHED_NAMES_MAX <= ROUTES_CACHED_NAMES_MAX
 # AMQP 0-9-1.
 AMQP_FRAME_BYTES_MIN = 4 * KIB  # What every peer must take, by the specification.
 AMQP_FRAME_BYTES_MAX = 128 * KIB  # Offered when a connection is tuned, as RabbitMQ does.
-AMQP_MESSAGE_BYTES_MAX = 16 * MIB  # One body; RabbitMQ's max_message_size.
+AMQP_MESSAGE_BYTES = 16 * MIB  # One body, unless it is set otherwise; RabbitMQ's default.
+AMQP_MESSAGE_BYTES_MAX = 128 * MIB  # What queues.max_message_bytes may be.
 AMQP_UNFINISHED_BYTES_MAX = 256 * MIB  # Of one connection: contents that are not whole yet.
 AMQP_TABLE_DEPTH_MAX = 32  # Tables and arrays within tables and arrays.
 AMQP_PLACES_CACHED_MAX = 4_000  # Of one connection: exchanges and keys, each way.
 
 assert AMQP_FRAME_BYTES_MIN <= LOGIN_FRAME_BYTES_MAX <= AMQP_FRAME_BYTES_MAX
-assert AMQP_MESSAGE_BYTES_MAX <= AMQP_UNFINISHED_BYTES_MAX
-assert AMQP_MESSAGE_BYTES_MAX <= FRAME_BYTES_MAX  # So that Kafka's clients can read it.
+assert AMQP_MESSAGE_BYTES <= AMQP_MESSAGE_BYTES_MAX <= AMQP_UNFINISHED_BYTES_MAX
+assert AMQP_MESSAGE_BYTES_MAX + MIB <= FRAME_BYTES_MAX  # So that Kafka's clients can read it.
 
 # AMQP 0-9-1, a connection that is open.
 AMQP_CHANNELS_MAX = 2_047  # Of one connection, as RabbitMQ offers.
@@ -123,12 +130,12 @@ AMQP_BATCH_MS_MAX = 60_000  # and how long.
 AMQP_UNACKED_MAX = 250_000  # Of one channel: delivered and not acknowledged.
 AMQP_UNCOMMITTED_BYTES_MAX = 16 * MIB  # Of one connection: published and not permanent.
 AMQP_UNCONFIRMED_RUNS_MAX = 10_000  # Of one connection: runs that are not permanent.
-AMQP_TRANSACTION_BYTES_MAX = 64 * MIB  # Of one channel: published and not committed.
+AMQP_TRANSACTION_BYTES_MAX = 128 * MIB  # Of one channel: published and not committed.
 AMQP_TRANSACTION_MESSAGES_MAX = 500_000
 AMQP_PROPERTIES_CACHED_MAX = 10_000  # What was found in different properties.
 AMQP_READ_AHEAD_MAX = 1_000  # Messages of a stream that are read at once for a consumer.
 
-assert AMQP_MESSAGE_BYTES_MAX <= AMQP_UNCOMMITTED_BYTES_MAX <= AMQP_TRANSACTION_BYTES_MAX
+assert AMQP_UNCOMMITTED_BYTES_MAX <= AMQP_MESSAGE_BYTES_MAX <= AMQP_TRANSACTION_BYTES_MAX
 
 # Queues.
 QUEUE_TTL_MS_MAX = 315_360_000_000  # Of a message or of an unused queue: ten years, RabbitMQ's.
@@ -148,7 +155,6 @@ DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no 
 HTTP_HEAD_BYTES_MAX = 32 * KIB  # The first line and the headers of a request.
 HTTP_HEADERS_MAX = 100
 HTTP_BODY_BYTES_MAX = 32 * MIB  # One request: a message, as base64 in JSON.
-HTTP_BODIES_BYTES_MAX = 256 * MIB  # Of all connections together, until they are answered.
 HTTP_PIPELINED_MAX = 16  # Requests of one connection that wait; then it is not read from.
 HTTP_QUERY_FIELDS_MAX = 100
 HTTP_PAGE_ROWS_MAX = 500  # Of a list that is asked for in pages; RabbitMQ's.
@@ -158,7 +164,7 @@ HTTP_CHECK_MS = 30_000  # How often a connection is looked at, and so how exact 
 HTTP_REQUEST_MS_MAX = 60_000  # From a request's first byte to its last.
 HTTP_IDLE_MS_MAX = 300_000  # Between requests.
 
-assert AMQP_MESSAGE_BYTES_MAX * 4 // 3 <= HTTP_BODY_BYTES_MAX <= HTTP_BODIES_BYTES_MAX
+assert AMQP_MESSAGE_BYTES * 4 // 3 <= HTTP_BODY_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert HTTP_CHECK_MS <= HTTP_REQUEST_MS_MAX <= HTTP_IDLE_MS_MAX
 
 # Virtual hosts.
@@ -167,7 +173,7 @@ QUEUES_PER_VHOST_MAX = 200_000
 QUEUE_SEGMENT_BYTES = 64 * MIB  # Settled messages leave the disk a segment at a time.
 DEDUPLICATION_IDS_MAX = 1_000_000  # That a deduplicating exchange remembers for one queue.
 DELAYED_IN_FLIGHT_MAX = 1_000  # Of one virtual host: messages that are due and on their way.
-STREAM_BATCH_BYTES_MAX = 17 * MIB  # Of a topic that AMQP made: one message must fit in.
+STREAM_BATCH_BYTES_MAX = 129 * MIB  # Of a topic that AMQP made: one message must fit in.
 
 assert AMQP_MESSAGE_BYTES_MAX < STREAM_BATCH_BYTES_MAX <= FRAME_BYTES_MAX
 
@@ -183,8 +189,9 @@ SHARE_DEAD_LETTERS_MAX = 1_000  # Copied at once; others wait.
 
 # Lanes of queues: where messages are kept, and what is remembered of them.
 QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
+QUEUE_LARGE_BYTES = 2 * MIB  # A message that is written in turns.
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
-QUEUE_CACHE_BYTES_MAX = 64 * MIB  # Messages of the log in memory, of all queues together.
+QUEUE_CACHE_BYTES_MAX = 64 * MIB  # Messages of the log in memory, unless one is larger.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB  # Of one; more than a batch is, however small its messages.
 QUEUE_HEADERS_CACHED_MAX = 4_000  # Of one lane: ways in which messages' headers are written.
 QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # A longer one is written anew each time.
@@ -192,7 +199,7 @@ TRANSIENT_BYTES_MAX = 1 * GIB  # Messages that are in memory alone; then publish
 STREAM_READ_AHEAD_BYTES = 256 * KIB  # Of one reader, unless one batch is larger.
 
 assert QUEUE_READ_BYTES <= QUEUE_BATCH_BYTES
-assert QUEUE_BATCH_BYTES + AMQP_MESSAGE_BYTES_MAX <= QUEUE_CACHE_BYTES_MAX
+assert QUEUE_BATCH_BYTES + AMQP_MESSAGE_BYTES <= QUEUE_CACHE_BYTES_MAX
 assert 8 * QUEUE_BATCH_BYTES <= QUEUE_CACHE_LANE_BYTES_MAX <= QUEUE_CACHE_BYTES_MAX
 
 # Leases of queues' messages until a time.

@@ -145,6 +145,27 @@ class Receiver(Protocol):
         """The link is gone, or the peer will send no more; called exactly once."""
 
 
+class Unfinished(NamedTuple):
+    """Input that came and is not dealt with yet."""
+
+    size: int  # Bytes.
+    number: int  # Of the oldest of it: with another number, it is other input.
+    awaits_rest: bool  # A part of it is missing, and nothing but the peer keeps it from coming.
+
+
+NOTHING_UNFINISHED = Unfinished(0, 0, False)
+
+
+class ServingReceiver(Receiver, Protocol):
+    """The side that was connected to: it has many peers, and says what it holds of each."""
+
+    def unfinished(self) -> Unfinished:
+        """Called after every change that the link knows of, so it costs little."""
+
+    def refuse(self, reason: str) -> None:
+        """End the connection, in the protocol's words where it has some."""
+
+
 class Link(Protocol):
     """One connection's bytes."""
 
@@ -196,7 +217,9 @@ class Listener(Protocol):
 
 
 class Net(Protocol):
-    async def listen(self, host: str, port: int, accept: Callable[[Link], Receiver]) -> Listener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
+    ) -> Listener:
         """Port 0 takes any free one. Raises OSError when the address is taken."""
 
     async def connect(self, host: str, port: int, attach: Callable[[Link], Receiver]) -> Link:

@@ -32,6 +32,7 @@ class SegmentState(msgspec.Struct, array_like=True):
     timestamp_max_offset: int
     opened_ms: int
     sealed: bool
+    compacted: bool = True  # Perhaps, where an older version did not say.
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentState:
@@ -42,7 +43,7 @@ class SegmentState(msgspec.Struct, array_like=True):
         segment = Segment(directory, self.offset_base, self.opened_ms)
         for name in self.__struct_fields__:
             setattr(segment, name, getattr(self, name))
-        segment.index = None
+        segment.index, segment.unchecked_end = None, segment.size
         return segment
 
 

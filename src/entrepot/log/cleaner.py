@@ -35,7 +35,7 @@ from entrepot.core.record import Record
 from entrepot.log import layout
 from entrepot.log.files import FilePool, load, replace, write_all
 from entrepot.log.partition import Partition
-from entrepot.log.segment import Glance, Segment, glances
+from entrepot.log.segment import Glance, Segment
 
 log = logging.getLogger("entrepot.log")
 
@@ -82,7 +82,7 @@ class Cleaner:
     def is_due(self, partition: Partition) -> bool:
         """Whether enough is dirty, or something has been dirty for too long."""
         policy = partition.policy
-        if not policy.compacts or partition.stopped is not None:
+        if not policy.compacts or partition.stopped is not None or partition.damage is not None:
             return False
         segments = self._cleanable(partition)
         clean_end = self._clean_end(partition)
@@ -144,7 +144,7 @@ class Cleaner:
         clean_end, offset_end = self._clean_end(partition), segments[0].offset_base
         for segment in segments:
             if segment.offset_end > clean_end:
-                for data in self._batches(segment):
+                for data in partition.batches_of(segment):
                     await asyncio.sleep(0)
                     header = read_header(data)
                     if header.is_control or header.offset_last < clean_end:
@@ -156,11 +156,6 @@ class Cleaner:
             if len(latest) >= limits.CLEANER_KEYS_MAX:
                 break
         return latest, offset_end
-
-    def _batches(self, segment: Segment) -> Iterator[bytes]:
-        file = self._pool.get(segment.path)
-        for glance in glances(file, 0, segment.size):
-            yield file.read(glance.position, glance.size)
 
     @staticmethod
     def _is_aborted(partition: Partition, header: BatchHeader, record: Record) -> bool:
@@ -216,7 +211,7 @@ class Cleaner:
         waiting: list[bytes] = []
         written = 0
         for segment in group:
-            for data in self._batches(segment):
+            for data in partition.batches_of(segment):
                 await asyncio.sleep(0)
                 kept = await self._kept(partition, data, work)
                 if kept is None:

@@ -83,8 +83,8 @@ class Committer:
     async def _commit(self, partitions: Sequence[Partition]) -> None:
         self.rounds += 1
         marks = [(partition, partition.end_mark()) for partition in partitions]
-        rest = [(partition, mark) for partition, mark in marks if partition.has_gap]
-        many = [(partition, mark) for partition, mark in marks if not partition.has_gap]
+        rest = [mark for mark in marks if _is_for_itself(mark[0])]
+        many = [mark for mark in marks if not _is_for_itself(mark[0])]
         if len(many) > limits.SEGMENTS_SYNCED_DIRECTLY_MAX and await self._journaled(many):
             self.rounds_journaled += 1
         else:
@@ -258,6 +258,11 @@ class Committer:
             self._faults.caught("the commit journal is not used any more", error)
         finally:
             self._releasing = None
+
+
+def _is_for_itself(partition: Partition) -> bool:
+    """Whether the journal cannot have it, or should not: a copy of so much is no gain."""
+    return partition.has_gap or partition.uncommitted_bytes > limits.JOURNAL_PARTITION_BYTES_MAX
 
 
 def write_seal(disk: Disk, segment: Segment) -> File:

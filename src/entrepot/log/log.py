@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from entrepot.core import limits
-from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
@@ -32,7 +31,7 @@ from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
 from entrepot.log.files import FilePool, in_slices, load, replace
 from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
-from entrepot.log.partition import Partition
+from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
 from entrepot.log.recovery import Saved, newest_view, recover_segments, replay
 
@@ -206,14 +205,16 @@ class Log:
         point: RecoveryPoint,
         reason: str,
     ) -> Opened:
-        log.error("partition refused: %s", reason)
         partition = Partition(identity, directory, policy, self._pool, self._clock)
         partition.refuse(reason)
         self._refused[identity] = point
         return Opened(partition, None)
 
-    async def ready(self) -> None:
-        """Once every partition is open: make what was recovered permanent, then forget the past."""
+    async def ready(self, was_known: Callable[[str], object] = bool) -> None:
+        """Once every partition is open: make what was recovered permanent, then forget the past.
+
+        Directories of topics that are no more are removed, unless they were never known.
+        """
         behind = [p for p in self._recovered if p.segments and p.stopped is None]
         await self.committer.sync([(p, p.end_mark()) for p in behind])
         await self._sync_emptied()
@@ -228,7 +229,7 @@ class Log:
         self._disk.remove(layout.CLEAN_CHECKPOINT)
         stopped = [p.id for p in self.partitions.values() if p.stopped is not None]
         remove_journals(self._disk, needed=stopped)
-        self._remove_orphans()
+        self._remove_orphans(was_known)
         await self._sync_names("", layout.PARTITIONS)
         self.committer = Committer(
             self._pool, Journal(self._disk, self._generation), self.partitions.get, self._faults
@@ -247,12 +248,14 @@ class Log:
             if error is not None:
                 partition.stop(f"{partition.directory}: sync failed: {error.strerror}")
 
-    def _remove_orphans(self) -> None:
+    def _remove_orphans(self, was_known: Callable[[str], object]) -> None:
         """Directories no topic owns: a deletion that a crash cut short."""
         known = {partition.directory for partition in self.partitions.values()}
         for name in self._disk.names(layout.PARTITIONS):
             directory = f"{layout.PARTITIONS}/{name}"
-            if directory not in known:
+            if directory not in known and not was_known(name.rpartition("-")[0]):
+                log.error("%s stays: no topic owns it, and none ever did", directory)
+            elif directory not in known:
                 log.info("removing %s: no topic owns it", directory)
                 self._disk.remove_directory(directory)
         self._disk.remove_directory(layout.DELETED)
@@ -271,7 +274,7 @@ class Log:
 
     # --- use
 
-    def append(self, partition: Partition, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
+    def append(self, partition: Partition, batches: Batches) -> int:
         """Append and see to the commit; returns the first offset."""
         if self._is_closing:
             raise StorageError("the broker is stopping")
@@ -298,6 +301,12 @@ class Log:
         elif len(partition.segments) > segments > 0:
             self._flush_due[partition.id] = 0.0  # The full segment wants its seal.
         return offset
+
+    async def write_ahead(self, partition: Partition, chunks: list[Buffer]) -> None:
+        """Before a large batch is appended: see `ahead`."""
+        if not self._is_closing:
+            for _ in partition.write_ahead(chunks):
+                await asyncio.sleep(0)
 
     async def flush(self, partition: Partition) -> None:
         """Make all of it permanent, whatever its durability."""
@@ -487,6 +496,8 @@ class Log:
         for task in (self._maintenance, self._cleaning, self._removing):
             if task is not None:
                 task.cancel()
+        for partition in self.partitions.values():
+            partition.drop_ahead()
         await self.committer.drain()
         behind = [p for p in self.partitions.values() if p.stopped is None and p.segments]
         behind = [p for p in behind if p.unsynced or p.unsynced_names or p.names_changed]

@@ -19,22 +19,30 @@ undone, stops the partition for good: `stopped` says why, and nothing is guessed
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 
-from entrepot.core.batch import BatchHeader
+from entrepot.core.batch import BatchHeader, read_header
 from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, File
 from entrepot.log import layout
+from entrepot.log.ahead import Ahead
 from entrepot.log.files import FilePool, seal, write_all
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.reading import Mark, Segments, base_of
 from entrepot.log.segment import Glance, Segment
 
+log = logging.getLogger("entrepot.log")
+
+# Each whole, or in chunks, of which the first has the header.
+Batches = Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]
+
 _STAMP = Struct(">qii")  # offset_first, length, leader_epoch: the fields the CRC leaves out.
+_HEADER_CHUNKS = 2  # The stamp, and the rest of the header.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
 
 Waiter = Callable[[StorageError | None], None]
@@ -76,6 +84,7 @@ class Partition(Segments):
         self.faults: Faults = Uncaught()
         self._waiters: list[tuple[int, Waiter]] = []  # Ascending offsets.
         self._listeners: dict[object, Callable[[], None]] = {}
+        self._ahead: Ahead | None = None  # A large batch that is not appended yet.
 
     def check_epoch(self, epoch: int) -> None:
         """What a client believes of the leader; -1 when it does not say."""
@@ -86,12 +95,15 @@ class Partition(Segments):
 
     # --- appending
 
-    def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
+    def append(self, batches: Batches) -> int:
         """Give the batches the next offsets and write them; all of them or none.
 
-        Returns the first offset. The caller has checked the batches, and asks the
+        A batch may be in chunks; its header is in the first. Returns the first offset.
+        The caller has checked the batches, and asks the
         committer for a commit when `needs_commit` says so.
         """
+        if not self._is_ahead(batches):
+            self.drop_ahead()
         if self.stopped is not None:
             raise StorageError(self.stopped)
         size = count = 0
@@ -103,26 +115,64 @@ class Partition(Segments):
             file = self._pool.get(active.path, create=active.size == 0)
         except OSError as error:
             raise StorageError(f"{self.directory}: {error.strerror}") from error
+        ahead, self._ahead = self._ahead, None
         offset_first = offset = active.offset_end
         position = active.size
         chunks: list[Buffer] = []
         added: list[Glance] = []
         for header, batch in batches:
             chunks.append(_STAMP.pack(offset, header.length, self.leader_epoch))
-            chunks.append(memoryview(batch)[_STAMP.size :])
+            first, *others = batch if isinstance(batch, list) else (batch,)
+            chunks.append(memoryview(first)[_STAMP.size :])
+            chunks += others
             last = offset + header.offset_delta_last
             added.append(Glance(position, offset, header.size, last, header.timestamp_max))
             offset, position = last + 1, position + header.size
-        self._write(file, active, chunks)
+        self._write(file, active, chunks if ahead is None else chunks[:_HEADER_CHUNKS])
         for glance, (header, batch) in zip(added, batches, strict=True):
             active.note(glance)
-            self.fold(header, glance.offset_first, batch)
+            # One in chunks is in nobody's name: its header is all there is to fold.
+            self.fold(header, glance.offset_first, batch[0] if isinstance(batch, list) else batch)
         self._last = added[-1]
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)
         if self.policy.durability is not Durability.FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
         return offset_first
+
+    def write_ahead(self, chunks: list[Buffer]) -> Iterator[None]:
+        """Write a large batch in slices, so that its `append`, with the same chunks, need not.
+
+        Nothing is told of failures: that append has them, too.
+        """
+        self.drop_ahead()
+        if self.stopped is not None:
+            return
+        try:
+            header = read_header(chunks[0])
+            active = self._active_for(header.size, header.offset_delta_last + 1)
+            ahead = Ahead(active, self._pool.get(active.path, create=active.size == 0), chunks)
+            self._ahead = ahead
+            for _ in ahead.write():
+                yield
+                if self._ahead is not ahead or self.stopped is not None:
+                    return
+        except OSError:
+            self.drop_ahead()
+
+    def drop_ahead(self) -> None:
+        """Cut off what was written ahead, if anything was."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            try:
+                ahead.file.truncate(ahead.segment.size)
+            except OSError as error:
+                self.stop(f"{ahead.segment.path}: {error.strerror}")
+
+    def _is_ahead(self, batches: Batches) -> bool:
+        """Whether this is what was written ahead, and all of it was."""
+        ahead = self._ahead
+        return ahead is not None and ahead.is_written and batches[0][1] is ahead.chunks
 
     @property
     def needs_commit(self) -> bool:
@@ -162,6 +212,7 @@ class Partition(Segments):
 
     def roll(self) -> Segment:
         """Close the active segment and open the next one."""
+        self.drop_ahead()
         full = self.segments[-1]
         if not full.sealed:
             self.index_of(full)  # For its seal.
@@ -219,6 +270,16 @@ class Partition(Segments):
     def has_gap(self) -> bool:
         """Whether readers have seen what is not permanent: the journal cannot go on from there."""
         return max(self.offset_synced, self.offset_journaled) < self.high_watermark
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """The size of what lies above the watermark."""
+        visible = self._visible
+        if visible is None:
+            return 0
+        first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
+        size = sum(segment.size for segment in self.segments[max(first, 0) :])
+        return size - visible.position
 
     def uncommitted(self) -> Iterator[tuple[int, bytes]]:
         """What lies above the watermark, one run of batches per segment: (offset, bytes)."""
@@ -296,8 +357,11 @@ class Partition(Segments):
             self._visible = Mark(self.offset_start, self.segments[0], 0)
 
     def refuse(self, reason: str) -> None:
-        """Recovery found damage it must not mend: neither written nor read."""
-        self.stopped, self.refused = reason, True
+        """There is damage that must not be mended: neither written nor read from now on."""
+        if not self.refused:
+            self.refused = True
+            log.error("partition refused: %s", reason)
+        self.stop(reason)
 
     # --- compaction's side
 

@@ -91,6 +91,8 @@ class Segment:
     """A run of a partition's batches. Knows its bounds; owns no file."""
 
     __slots__ = (
+        "checked",
+        "checked_offset",
         "compacted",
         "directory",
         "followed",
@@ -103,6 +105,7 @@ class Segment:
         "size",
         "timestamp_max",
         "timestamp_max_offset",
+        "unchecked_end",
     )
 
     def __init__(self, directory: str, offset_base: int, opened_ms: int) -> None:
@@ -118,6 +121,11 @@ class Segment:
         self.compacted = False  # Offsets may be missing between batches.
         self.followed = False  # Sealed, and the name of the next segment is permanent.
         self.index: Index | None = Index()  # None: on disk, in the seal.
+        # Below it, bytes are older than this process, which has seen the headers of those in
+        # `checked` only. The batch where that stops has the offset.
+        self.unchecked_end = 0
+        self.checked = range(0)
+        self.checked_offset = offset_base
 
     def path_of(self, kind: str) -> str:
         return f"{self.directory}/{layout.file_name(self.offset_base, kind)}"
@@ -182,7 +190,7 @@ def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
     segment.compacted, segment.followed = bool(flags & _COMPACTED), bool(flags & _FOLLOWED)
     segment.offset_end, segment.timestamp_max = rest[:2]
     segment.timestamp_max_offset, segment.opened_ms = rest[2:]
-    segment.sealed, segment.index = True, index
+    segment.sealed, segment.index, segment.unchecked_end = True, index, size
     return segment
 
 
@@ -206,10 +214,34 @@ def glances(file: File, position: int, end: int) -> Iterator[Glance]:
         position += 12 + length
 
 
-def build_index(file: File, size: int) -> Index:
-    """The index of a segment that has lost it."""
+def follow(file: File, segment: Segment, position: int, offset: int, end: int) -> Iterator[Glance]:
+    """Batch headers as `glances` has them, each with the offset that follows the one before.
+
+    `offset` is that of the batch at `position`; only compaction leaves gaps. A batch's first
+    twelve bytes are not in its checksum: this finds damage there. Raises Corruption.
+    """
+    for glance in glances(file, position, end):
+        skipped = glance.offset_first - offset
+        if skipped < 0 or (skipped and not segment.compacted):
+            raise Corruption(
+                f"{file.path}: offset {glance.offset_first} at byte {glance.position}, "
+                f"where {offset} should follow"
+            )
+        offset, position = glance.offset_last + 1, glance.position + glance.size
+        if offset > segment.offset_end:
+            raise Corruption(
+                f"{file.path}: offset {glance.offset_last} at byte {glance.position}, "
+                f"but the segment ends at {segment.offset_end}"
+            )
+        yield glance
+    if position == segment.size and offset < segment.offset_end and not segment.compacted:
+        raise Corruption(f"{file.path} ends at offset {offset}, not at {segment.offset_end}")
+
+
+def build_index(file: File, segment: Segment) -> Index:
+    """The index of a segment that has lost it. Raises Corruption."""
     index, timestamp_max = Index(), -1
-    for glance in glances(file, 0, size):
+    for glance in follow(file, segment, 0, segment.offset_base, segment.size):
         index.note(glance.offset_first, glance.position, timestamp_max)
         timestamp_max = max(timestamp_max, glance.timestamp_max)
     return index

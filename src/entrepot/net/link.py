@@ -21,7 +21,8 @@ from enum import IntEnum
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Buffer, Chunk, FileRange, Receiver
+from entrepot.core.ports import Buffer, Chunk, FileRange, Receiver, ServingReceiver
+from entrepot.net.unfinished import Holding, UnfinishedInput
 
 CHUNKS_PER_CALL_MAX = 1024  # The system's IOV_MAX.
 READS_PER_WAKE_MAX = 16  # Then the others have their turn.
@@ -52,6 +53,7 @@ class SocketLink:
         "_descriptor",
         "_faults",
         "_forget",
+        "_holding",
         "_is_above_high",
         "_is_paused",
         "_is_writing",
@@ -80,6 +82,7 @@ class SocketLink:
         self._peer = name_of(connected.getpeername())
         self._forget = forget
         self._receiver: Receiver | None = None  # Until it was told of the end.
+        self._holding: Holding | None = None  # What it holds; None: nobody counts.
         self._state = State.OPEN
         self._reason = ""
         self._queue: deque[Chunk] = deque()
@@ -102,6 +105,10 @@ class SocketLink:
     def backlog(self) -> int:
         return self._backlog
 
+    def count_in(self, unfinished: UnfinishedInput, receiver: ServingReceiver) -> None:
+        """Have counted what the receiver holds, from before it is attached."""
+        self._holding = Holding(unfinished, receiver, self._evict)
+
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
         if self._state >= State.LINGERING:
@@ -113,12 +120,14 @@ class SocketLink:
         if self._state is State.OPEN and not self._is_paused:
             self._is_paused = True
             self._loop.remove_reader(self._descriptor)
+            self._recount()
 
     def resume(self) -> None:
         if self._state is State.OPEN and self._is_paused:
             self._is_paused = False
             if self._receiver is not None:
                 self._loop.add_reader(self._descriptor, self.guard, self._take)
+            self._recount()
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._state is not State.OPEN:
@@ -133,6 +142,7 @@ class SocketLink:
             self._flush()
         if self._backlog > limits.BACKLOG_BYTES_HIGH:
             self._is_above_high = True
+        self._recount()
 
     def close(self, reason: str) -> None:
         if self._state is not State.OPEN:
@@ -170,8 +180,20 @@ class SocketLink:
                 return
             del view  # The receiver may want to resize what is behind it.
             receiver.received(size)
+            if self._holding is not None:
+                self._holding.received()
             if size < room or self._is_paused or self._state is not State.OPEN:
                 return
+
+    def _recount(self) -> None:
+        """The receiver may have dealt with something, or goes on to wait for the rest."""
+        if self._holding is not None and self._holding.held.size:
+            self._holding.changed()
+
+    def _evict(self, receiver: ServingReceiver, reason: str) -> None:
+        self.guard(receiver.refuse, reason)
+        if self._backlog:  # Nobody reads it, and until somebody did, the input would be held.
+            self.abort(reason)
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
         try:
@@ -318,6 +340,8 @@ class SocketLink:
     def _tell_closed(self) -> None:
         """From the loop, so that nobody hears of the end in the middle of its own call."""
         receiver, self._receiver = self._receiver, None
+        if self._holding is not None:
+            self._holding.end()
         if receiver is not None:
             logger.debug("%s: gone: %s", self._peer, self._reason)
             self._loop.call_soon(self.guard, receiver.closed, self._reason)

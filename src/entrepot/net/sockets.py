@@ -16,8 +16,9 @@ from typing import Any
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Link, Receiver
+from entrepot.core.ports import Link, Receiver, ServingReceiver
 from entrepot.net.link import SocketLink, name_of
+from entrepot.net.unfinished import UnfinishedInput
 
 ACCEPTS_PER_WAKE_MAX = 64
 ACCEPT_PAUSE_SECONDS = 0.2  # When out of descriptors or memory.
@@ -25,6 +26,11 @@ LISTEN_BACKLOG = 1024
 KEEPALIVE_SECONDS = 60  # Quiet for so long, then probed: a peer that vanished says nothing.
 KEEPALIVE_PROBE_SECONDS = 10
 KEEPALIVE_PROBES = 6
+
+LOCALHOST = "localhost"  # 127.0.0.1, and ::1 where there is IPv6.
+PORTS_TRIED_MAX = 20  # Of those that the system gives, until one is free on every address.
+
+_Address = tuple[int, tuple[Any, ...]]  # The family, and what belongs to it.
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -34,16 +40,22 @@ logger = logging.getLogger("entrepot.net")
 
 class SocketNet:
     def __init__(
-        self, *, connections_max: int = limits.CONNECTIONS_MAX, faults: Faults | None = None
+        self,
+        *,
+        connections_max: int = limits.CONNECTIONS_MAX,
+        faults: Faults | None = None,
+        unfinished: UnfinishedInput | None = None,
     ) -> None:
+        """With `unfinished`, what those who connect to us send is counted there."""
         self._faults = faults or Faults()
         self._connections_max = connections_max
+        self._unfinished = unfinished
         self._listeners: list[SocketListener] = []
         self._links: dict[SocketLink, None] = {}  # Every socket not closed yet.
         self._is_full = False  # And the log says so.
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Link], Receiver]
+        self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
     ) -> "SocketListener":
         """On every address of the host. An empty host is every address of the machine."""
         loop = asyncio.get_running_loop()
@@ -70,7 +82,7 @@ class SocketNet:
         for link in list(self._links):
             link.abort("shutting down")
 
-    def _admit(self, accept: Callable[[Link], Receiver], connected: socket.socket) -> None:
+    def _admit(self, accept: Callable[[Link], ServingReceiver], connected: socket.socket) -> None:
         if len(self._links) >= self._connections_max:
             if not self._is_full:
                 logger.warning("refusing connections: %d are open", len(self._links))
@@ -84,9 +96,12 @@ class SocketNet:
             return  # It is gone again already.
         self._welcome(link, accept)
 
-    def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
+    def _welcome(self, link: SocketLink, accept: Callable[[Link], ServingReceiver]) -> None:
         try:
-            link.attach(accept(link))
+            receiver = accept(link)
+            if self._unfinished is not None:
+                link.count_in(self._unfinished, receiver)
+            link.attach(receiver)
         except Exception as error:
             self._faults.caught(f"{link.peer}: the connection is refused", error)
             link.abort("internal error")
@@ -169,20 +184,40 @@ class SocketListener:
 
 async def _bound(loop: AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
     """A listening socket for every address of the host that this machine has."""
+    addresses = await _addresses(loop, host)
+    for _ in range(PORTS_TRIED_MAX - 1):
+        try:
+            return _bound_to_all(host, addresses, port)
+        except OSError as error:
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+    return _bound_to_all(host, addresses, port)
+
+
+async def _addresses(loop: AbstractEventLoop, host: str) -> list[_Address]:
+    if host == LOCALHOST:  # Whatever the machine's own table says: clients have theirs.
+        return [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET6, ("::1", 0, 0, 0))]
     found = await loop.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _bound_to_all(host: str, addresses: list[_Address], port: int) -> list[socket.socket]:
+    """Port 0 is any port, but the same one on every address: the first that was free on one
+    may be taken on another."""
     sockets: list[socket.socket] = []
     refused: OSError | None = None
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            if sockets:  # Port 0 is any port, but the same one on every address.
+        for family, address in addresses:
+            if sockets:
                 port = sockets[0].getsockname()[1]
             try:
                 sockets.append(_bound_to(family, (address[0], port, *address[2:])))
             except OSError as error:
                 if error.errno not in _NO_SUCH_ADDRESS:
                     raise
+                logger.info("%s is not listened on: %s", address[0], error.strerror)
                 refused = error
         if not sockets:
             raise refused or OSError(f"{host} has no address")

@@ -20,9 +20,10 @@ from typing import Any
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Buffer, FileRange, Link, Receiver
+from entrepot.core.ports import Buffer, FileRange, Link, Receiver, ServingReceiver
 from entrepot.net.link import READS_PER_WAKE_MAX, SocketLink, State, read_range, words
 from entrepot.net.sockets import SocketNet
+from entrepot.net.unfinished import UnfinishedInput
 
 SEALED_BYTES_MAX = 256 * limits.KIB  # Sealed at once, and read at once of a file.
 READ_BYTES_MAX = 64 * limits.KIB
@@ -82,8 +83,9 @@ class TlsNet(SocketNet):
         client: ssl.SSLContext | None = None,
         connections_max: int = limits.CONNECTIONS_MAX,
         faults: Faults | None = None,
+        unfinished: UnfinishedInput | None = None,
     ) -> None:
-        super().__init__(connections_max=connections_max, faults=faults)
+        super().__init__(connections_max=connections_max, faults=faults, unfinished=unfinished)
         self._server = server
         self._client = client
 
@@ -94,7 +96,7 @@ class TlsNet(SocketNet):
         assert context is not None, "this net has no such side"
         return TlsLink(loop, connected, self._forget, self._faults, context, host)
 
-    def _welcome(self, link: SocketLink, accept: Callable[[Link], Receiver]) -> None:
+    def _welcome(self, link: SocketLink, accept: Callable[[Link], ServingReceiver]) -> None:
         assert isinstance(link, TlsLink)
         link.greet(lambda: super(TlsNet, self)._welcome(link, accept))
 
@@ -222,6 +224,8 @@ class TlsLink(SocketLink):
                 return
             del view  # The receiver may want to resize what is behind it.
             receiver.received(size)
+            if self._holding is not None:
+                self._holding.received()
 
     # Output.
 

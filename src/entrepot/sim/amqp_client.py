@@ -234,6 +234,9 @@ class AmqpClient:
             case basic.Nack():
                 self._check_channel(number)
                 self._heard(method, NONE, b"")
+            case basic.Cancel():  # The queue is down.
+                self._lose("cancelled")
+                self._link.close("cancelled by the broker")
             case basic.RecoverOk():
                 self._answered(method)
                 self._heard(method, NONE, b"")
@@ -256,7 +259,8 @@ class AmqpClient:
         broker is one, too, but its text is another."""
         ordinary = (ReplyCode.INTERNAL_ERROR, ReplyCode.CONNECTION_FORCED, self.mistake)
         is_broken = close.reply_text == "INTERNAL_ERROR - internal error"
-        if is_broken or close.reply_code not in ordinary:
+        is_down = close.reply_code == ReplyCode.NOT_FOUND and "is down: " in close.reply_text
+        if is_broken or (close.reply_code not in ordinary and not is_down):
             raise Violation(f"closed for {close}")
         answer = connection.CloseOk() if number == 0 else channel.CloseOk()
         self._link.send([method_frame(number, answer)])

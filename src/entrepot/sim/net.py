@@ -26,7 +26,8 @@ from random import Random
 
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
-from entrepot.core.ports import Buffer, Chunk, FileRange, Link, Receiver
+from entrepot.core.ports import Buffer, Chunk, FileRange, Link, Receiver, ServingReceiver
+from entrepot.net.unfinished import Holding, UnfinishedInput
 
 BACKLOG_BYTES_LOW = limits.BACKLOG_BYTES_HIGH // 4
 PORT_FIRST = 49152  # Of those handed out for port 0.
@@ -66,8 +67,8 @@ class SimNetwork:
         self._ports = itertools.count(PORT_FIRST)
         self._islands: list[tuple[str, ...]] = []
 
-    def door(self, machine: str) -> "SimNet":
-        return SimNet(self, machine)
+    def door(self, machine: str, unfinished: UnfinishedInput | None = None) -> "SimNet":
+        return SimNet(self, machine, unfinished)
 
     def break_links(self, machine: str | None = None) -> None:
         """Reset the links of a machine, or all."""
@@ -108,19 +109,33 @@ class SimNetwork:
 class SimNet:
     """One machine's door to the network."""
 
-    def __init__(self, network: SimNetwork, machine: str) -> None:
+    def __init__(
+        self, network: SimNetwork, machine: str, unfinished: UnfinishedInput | None
+    ) -> None:
         self._network = network
         self._machine = machine
+        self._unfinished = unfinished
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Link], Receiver]
+        self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
     ) -> "SimListener":
         port = port or self._network.port()
         if (host, port) in self._network.listeners:
             raise _error(errno.EADDRINUSE)
-        listener = SimListener(self._network, self._machine, host, port, accept)
+        listener = SimListener(self._network, self._machine, host, port, self._counting(accept))
         self._network.listeners[host, port] = listener
         return listener
+
+    def _counting(
+        self, accept: Callable[[Link], ServingReceiver]
+    ) -> Callable[["SimLink"], Receiver]:
+        def accept_counted(link: SimLink) -> Receiver:
+            receiver = accept(link)
+            if self._unfinished is not None:
+                link.count_in(self._unfinished, receiver)
+            return receiver
+
+        return accept_counted
 
     async def connect(self, host: str, port: int, attach: Callable[[Link], Receiver]) -> "SimLink":
         network = self._network
@@ -161,7 +176,7 @@ class SimListener:
         machine: str,
         host: str,
         port: int,
-        accept: Callable[[Link], Receiver],
+        accept: Callable[["SimLink"], Receiver],
     ) -> None:
         self._network = network
         self._host = host
@@ -197,6 +212,7 @@ class SimLink:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._receiver: Receiver | None = None  # Until it was told of the end.
+        self._holding: Holding | None = None  # What it holds; None: nobody counts.
         self._state = _State.OPEN
         self._reason = ""
         self._is_paused = False
@@ -221,6 +237,9 @@ class SimLink:
     def backlog(self) -> int:
         return max(0, self._queue_bytes - self._network.weather.window_bytes)
 
+    def count_in(self, unfinished: UnfinishedInput, receiver: ServingReceiver) -> None:
+        self._holding = Holding(unfinished, receiver, self._evict)
+
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
         if self._state is _State.CLOSED:
@@ -230,10 +249,12 @@ class SimLink:
 
     def pause(self) -> None:
         self._is_paused = True
+        self._recount()
 
     def resume(self) -> None:
         self._is_paused = False
         self.other._schedule()
+        self._recount()
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._state is not _State.OPEN:
@@ -246,6 +267,7 @@ class SimLink:
         if self.backlog > limits.BACKLOG_BYTES_HIGH:
             self._is_above_high = True
         self._schedule()
+        self._recount()
 
     def close(self, reason: str) -> None:
         if self._state is not _State.OPEN:
@@ -276,6 +298,15 @@ class SimLink:
 
     def call_soon(self, callback: Callable[..., None], *arguments: object) -> None:
         self._loop.call_soon(self.guard, callback, *arguments, context=self._context)
+
+    def _recount(self) -> None:
+        if self._holding is not None and self._holding.held.size:
+            self._holding.changed()
+
+    def _evict(self, receiver: ServingReceiver, reason: str) -> None:
+        self.guard(receiver.refuse, reason)
+        if self.backlog:
+            self.abort(reason)
 
     def guard(self, callback: Callable[..., object], *arguments: object) -> None:
         """Their mistake ends the link. Ours goes on to the loop and ends the simulation."""
@@ -321,6 +352,8 @@ class SimLink:
                 self.abort(str(error))
                 return
             other.guard(other._receiver.received, size)
+            if other._holding is not None:
+                other._holding.received()
         elif self._is_ended:
             self._is_ended = False
             other.close(ENDED)
@@ -381,6 +414,8 @@ class SimLink:
 
     def _tell_closed(self) -> None:
         receiver, self._receiver = self._receiver, None
+        if self._holding is not None:
+            self._holding.end()
         if receiver is not None:
             self.call_soon(receiver.closed, self._reason)
 

@@ -30,9 +30,11 @@ class QueueConservation:
                     raise Violation(f"queue {queue.name}: {'; '.join(account.wrong)}; {account}")
 
     def stopped(self, queues: Iterable[Queue]) -> None:
-        """Remember what is not settled. Those that were not opened yet are as they were."""
+        """Remember what is not settled. Those that were not opened yet, or could not be read, are
+        as they were."""
         for queue in queues:
-            self._kept[queue.name] = [_unsettled(lane) for lane in queue.lanes]
+            if all(lane.unsettled() is not None for lane in queue.lanes):
+                self._kept[queue.name] = [_unsettled(lane) for lane in queue.lanes]
 
     def started(self, queues: Iterable[Queue]) -> None:
         """Raises Violation when something is gone that was not settled before."""

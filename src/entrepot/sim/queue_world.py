@@ -132,7 +132,9 @@ class QueueWorld(Trouble):
         random = self._loop.random("reads")
         while self._goes_on():
             await asyncio.sleep(random.uniform(0.2, 2.0))
-            self._disk.fail_next("read", errno.EIO, "*.log", random.choice((1, 2)))
+            # What the disk cannot give back takes a queue down until the next start.
+            error = random.choice((errno.ENOMEM, errno.ENOMEM, errno.ENOMEM, errno.EIO))
+            self._disk.fail_next("read", error, "*.log", random.choice((1, 2)))
             self.faults += 1
 
     async def _stop_now_and_then(self) -> None:

@@ -27,6 +27,7 @@ from entrepot.client.errors import ClientError, Unreachable
 from entrepot.config import Config
 from entrepot.core.ports import World
 from entrepot.log.policy import Durability
+from entrepot.net.unfinished import UnfinishedInput
 from entrepot.server import Server, StartError
 from entrepot.sim.clock import SimClock
 from entrepot.sim.disk import Habits, SimDisk
@@ -114,7 +115,8 @@ class Trouble:
     # --- the node
 
     def _start(self) -> asyncio.Task[None]:
-        doors = World(self._clock, self._entropy, self._disk, self._network.door(HOST))
+        net = self._network.door(HOST, UnfinishedInput())
+        doors = World(self._clock, self._entropy, self._disk, net)
         self._process = Process(self._loop)
         return self._process.start(self._serve(doors))
 

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.stream import Appended, Stream
 from entrepot.core import batch
 from entrepot.core.errors import StorageError

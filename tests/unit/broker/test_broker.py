@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
+from entrepot.broker.server_settings import Defaults
 from entrepot.core import limits
 from entrepot.core.errors import (
     InvalidConfig,
@@ -383,19 +384,46 @@ async def test_a_catalog_that_cannot_be_synced_answers_nothing(bed: Bed) -> None
     assert bed.values("t") == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
 @simulated
-async def test_a_damaged_catalog_stops_the_start_and_nothing_is_removed(bed: Bed) -> None:
+async def test_a_damaged_catalog_stops_the_start_and_nothing_is_removed(
+    bed: Bed, is_clean: bool
+) -> None:
     await bed.start()
     await bed.create("t")
     await bed.commit("t", make(b"a"))
     await asyncio.sleep(10)
-    bed.kill()
-    bed.flip(f"partitions/__catalog-0/{0:020d}.log", 30)
+    if is_clean:
+        await bed.stop()
+    else:
+        bed.kill()
+    path = f"partitions/__catalog-0/{0:020d}.log"
+    bed.flip(path, 30)
+    reason = f"the catalog is damaged: {path}: the checksum does not match at byte 0, .*backup"
     for _ in range(2):
-        with pytest.raises(StorageError, match="the catalog is damaged"):
+        with pytest.raises(StorageError, match=reason):
             await bed.start()
         bed.kill()
     assert bed.disk.names("partitions") == ["__catalog-0", "t-0"]
+
+
+@simulated
+async def test_a_record_that_is_cut_off_the_catalog_does_not_take_its_topic_along(
+    bed: Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a kill, a bad last record cannot be told from a write that never finished."""
+    await bed.start()
+    await bed.create("old")
+    await bed.commit("old", make(b"a"))
+    await bed.delete("old")
+    await bed.create("new")
+    await bed.commit("new", make(b"a"))
+    bed.kill()
+    bed.flip(f"partitions/__catalog-0/{0:020d}.log", -3)
+    await bed.start()
+    assert list(bed.broker.topics) == []
+    assert "partitions/new-0 stays: no topic owns it, and none ever did" in caplog.text
+    assert bed.disk.names("partitions") == ["__catalog-0", "new-0"]
 
 
 @pytest.mark.parametrize("with_checkpoint", [True, False])

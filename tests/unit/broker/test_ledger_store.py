@@ -192,5 +192,6 @@ async def test_damage_is_not_taken_for_nothing_settled(bed: LaneBed) -> None:
     await bed.start()
     bed.streams[TOPIC].partition.refuse("a bad batch")
     store = LedgerStore(bed, bed.clock, TOPIC, "queues")  # type: ignore[arg-type]
+    store.open()
     with pytest.raises(StorageError, match="damaged: a bad batch"):
-        store.open()
+        await store.prepare()

@@ -5,8 +5,9 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.stream import Stream, committed
 from entrepot.broker.transaction import Producer, State, Transaction
 from entrepot.core import batch

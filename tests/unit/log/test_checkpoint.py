@@ -5,7 +5,11 @@ import asyncio
 import msgspec
 from crc32c import crc32c
 
-from entrepot.log.checkpoint import read_clean_checkpoint, read_recovery_checkpoint
+from entrepot.log.checkpoint import (
+    SegmentState,
+    read_clean_checkpoint,
+    read_recovery_checkpoint,
+)
 from entrepot.log.log import CHECKPOINT_EVERY_S
 from entrepot.log.policy import Durability, Policy
 from tests.unit.log.bed import Bed, identity, make, simulated
@@ -34,7 +38,10 @@ async def test_the_bytes_of_a_clean_checkpoint(bed: Bed) -> None:
         opened.append(bed["t"].segments[-1].opened_ms)
     bed["t"].delete_before(1)
     await bed.stop()
-    segments = [[0, 2, 2 * ONE, 9, 1, opened[0], True], [2, 3, ONE, 8, 2, opened[2], False]]
+    segments = [
+        [0, 2, 2 * ONE, 9, 1, opened[0], True, False],
+        [2, 3, ONE, 8, 2, opened[2], False, False],
+    ]
     assert contents(bed, "clean.checkpoint") == [
         [identity("t").topic.bytes, 0, 1, segments, b"a view"],
         [identity("empty").topic.bytes, 0, 0, [], b""],
@@ -52,7 +59,7 @@ async def test_a_clean_start_finds_everything(bed: Bed) -> None:
     await bed.stop()
     await bed.start("t", policy=Policy(segment_bytes=2 * ONE, retention_ms=-1))
     for old, new in zip(before, bed["t"].segments, strict=True):
-        for name in ("offset_base", "offset_end", "size", "timestamp_max", "opened_ms", "sealed"):
+        for name in SegmentState.__struct_fields__:
             assert getattr(old, name) == getattr(new, name)
     saved = bed.opened["t"].saved
     assert saved is not None

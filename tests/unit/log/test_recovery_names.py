@@ -233,8 +233,8 @@ async def test_a_compaction_may_overtake_retention(bed: Bed) -> None:
     joined = bed.disk.open(path("t", 0))
     joined.write(ONE, [bed.read_file(path("t", 1))])
     first = bed["t"].segments[0]
-    first.index = build_index(joined, 2 * ONE)
     first.size, first.offset_end, first.compacted = 2 * ONE, 2, True
+    first.index = build_index(joined, first)
     bed.disk.open(path("t", 0, "index")).write(0, [first.seal_bytes()])
     bed.disk.remove(path("t", 1))
     bed.disk.remove(path("t", 1, "index"))

@@ -401,3 +401,64 @@ def _segments_out(link: Link) -> int:
     assert isinstance(link, link_module.SocketLink)
     info = link._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
     return int(struct.unpack_from("I", info, 156)[0])
+
+
+# --- localhost
+
+
+def test_localhost_is_of_both_families(on_net: OnNet) -> None:
+    async def body(net: SocketNet) -> None:
+        house = House()
+        listener = await house.open(net, "localhost")
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, listener.port)):
+                await house.guests.next()
+
+    on_net(body)
+
+
+def test_without_ipv6_localhost_is_what_there_is(
+    on_net: OnNet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bind = sockets_module._bound_to
+
+    def without_ipv6(family: int, address: tuple[Any, ...]) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        return bind(family, address)
+
+    monkeypatch.setattr(sockets_module, "_bound_to", without_ipv6)
+
+    async def body(net: SocketNet) -> None:
+        house = House()
+        with caplog.at_level(logging.INFO):
+            await house.open(net, "localhost")
+        visitor, _ = await house.visit()
+        visitor.close()
+
+    on_net(body)
+    assert "::1 is not listened on: Address family not supported" in caplog.text
+
+
+def test_a_free_port_is_free_on_both_families(
+    on_net: OnNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first port that the system gives for IPv4 is taken for IPv6."""
+    bind, taken = sockets_module._bound_to, list[int]()
+
+    def once_taken(family: int, address: tuple[Any, ...]) -> socket.socket:
+        if family == socket.AF_INET6 and not taken:
+            taken.append(address[1])
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        return bind(family, address)
+
+    monkeypatch.setattr(sockets_module, "_bound_to", once_taken)
+
+    async def body(net: SocketNet) -> None:
+        listener = await House().open(net, "localhost")
+        assert len(listener._sockets) == 2
+        assert {each.getsockname()[1] for each in listener._sockets} == {listener.port}
+        with pytest.raises(OSError, match="in use"):
+            await net.listen("localhost", listener.port, Guests().accept)
+
+    on_net(body)

@@ -13,7 +13,9 @@ import pytest
 import uvloop
 
 from entrepot.core import limits
+from entrepot.core.ports import NOTHING_UNFINISHED, Link, Unfinished
 from entrepot.net.tls import TlsLink, TlsNet, client_context, server_context, subject_name
+from entrepot.net.unfinished import UnfinishedInput
 from tests import certificates
 from tests.certificates import Certificate
 from tests.contracts.peers import Guests, Peer, connect
@@ -367,5 +369,42 @@ def test_what_came_with_the_handshake_is_not_forgotten(run: Any, own: Certificat
         writer.close()
         await there.end()
         server.close()
+
+    run(body())
+
+
+# --- input that is not finished
+
+
+class Hoarder(Peer):
+    """Keeps what it gets, and never deals with it."""
+
+    def unfinished(self) -> Unfinished:
+        return Unfinished(len(self.data), 0, True) if self.data else NOTHING_UNFINISHED
+
+    def refuse(self, reason: str) -> None:
+        self.link.close(reason)
+
+
+def test_unfinished_input_counts_under_tls(run: Any, own: Certificate) -> None:
+    async def body() -> None:
+        unfinished, hoarders = UnfinishedInput(limits.MIB), []
+
+        def accept(link: Link) -> Hoarder:
+            hoarders.append(Hoarder(link))
+            return hoarders[-1]
+
+        server = serving(own, unfinished=unfinished)
+        listener = await server.listen(HOST, 0, accept)
+        small = await connect(trusting(own), HOST, listener.port)
+        large = await connect(trusting(own), HOST, listener.port)
+        small.link.send([b"hello"])
+        await eventually(lambda: unfinished.bytes_held == 5)
+        large.link.send([bytes(2 * limits.MIB)])
+        await large.end()
+        assert not small.reasons
+        assert unfinished.bytes_held == 5
+        server.close()
+        await small.end()
 
     run(body())

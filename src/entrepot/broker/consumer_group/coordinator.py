@@ -119,6 +119,15 @@ class Coordinator:
         if not self._store.is_ready:
             await self._store.prepare()
 
+    def check_readable(self, group_id: str) -> None:
+        """Raises StorageError when what was kept of the group is damaged: nothing is guessed."""
+        self._store.check_readable(group_id)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why some groups are not known; None when all are."""
+        return self._store.refusal
+
     def partition_of(self, group_id: str) -> int:
         """Of `__consumer_offsets`: where the group is kept."""
         return self._store.partition_of(group_id)
@@ -148,6 +157,7 @@ class Coordinator:
         if not settings.session_ms_min <= request.session_ms <= settings.session_ms_max:
             return JoinAnswer(request.member_id, Fault.INVALID_SESSION_TIMEOUT)
         await self.prepare()
+        self.check_readable(group_id)
         group = self._groups.get(group_id)
         if isinstance(group, ModernGroup):
             if not group.is_empty:
@@ -165,8 +175,9 @@ class Coordinator:
         return await answer
 
     async def sync(self, group_id: str, request: Sync) -> SyncAnswer:
-        """Raises GroupError."""
+        """Raises GroupError, StorageError."""
         _check_id(group_id)
+        self.check_readable(group_id)
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return SyncAnswer(Fault.UNKNOWN_MEMBER_ID)
@@ -178,14 +189,17 @@ class Coordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Fault | None:
+        if self._store.is_refused(group_id):
+            return Fault.COORDINATOR_NOT_AVAILABLE
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return Fault.UNKNOWN_MEMBER_ID if group_id else Fault.INVALID_GROUP_ID
         return group.heartbeat(member_id, instance_id, generation, self._now())
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> list[Fault | None]:
-        """A fault, or none, for each (member id, instance id). Raises GroupError."""
+        """A fault, or none, for each (member id, instance id). Raises GroupError, StorageError."""
         _check_id(group_id)
+        self.check_readable(group_id)
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return [Fault.UNKNOWN_MEMBER_ID for _ in leaving]
@@ -209,6 +223,7 @@ class Coordinator:
         check(request)
         if not self._store.is_ready:
             return self._heartbeat_prepared(group_id, request)
+        self.check_readable(group_id)
         group = self._modern(group_id, request)
         try:
             answer = group.heartbeat(request, self._broker.catalog, self._now())
@@ -327,6 +342,7 @@ class Coordinator:
         With a producer (id, epoch) they are pending until `complete_transaction`.
         """
         await self.prepare()
+        self.check_readable(group_id)
         group = self._groups.get(group_id)
         if group is None and generation < 0:  # A tool, or a consumer that needs no members.
             self._check_new(group_id)
@@ -353,7 +369,8 @@ class Coordinator:
         self._commits.offsets.end_transaction(producer_id, committed=committed, among=is_there)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member may see what its group committed. Raises GroupError."""
+        """Whether a member may see what its group committed. Raises GroupError, StorageError."""
+        self.check_readable(group_id)
         group = self._groups.get(group_id)
         if isinstance(group, ModernGroup) and (member_id is not None or epoch >= 0):
             fault = group.check_epoch(member_id or "", epoch)
@@ -441,6 +458,7 @@ class Coordinator:
         await self._store.kept(group_id)
 
     def _find(self, group_id: str) -> Group:
+        self.check_readable(group_id)
         group = self._groups.get(group_id)
         if group is None:
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")

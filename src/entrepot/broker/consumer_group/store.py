@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.broker.consumer_group.records import Key, Row, decode_key, decode_value, encode
 from entrepot.core import batch, limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.ports import Clock
 from entrepot.log.partition import Waiter
 
@@ -79,25 +79,52 @@ class Store:
             log.warning("consumer groups cannot be kept: %s", error)
 
     def read(self) -> Iterator[Kept]:
-        """Everything there is, in order for each group."""
+        """Everything there is, in order for each group.
+
+        Of a partition that is damaged nothing: it is refused.
+        """
+        for number, stream in enumerate(self._streams):
+            try:
+                found = list(self._read(number, stream))
+            except (StorageError, InvalidBatch, OSError) as error:
+                stream.partition.refuse(str(error))
+            else:
+                yield from found
+
+    def _read(self, partition: int, stream: Stream) -> Iterator[Kept]:
         keys: dict[bytes, Key | None] = {}  # Most records are about what others were about.
-        for partition, stream in enumerate(self._streams):
-            for data in stream.partition.batches():
-                header = batch.read_header(data)
-                producer_id = header.producer_id if header.is_transactional else -1
-                for record in batch.records(data):
-                    if header.is_control:
-                        assert record.key is not None
-                        committed = int.from_bytes(record.key[2:4], "big") == _COMMIT_MARK
-                        yield Kept(None, record.offset, producer_id, committed, partition)
-                        continue
-                    name = record.key or b""
-                    if name not in keys:
-                        keys[name] = decode_key(name)
-                    key = keys[name]
-                    if key is not None:
-                        row = key, decode_value(key, record.value)
-                        yield Kept(row, record.offset, producer_id)
+        stream.partition.check_served()
+        for data in stream.partition.batches():
+            header = batch.read_header(data)
+            producer_id = header.producer_id if header.is_transactional else -1
+            for record in batch.records(data):
+                if header.is_control:
+                    assert record.key is not None
+                    committed = int.from_bytes(record.key[2:4], "big") == _COMMIT_MARK
+                    yield Kept(None, record.offset, producer_id, committed, partition)
+                    continue
+                name = record.key or b""
+                if name not in keys:
+                    keys[name] = decode_key(name)
+                key = keys[name]
+                if key is not None:
+                    row = key, decode_value(key, record.value)
+                    yield Kept(row, record.offset, producer_id)
+
+    def is_refused(self, group: str) -> bool:
+        """Whether what was kept of the group cannot be read."""
+        return bool(self._streams) and self._streams[self.partition_of(group)].partition.refused
+
+    def check_readable(self, group: str) -> None:
+        """Raises StorageError when what was kept of the group cannot be read."""
+        if self._streams:
+            self._streams[self.partition_of(group)].partition.check_served()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why some groups are not known; None when all are."""
+        partitions = (stream.partition for stream in self._streams)
+        return next((each.stopped for each in partitions if each.refused), None)
 
     # --- use
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Run
+from entrepot.core import limits
 from entrepot.core.envelope import Message
 
 
@@ -19,6 +20,12 @@ class Arrival(NamedTuple):
     def is_simple(self) -> bool:
         """Nobody waits for anything but the commit."""
         return self.due_ms is None and not self.until_settled
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one message, to be prepared before it is appended."""
+        messages = self.run.messages
+        return len(messages) == 1 and len(messages[0][1]) > limits.QUEUE_LARGE_BYTES
 
     def arrived(self, failure: Failure | None = None) -> None:
         if self.publication is not None:

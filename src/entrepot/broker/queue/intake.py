@@ -46,6 +46,7 @@ class Intake:
         self._counter = counter
         self._arrivals: list[Arrival] = []
         self._is_closed = False
+        self._is_preparing = False  # A large message, before it is appended.
 
     def add(self, arrival: Arrival) -> None:
         if arrival.publication is not None:
@@ -59,6 +60,9 @@ class Intake:
         self._is_closed = True
 
     def _append(self) -> None:
+        """All that came, but for what comes after a large message: that waits for it."""
+        if self._is_preparing:
+            return
         arrivals, self._arrivals = self._arrivals, []
         try:
             self._append_all(arrivals)
@@ -72,9 +76,34 @@ class Intake:
             for arrival in arrivals:
                 arrival.arrived(Refused("the queue is gone"))
             return
+        place = next((at for at, each in enumerate(arrivals) if each.is_large), len(arrivals))
+        self._arrivals = arrivals[place + 1 :]  # What comes from now on comes after these.
+        self._append_admitted(self._admitted(arrivals[:place]))
+        for large in self._admitted(arrivals[place : place + 1]):
+            self._is_preparing = True
+            work = asyncio.ensure_future(self._append_large(large))
+            work.add_done_callback(lambda done: done.cancelled() or done.result())
+            return
+        if self._arrivals:  # There was no room for the large one.
+            self._append()
+
+    async def _append_large(self, arrival: Arrival) -> None:
+        parts = by_priority([arrival], len(self._fronts) - 1, self._reader)
+        for number, (part,) in parts.items():  # One message, so there is one.
+            await self._fronts[number].lane.prepare(part.run)
+        self._is_preparing = False
+        if self._is_closed:
+            arrival.arrived(Refused("the queue is gone"))
+        else:
+            self._append_admitted([arrival])
+        self._append()
+
+    def _admitted(self, arrivals: list[Arrival]) -> list[Arrival]:
+        """Those there is memory and room for."""
         arrivals = [each for each in arrivals if each.is_simple or self._has_memory(each)]
-        if self._overflow.refuses:
-            arrivals = self._admit(arrivals)
+        return self._admit(arrivals) if self._overflow.refuses else arrivals
+
+    def _append_admitted(self, arrivals: list[Arrival]) -> None:
         if not arrivals:
             return
         parts = by_priority(arrivals, len(self._fronts) - 1, self._reader)

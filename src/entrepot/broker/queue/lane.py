@@ -42,7 +42,15 @@ class Lane(Protocol):
     def bytes_kept(self) -> int:
         """What its messages take, settled ones that are still kept among them."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why its messages cannot be handed out, nor others taken; None while they can."""
+
     # --- messages
+
+    async def prepare(self, run: Run) -> None:
+        """Do in turns what can be done before a large message is appended. Only that may be
+        appended next."""
 
     def append(self, runs: Sequence[Run]) -> int:
         """Append all of them or none; at least one message.

@@ -21,7 +21,7 @@ from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.outcome import Outcome
 from entrepot.broker.queue.timer import Timer
 from entrepot.core import limits
-from entrepot.core.errors import StorageError, TooManyLeases, UnknownLease
+from entrepot.core.errors import Corruption, StorageError, TooManyLeases, UnknownLease
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
 
@@ -102,7 +102,9 @@ class LeaseDesk:
 
     def take(self, lease: TimedLease, count: int) -> list[tuple[int, Taken]]:
         """Some of the next messages, each run with its lane: at most so many, and not more than
-        a turn's. None: there are none, or the queue's leases hold as much as they may."""
+        a turn's. None: there are none, or the queue's leases hold as much as they may.
+
+        Raises Corruption when the queue is down."""
         count = min(count, self.turn_count, self._room)
         now_ms = self._clock.now_ms()
         for number in reversed(range(len(self._fronts))):  # The highest priority first.
@@ -110,6 +112,8 @@ class LeaseDesk:
             while count > 0 and front.ready_count_most:
                 try:
                     popped = front.pop(count, now_ms)
+                except Corruption:
+                    raise
                 except StorageError:  # The log says so itself. They stay.
                     popped = NOTHING
                 self._lease(number, popped, lease)

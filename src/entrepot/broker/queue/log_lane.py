@@ -13,11 +13,11 @@ from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Piece, Waiter
 from entrepot.broker.queue.message import PropertyReader, Run
 from entrepot.broker.queue.message_cache import MessageCache
-from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder, stored_batches
+from entrepot.broker.queue.record_batches import Encoded, RunDecoder, RunEncoder, stored_batches
 from entrepot.broker.queue.shelf import Book, Shelf, joined
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import Corruption, StorageError
 from entrepot.core.ranges import Ranges
 
 
@@ -38,9 +38,11 @@ class LogLane:
         self._shelf = Shelf()
         self._encoder = RunEncoder(property_reader)
         self._decoder = RunDecoder(property_reader)
+        self._prepared: Encoded | None = None  # What is to be appended next.
         self._settlements = store.settlements(partition.id)
         self.offset_recovered = partition.offset_end
-        if partition.refused:  # It may be whole at the next start: what is settled stays so.
+        self._has_ledger = self.fault is None
+        if not self._has_ledger:  # It may be whole at the next start: what is settled stays so.
             self.ledger = Ledger()
         else:
             self.ledger = self._settlements.ledger(partition.offset_start, partition.offset_end)
@@ -59,11 +61,29 @@ class LogLane:
     def bytes_kept(self) -> int:
         return self._partition.size
 
+    @property
+    def fault(self) -> str | None:
+        return self._partition.stopped if self._partition.refused else self._store.refused
+
+    def _check_up(self) -> None:
+        if self.fault is not None:
+            raise Corruption(self.fault)
+
     # --- messages
 
+    async def prepare(self, run: Run) -> None:
+        (encoded,) = self._encoder.encode([run])
+        self._prepared = encoded
+        await self._stream.write_ahead(encoded.chunks)
+
     def append(self, runs: Sequence[Run]) -> int:
-        batches = self._encoder.encode(joined(runs))
-        appended = self._stream.write(*[batch.data for batch in batches])
+        self._check_up()
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and _is_one(prepared.runs, runs):
+            batches = [prepared]
+        else:
+            batches = self._encoder.encode(joined(runs))
+        appended = self._stream.write_chunks([batch.chunks for batch in batches])
         offset = appended.offset_first
         for batch in batches:
             for run in batch.runs:
@@ -76,6 +96,7 @@ class LogLane:
         self._partition.when_committed(offset_end, waiter)
 
     def read(self, offsets: range) -> list[Piece]:
+        self._check_up()
         if offsets.stop > self.offset_end:  # Hidden by a start on a disk that fails; not gone.
             raise StorageError(f"{self._partition.directory}: {offsets} is not committed")
         pieces: list[Piece] = []
@@ -89,15 +110,22 @@ class LogLane:
         return pieces
 
     def _load(self, position: int) -> list[Book]:
-        """What the log has from there on, up to what is in memory; and into memory with it."""
+        """What the log has from there on, up to what is in memory; and into memory with it.
+
+        Damage ends it: whether there is a message, and which, is not guessed.
+        """
         stop = self._shelf.next_start(position, self.offset_end)
         books: list[Book] = []
-        for header, batch in stored_batches(self._partition, position, limits.QUEUE_READ_BYTES):
-            for offsets, run in self._decoder.decode(batch):
-                if position < offsets.stop and offsets.start < stop:
-                    books.append(Book(offsets.start, run).cut(position, stop))
-            if header.offset_end >= stop:
-                break
+        try:
+            for header, batch in stored_batches(self._partition, position, limits.QUEUE_READ_BYTES):
+                for offsets, run in self._decoder.decode(batch):
+                    if position < offsets.stop and offsets.start < stop:
+                        books.append(Book(offsets.start, run).cut(position, stop))
+                if header.offset_end >= stop:
+                    break
+        except Corruption as error:
+            self._partition.refuse(str(error))
+            self._check_up()
         for book in books:
             self._cache.put(self._shelf, book)
         return books
@@ -126,13 +154,12 @@ class LogLane:
         self._store.mark(self._settlements)
 
     def rewound(self, offset: int) -> None:
-        if self._partition.refused:
-            raise StorageError(f"{self._partition.directory}: {self._partition.stopped}")
+        self._check_up()
         self._settlements.rewound(offset, self.ledger.offset_low)
         self._store.mark(self._settlements)
 
     def unsettled(self) -> Ranges | None:
-        if self._partition.refused:  # The ledger knows nothing.
+        if not self._has_ledger:
             return None
         return self._settlements.unsettled(self.ledger.offset_fresh)
 
@@ -146,3 +173,10 @@ class LogLane:
         its settlements must not be forgotten before."""
         self._store.forget(self._settlements)
         self._cache.drop_before(self._shelf, self._partition.offset_end)
+
+
+def _is_one(runs: Sequence[Run], others: Sequence[Run]) -> bool:
+    """Whether both are the same one message."""
+    if len(others) != 1 or len(others[0].messages) != 1:
+        return False
+    return runs[0].messages[0] is others[0].messages[0]

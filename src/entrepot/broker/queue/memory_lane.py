@@ -33,7 +33,14 @@ class MemoryLane:
     def offset_start(self) -> int:
         return self.ledger.offset_low
 
+    @property
+    def fault(self) -> None:
+        """What is in memory can be read."""
+
     # --- messages
+
+    async def prepare(self, run: Run) -> None:
+        """It is where it stays."""
 
     def append(self, runs: Sequence[Run]) -> int:
         for run in joined(runs):

@@ -35,7 +35,7 @@ class MessageCache:
             del self._books[farthest]
             self.size -= farthest.size
             shelf.remove(farthest)
-        while self.size > self._bytes_max:
+        while self.size > self._bytes_max and len(self._books) > 1:
             oldest, holder = self._books.popitem(last=False)
             self.size -= oldest.size
             holder.remove(oldest)

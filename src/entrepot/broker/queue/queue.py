@@ -38,7 +38,7 @@ from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.timer import Timer
 from entrepot.core import limits
 from entrepot.core.envelope import Message
-from entrepot.core.errors import InvalidQueue, QueueStopped, StorageError
+from entrepot.core.errors import InvalidQueue, QueueDown, QueueStopped, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
@@ -137,9 +137,7 @@ class Queue:
         """
         self.is_stopped = True
         self.close()
-        for consumer in [*self._consumers]:
-            self._consumers.remove(consumer)
-            consumer.cancelled()
+        self._send_away()
 
     def _check_running(self) -> None:
         """Raises QueueStopped, in RabbitMQ's words."""
@@ -180,6 +178,17 @@ class Queue:
         return self._consumers.active
 
     @property
+    def fault(self) -> str | None:
+        """Why it is down: its messages, or what was settled of them, cannot be read."""
+        return next((front.lane.fault for front in self._fronts if front.lane.fault), None)
+
+    def check_up(self) -> None:
+        """Raises QueueStopped, QueueDown."""
+        self._check_running()
+        if self.fault is not None:
+            raise QueueDown(f"{self._text} is down: {self.fault}")
+
+    @property
     def lanes(self) -> Sequence[Lane]:
         return [front.lane for front in self._fronts]
 
@@ -202,6 +211,7 @@ class Queue:
 
         Raises StorageError.
         """
+        self.check_up()
         found: list[tuple[int, Taken]] = []
         for number, front in self._by_priority:
             for taken in front.peek(count):
@@ -244,7 +254,7 @@ class Queue:
 
     def dispatch(self) -> None:
         """Hand out what can be handed out, then see to what is left."""
-        if not self._is_dispatching and not self._is_gone:
+        if not self._is_dispatching and not self._is_gone and self.fault is None:
             self.guard(self._dispatch)
 
     def _dispatch(self) -> None:
@@ -323,8 +333,8 @@ class Queue:
         return deliveries
 
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
-        """The next message and its lane; None: there is none. Raises QueueStopped."""
-        self._check_running()
+        """The next message and its lane; None: there is none. Raises QueueStopped, QueueDown."""
+        self.check_up()
         self.touch()
         for number, front in self._by_priority:
             while front.ready_count_most:
@@ -338,6 +348,7 @@ class Queue:
                     return number, popped.good[0]
                 if not popped.size:
                     break
+        self.check_up()
         return None
 
     def _pop(self, front: Front, count: int, now_ms: int) -> Popped:
@@ -345,7 +356,18 @@ class Queue:
         try:
             return front.pop(count, now_ms)
         except StorageError:
+            self._unreadable()
             return NOTHING
+
+    def _unreadable(self) -> None:
+        """If it is down for good, consumers are sent away: they would wait for nothing."""
+        if self.fault is not None:
+            self._loop.call_soon(self._send_away)
+
+    def _send_away(self) -> None:
+        for consumer in [*self._consumers]:
+            self._consumers.remove(consumer)
+            consumer.cancelled()
 
     # --- what is left
 
@@ -394,9 +416,11 @@ class Queue:
                 self._outcome.finish(number, popped)
             self._timer.set(front.expiry_ms())
         except StorageError:
-            return  # The log says so itself. What cannot be read cannot expire.
+            self._unreadable()  # The log says so itself. What cannot be read cannot expire.
 
     def _on_time(self) -> None:
+        if self.fault is not None:
+            return
         now_ms = self._clock.now_ms()
         for front in self._fronts:
             front.end_times(now_ms)
@@ -457,8 +481,8 @@ class Queue:
     # --- what its keeper does
 
     def purge(self) -> int:
-        """Drop all that is ready; how many that are. Raises QueueStopped."""
-        self._check_running()
+        """Drop all that is ready; how many that are. Raises QueueStopped, QueueDown."""
+        self.check_up()
         count = 0
         for number, front in enumerate(self._fronts):
             dropped = front.discard()
@@ -469,9 +493,9 @@ class Queue:
     def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
         """From there on, everything is ready again that is still kept.
 
-        Raises InvalidQueue when there is no such place, QueueStopped.
+        Raises InvalidQueue when there is no such place, QueueStopped, QueueDown.
         """
-        self._check_running()
+        self.check_up()
         if offset is not None and len(self._fronts) > 1:
             raise InvalidQueue(f"{self._text} has priorities: rewind it to a time")
         for number, front in enumerate(self._fronts):
@@ -481,7 +505,8 @@ class Queue:
         self._continue()
 
     def deferred(self, count: int) -> list[Deferred]:
-        """Messages that wait for a time, the soonest first."""
+        """Messages that wait for a time, the soonest first. Raises QueueDown."""
+        self.check_up()
         every = (
             Deferred(number, offset, due_ms)
             for number, front in enumerate(self._fronts)
@@ -507,7 +532,8 @@ class Queue:
         return True
 
     def _front_of(self, lane: int, offset: int) -> Front | None:
-        """The front where that message waits for its time, if it does."""
+        """The front where that message waits for its time, if it does. Raises QueueDown."""
+        self.check_up()
         front = self._fronts[lane] if 0 <= lane < len(self._fronts) else None
         return front if front is not None and front.is_deferred(offset) else None
 
@@ -518,7 +544,8 @@ class Queue:
             self._unused.set(self._clock.now_ms() + self.arguments.expires_ms)
 
     def _on_expiry(self) -> None:
-        self._on_unused(self)
+        if self.fault is None:  # What nobody can use is not unused.
+            self._on_unused(self)
 
     def delete(self) -> int:
         """Everything goes; how many messages were ready."""
@@ -526,9 +553,7 @@ class Queue:
         self.close()
         for front in self._fronts:
             front.lane.drop()
-        for consumer in [*self._consumers]:
-            self._consumers.remove(consumer)
-            consumer.cancelled()
+        self._send_away()
         return count
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from entrepot.core.batch import (
 from entrepot.core.body import decode_headers, encode_headers, encode_plain
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError
-from entrepot.core.ports import Buffer
+from entrepot.core.ports import Buffer, FileRange
 from entrepot.core.record import Record
 from entrepot.log.partition import Partition
 
@@ -33,9 +33,9 @@ _RECORD_BYTES = 40  # A record's numbers, at most.
 
 
 class Encoded(NamedTuple):
-    """One batch, and the runs that are in it."""
+    """One batch in chunks, and the runs that are in it."""
 
-    data: bytes
+    chunks: list[Buffer]
     runs: list[Run]
 
 
@@ -160,13 +160,24 @@ def stored_batches(
     there is one. Raises StorageError."""
     try:
         found = partition.read(offset, bytes_max, offset_limit)
-        data = b"" if found is None else found.file.read(found.position, found.size)
+        if found is None:
+            return
+        with partition.noting_damage(found.file.path):
+            yield from _checked(found)
     except OSError as error:
         raise StorageError(f"{partition.directory}: {error.strerror}") from error
+
+
+def _checked(found: FileRange) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Raises Corruption, OSError."""
+    data, start = found.file.read(found.position, found.size), 0
     try:
         for start, header in walk(data):
-            batch = data[start : start + header.size]
+            is_all = header.size == len(data)  # Then it may be large, and need not be copied.
+            batch = data if is_all else data[start : start + header.size]
             check(batch, allow_gaps=True)
             yield header, batch
     except InvalidBatch as error:
-        raise Corruption(f"{partition.directory}: {error}") from error
+        offset = read_header(data, start).offset_first
+        place = f"at byte {found.position + start}, offset {offset}"
+        raise Corruption(f"{found.file.path}: {error} {place}") from None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.stream import Stream
 from entrepot.core import limits
-from entrepot.core.batch import HEADER_BYTES, read_header
+from entrepot.core.batch import read_header
 from entrepot.core.ports import File, FileRange
 from entrepot.core.ranges import Ranges
 from entrepot.log.segment import Glance, glances
@@ -51,13 +51,14 @@ def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
     found = Found([], [], [])
     holes = Ranges()
     left, room, end = bounds.records_max, bounds.bytes_max, 0
-    for ready, count_max in _ready(ledger, bounds):
+    for ready, ahead in _ready(ledger, bounds):
         offset = ready.start
-        while offset < ready.stop and left > 0:
+        while offset < ahead and left > 0:
+            count = min(left, ahead - offset)
             if offset >= end:
                 if found.batches and room <= 0:
                     return found
-                span = _span(stream, range(offset, ready.stop), min(left, count_max), room, bounds)
+                span = _span(stream, range(offset, ready.stop), count, room, bounds)
                 end = span.offset_end
                 for each in span.missing:
                     holes.add(each.start, each.stop)
@@ -66,7 +67,7 @@ def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
                         return found
                     found.batches.append(span.batches)
                     room -= span.batches.size
-            most = left if bounds.is_strict else limits.SHARE_RECORDS_MAX
+            most = count if bounds.is_strict else limits.SHARE_RECORDS_MAX
             piece = range(offset, min(end, ready.stop, offset + most))
             missing = holes.within(piece.start, piece.stop)
             found.offsets.append(piece)
@@ -81,14 +82,16 @@ def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
 
 
 def _ready(ledger: Ledger, bounds: Bounds) -> Iterator[tuple[range, int]]:
-    """Rows of what is ready, in their order, and how many of a row may be taken."""
+    """Rows of what is ready, in their order, and the offset from which on nothing of a row
+    is to be taken, but for the rest of a batch."""
     limit = bounds.offset_limit
     for each in ledger.returned:
         if each.start < limit:
-            yield range(each.start, min(each.stop, limit)), len(each)
-    fresh = ledger.offset_fresh
-    if fresh < min(limit, bounds.offset_ahead):
-        yield range(fresh, limit), bounds.offset_ahead - fresh
+            row = range(each.start, min(each.stop, limit))
+            yield row, row.stop
+    fresh, ahead = ledger.offset_fresh, min(limit, bounds.offset_ahead)
+    if fresh < ahead:
+        yield range(fresh, limit), ahead
 
 
 def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bounds) -> _Span:
@@ -119,8 +122,8 @@ def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bou
 
 
 def _is_void(stream: Stream, file: File, glance: Glance) -> bool:
-    """Whether a batch holds nothing that was committed."""
-    header = read_header(file.read(glance.position, HEADER_BYTES))
+    """Whether a batch holds nothing that was committed. Raises StorageError."""
+    header = read_header(stream.partition.checked(file, glance))
     if header.is_control:
         return True
     return header.is_transactional and stream.isolation.is_aborted(

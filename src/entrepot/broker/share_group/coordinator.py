@@ -36,7 +36,7 @@ from entrepot.broker.share_group.store import ShareName, Store, new_settlements
 from entrepot.broker.stream import Stream
 from entrepot.broker.virtual_host.claims import Claims
 from entrepot.core import limits
-from entrepot.core.errors import InvalidConfig, OffsetOutOfRange, UnknownTopic
+from entrepot.core.errors import InvalidConfig, OffsetOutOfRange, StorageError, UnknownTopic
 from entrepot.core.ports import Clock
 from entrepot.core.steps import Steps
 
@@ -135,6 +135,11 @@ class ShareCoordinator:
 
     # --- members
 
+    @property
+    def refusal(self) -> str | None:
+        """Why no group is known; None when all are."""
+        return self._store.refusal
+
     def has(self, group_id: str) -> bool:
         return group_id in self._groups
 
@@ -145,6 +150,7 @@ class ShareCoordinator:
         if not group_id:
             raise GroupError(Fault.INVALID_REQUEST, "a group's id cannot be empty")
         check(request)
+        self._store.check_readable()
         self._forget_deleted()
         group = self._group(group_id, request)
         if request.epoch == LEAVES:
@@ -194,10 +200,13 @@ class ShareCoordinator:
     # --- partitions
 
     def partition(self, group_id: str, topic: Topic, number: int) -> SharePartition:
-        """Raises UnknownTopic: also when there is no such group, as clients understand it."""
+        """Raises UnknownTopic: also when there is no such group, as clients understand it.
+        Raises StorageError when its records or its ledger cannot be read."""
+        self._store.check_readable()
         found = self._partitions.get(ShareName(group_id, topic.id, number))
         if found is None:
             raise UnknownTopic(f"the group does not read partition {number} of {topic.name!r}")
+        found.stream.partition.check_served()
         return found
 
     def _unknown(self, group: ShareGroup, member: ShareMember) -> list[Topic]:
@@ -366,7 +375,7 @@ class ShareCoordinator:
         for number, offset in wanted.items():
             try:
                 self._rewind(self.partition(group.id, topic, number), offset)
-            except (OffsetOutOfRange, UnknownTopic) as error:
+            except (OffsetOutOfRange, UnknownTopic, StorageError) as error:
                 faults[topic.name, number] = error
             yield
 
@@ -395,6 +404,7 @@ class ShareCoordinator:
         await self._store.kept()
 
     def _find(self, group_id: str) -> ShareGroup:
+        self._store.check_readable()
         group = self._groups.get(group_id)
         if group is None:
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no share group {group_id!r}")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from entrepot.broker.queue.record_batches import stored_batches
 from entrepot.broker.share_group.settings import ShareSettings
 from entrepot.broker.share_group.store import ShareName
 from entrepot.broker.stream import Stream, committed
@@ -101,14 +102,16 @@ class DeadLetters:
 
 
 def _originals(stream: Stream, offsets: range) -> Iterator[Record]:
-    """The records, as far as they are there; one that cannot be read is only named."""
+    """The records, as far as they are there; one that is nonsense is only named.
+
+    Raises StorageError.
+    """
     offset = max(offsets.start, stream.partition.offset_start)  # Retention may have come first.
     while offset < offsets.stop:
-        found = stream.partition.read(offset, 1)
+        found = next(stored_batches(stream.partition, offset, 1), None)
         if found is None:
             return
-        data = found.file.read(found.position, found.size)
-        header = batch.read_header(data)
+        header, data = found
         wanted = range(max(offset, header.offset_first), min(offsets.stop, header.offset_end))
         try:
             yield from [each for each in batch.records(data) if each.offset in wanted]

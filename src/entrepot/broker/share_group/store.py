@@ -52,15 +52,26 @@ class Store:
     # --- life
 
     def open(self) -> dict[ShareName, Settlements]:
-        """What was kept. Raises StorageError when it is damaged: nothing is guessed."""
+        """What was kept; nothing when that is damaged, and then `check_readable` raises."""
         names: dict[UUID, _Name] = {}
         self._ledgers.open(partial(_fold_name, names))
+        if self._ledgers.refused is not None:
+            return {}
         kept: dict[ShareName, Settlements] = {}
         for identity, name in names.items():
             for number in range(name.partitions):
                 settlements = self._ledgers.settlements(PartitionId(identity, number))
                 kept[ShareName(name.group, name.topic, number)] = settlements
         return kept
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nobody knows which groups there are."""
+        return self._ledgers.refused
+
+    def check_readable(self) -> None:
+        """Raises StorageError when nobody knows which groups there are."""
+        self._ledgers.check_readable()
 
     async def prepare(self) -> None:
         """See to it that there is the topic. Raises StorageError."""

@@ -44,6 +44,7 @@ from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as WAITING
 from entrepot.core import limits
 from entrepot.core.errors import (
     InvalidQueue,
+    QueueDown,
     QueueHasConsumers,
     QueueLocked,
     QueueNameRefused,
@@ -283,6 +284,8 @@ class Inventory:
         queue = self.queue(name, owner)
         if if_unused and queue.consumer_count:
             raise QueueHasConsumers(f"{self._place(name)} in use")
+        if if_empty:
+            queue.check_up()
         count = queue.ready_count
         if if_empty and count:
             raise QueueNotEmpty(f"{self._place(name)} not empty")
@@ -292,6 +295,9 @@ class Inventory:
     async def _delete_stream(self, topic: Topic, *, if_empty: bool) -> None:
         indexes = range(topic.partition_count)
         partitions = [self._broker.stream(topic, index).partition for index in indexes]
+        fault = self._broker.fault_of(topic)
+        if if_empty and fault is not None:
+            raise QueueDown(f"{self._place(topic.name)} is down: {fault}")
         if if_empty and any(each.offset_start < each.offset_end for each in partitions):
             raise QueueNotEmpty(f"{self._place(topic.name)} not empty")
         stored = self._catalog.queues.get((self._vhost, topic.name))

@@ -55,7 +55,9 @@ class TopicFeed:
         """Raises a PeerError for what the topic does not take; then nothing is appended."""
         batches = self._encoder.encode([run for run, _ in published])
         try:
-            appended = stream.append(b"".join([batch.data for batch in batches]))
+            appended = stream.append(
+                b"".join([chunk for batch in batches for chunk in batch.chunks])
+            )
         except StorageError as error:
             _answer(published, error)
             return

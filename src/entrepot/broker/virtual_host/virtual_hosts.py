@@ -83,14 +83,14 @@ class VirtualHosts:
 
         Raises UnknownVhost, VhostRefused, StorageError.
         """
-        vhost = self.get(name)
+        self.get(name)
         if name == DEFAULT_VHOST:
             raise VhostRefused(f"vhost '{name}' is always there")
         # Shielded: who asked may go away, the change goes on.
-        await asyncio.shield(asyncio.ensure_future(self._delete(vhost)))
+        await asyncio.shield(asyncio.ensure_future(self._delete(name)))
 
-    async def _delete(self, vhost: VirtualHost) -> None:
-        name = vhost.name
+    async def _delete(self, name: str) -> None:
+        vhost = self.get(name)  # Somebody else may have begun to delete it in this turn.
         entries = self._broker.permissions.entries
         permissions = [permission_deleted_record(user, of) for user, of in entries if of == name]
         await vhost.clear(vhost_deleted_record(name), *permissions)

@@ -17,7 +17,7 @@ from typing import Any
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
-from entrepot.core.ports import Link
+from entrepot.core.ports import NOTHING_UNFINISHED, Link, Unfinished
 from entrepot.gateway.amqp.connection import Connection
 from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.handshake import Handshake, Terms
@@ -47,11 +47,12 @@ class AmqpAdapter:
         assert memory is not None, "a broker without queues"
         self._memory = memory
         self._connected_ms = context.clock.now_ms()
-        self._inbox = FrameBuffer()
+        self._inbox = FrameBuffer(message_bytes_max=context.message_bytes_max)
         self.outbox = Outbox(link, self._before_write, self._after_write)
         self._handshake = Handshake(self, link, context)
         self._connection: Connection | None = None  # Until the handshake is over.
         self._events: deque[ProtocolHeader | Event] = deque()
+        self._events_bytes = 0  # What they were as bytes, with those before them in the queue.
         self._serving: asyncio.Future[Any] | None = None  # What the next event waits for.
         self._heartbeat: Heartbeat | None = None
         self._is_open = True
@@ -70,7 +71,9 @@ class AmqpAdapter:
 
     def received(self, size: int) -> None:
         self.reads += 1
+        before = self._inbox.unfinished_bytes + (self._events_bytes if self._events else 0)
         self._events.extend(self._inbox.received(size))
+        self._events_bytes = before + size - self._inbox.unfinished_bytes
         self._work()
 
     def drained(self) -> None:
@@ -78,12 +81,22 @@ class AmqpAdapter:
 
     def closed(self, reason: str) -> None:
         self._is_open = False
+        self._inbox = FrameBuffer()  # Not to hold what came until this is collected as garbage.
         self._events.clear()
         self._deadline.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._release()
         log.debug("%s: %s", self._link.peer, reason)
+
+    def unfinished(self) -> Unfinished:
+        size = self._inbox.unfinished_bytes + (self._events_bytes if self._events else 0)
+        if not size:
+            return NOTHING_UNFINISHED
+        return Unfinished(size, self._inbox.unfinished_number, not self.is_paused)
+
+    def refuse(self, reason: str) -> None:
+        self.end(AmqpError(ReplyCode.RESOURCE_ERROR, reason))
 
     def _release(self) -> None:
         if self._connection is not None:

@@ -11,6 +11,7 @@ from entrepot.broker.router.value import describe, freeze
 from entrepot.core import limits
 from entrepot.gateway.amqp.consumer import QueueConsumer, ReplyConsumer, with_counts
 from entrepot.gateway.amqp.property_reader import REPLY_TO
+from entrepot.gateway.amqp.queue import check_stream
 from entrepot.gateway.amqp.stream_consumer import StreamConsumer
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
@@ -91,6 +92,7 @@ def _consumer(
     if stream is not None:
         return _stream_consumer(channel, stream, tag, method)
     queue = connection.vhost.queue(name, connection)
+    queue.check_up()
     _check_priority(channel, name, method)
     consumer = QueueConsumer(
         channel,
@@ -131,6 +133,7 @@ def _stream_consumer(channel: Channel, topic: Topic, tag: str, method: Consume) 
         )
     if channel.prefetch_global:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
+    check_stream(channel, topic)
     return StreamConsumer(channel, topic, tag, method.arguments)
 
 

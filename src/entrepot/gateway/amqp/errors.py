@@ -19,6 +19,7 @@ _CODES: dict[type[Exception], ReplyCode] = {
     errors.QueueNameRefused: ReplyCode.ACCESS_REFUSED,
     errors.QueueInUse: ReplyCode.ACCESS_REFUSED,
     errors.QueueLocked: ReplyCode.RESOURCE_LOCKED,
+    errors.QueueDown: ReplyCode.NOT_FOUND,  # As of a queue that RabbitMQ's supervisor gave up.
     StorageError: ReplyCode.INTERNAL_ERROR,
 }
 

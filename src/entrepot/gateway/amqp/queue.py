@@ -10,7 +10,7 @@ from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, Kind
 from entrepot.broker.router.value import FrozenTable, describe, freeze_table, lookup
-from entrepot.core.errors import UnknownQueue
+from entrepot.core.errors import QueueDown, UnknownQueue
 from entrepot.gateway.amqp.exchange import check_binding, clean
 from entrepot.gateway.amqp.property_reader import REPLY_TO
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
@@ -109,12 +109,22 @@ def _check_letters(channel: Channel, name: str, arguments: FrozenTable) -> None:
 
 
 def _counts(channel: Channel, found: Queue | Topic) -> tuple[int, int]:
-    """Messages and consumers."""
+    """Messages and consumers. Raises QueueDown."""
     if isinstance(found, Queue):
+        found.check_up()
         return found.ready_count, found.consumer_count
     broker = channel.connection.context.broker
+    check_stream(channel, found)
     partitions = [broker.stream(found, index).partition for index in range(found.partition_count)]
     return sum(each.high_watermark - each.offset_start for each in partitions), 0
+
+
+def check_stream(channel: Channel, topic: Topic) -> None:
+    """Raises QueueDown."""
+    connection = channel.connection
+    fault = connection.context.broker.fault_of(topic)
+    if fault is not None:
+        raise QueueDown(f"queue '{topic.name}' in vhost '{connection.vhost.name}' is down: {fault}")
 
 
 async def delete(channel: Channel, method: Delete) -> None:

@@ -4,8 +4,7 @@ A request is handled when the one before it is answered. What can be answered at
 out in one write per turn; what waits is a task that ends with the connection. After a request
 that is none, or a mistake of ours, there is an answer and then no more: the connection ends.
 
-Bodies are held from their first byte until they are answered, and all connections together
-hold a bounded amount.
+Bodies are held from their first byte until they are answered.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from functools import partial
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Clock, Link
+from entrepot.core.ports import NOTHING_UNFINISHED, Clock, Link, Unfinished
 from entrepot.wire.http.request import HttpError, Request, RequestReader
 from entrepot.wire.http.response import CONTINUE, Response, encode
 
@@ -32,25 +31,14 @@ Handle = Callable[[Request, str], Response | Awaitable[Response]]
 """Answers a request that came from this address. An HttpError becomes its status."""
 
 
-class Bodies:
-    """What the connections hold of requests, together."""
-
-    def __init__(self, bytes_max: int = limits.HTTP_BODIES_BYTES_MAX) -> None:
-        self.bytes_max = bytes_max
-        self.bytes_held = 0
-
-
 class HttpAdapter:
     """Receiver of one link."""
 
-    def __init__(
-        self, link: Link, handle: Handle, clock: Clock, bodies: Bodies, faults: Faults
-    ) -> None:
+    def __init__(self, link: Link, handle: Handle, clock: Clock, faults: Faults) -> None:
         self._link = link
         self._faults = faults
         self._handle = handle
         self._clock = clock
-        self._bodies = bodies
         self._peer_host = link.peer.rpartition(":")[0].strip("[]")
         self._reader = RequestReader()
         self._requests: deque[Request] = deque()  # Whole, waiting for their turn.
@@ -58,7 +46,7 @@ class HttpAdapter:
         self._serving: asyncio.Future[Response] | None = None  # and its answer to be.
         self._out: list[bytes] = []  # Answers of this turn,
         self._out_bytes = 0  # and their size.
-        self._held_bytes = 0  # Our part of what all connections hold.
+        self._begun = 0  # How many requests were handled, or are.
         self._is_paused = False
         self._is_open = True
         self._loop = asyncio.get_running_loop()
@@ -77,7 +65,6 @@ class HttpAdapter:
         if whole or not was_amid:
             self._begun_s = self._heard_s
         self._requests.extend(whole)
-        self._hold()
         self._work()
 
     def drained(self) -> None:
@@ -89,9 +76,26 @@ class HttpAdapter:
         self._timer.cancel()
         if self._serving is not None:
             self._serving.cancel()
-        self._bodies.bytes_held -= self._held_bytes
-        self._held_bytes = 0
+        self._reader.forget()
+        self._served = None
         log.debug("%s: %s", self._link.peer, reason)
+
+    def unfinished(self) -> Unfinished:
+        partial = self._reader.unfinished_bytes
+        if not partial and not self._requests and self._served is None:
+            return NOTHING_UNFINISHED
+        waiting = sum(len(request.body) for request in self._requests)
+        served = 0 if self._served is None else len(self._served.body)
+        awaits_rest = not self._requests and self._served is None and not self._is_paused
+        return Unfinished(partial + waiting + served, self._begun, awaits_rest)
+
+    def refuse(self, reason: str) -> None:
+        if not self._is_open:
+            return
+        log.warning("%s: closed: %s", self._link.peer, reason)
+        if self._served is None:  # Otherwise it would be taken for the answer to that.
+            self._put(refusal(HttpError(503, reason)), None, keeps_alive=False)
+        self._close(reason)
 
     # --- serving
 
@@ -102,7 +106,6 @@ class HttpAdapter:
         if self._is_open and failure is not None and not self._requests and self._served is None:
             self._end(failure)
         self._flush()
-        self._hold()
         self._pace()
         if self._may_serve():
             self._loop.call_soon(self._link.guard, self._work)
@@ -117,6 +120,7 @@ class HttpAdapter:
         )
 
     def _serve(self, request: Request) -> None:
+        self._begun += 1
         try:
             answer = self._handle(request, self._peer_host)
         except HttpError as error:
@@ -173,16 +177,6 @@ class HttpAdapter:
         self._link.close(reason)
 
     # --- bounds
-
-    def _hold(self) -> None:
-        """Count what we hold. Who would hold too much has to come again."""
-        waiting = sum(len(request.body) for request in self._requests)
-        served = 0 if self._served is None else len(self._served.body)
-        held = self._reader.body_bytes + waiting + served if self._is_open else 0
-        self._bodies.bytes_held += held - self._held_bytes
-        self._held_bytes = held
-        if self._reader.body_bytes and self._bodies.bytes_held > self._bodies.bytes_max:
-            self._reader.failure = HttpError(503, "too many large requests at once; try again")
 
     def _pace(self) -> None:
         """Stop reading from a client that does not wait for its answers."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame, PeerError
-from entrepot.core.ports import Chunk, Link
+from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Link, Unfinished
 from entrepot.gateway.kafka import api_versions, apis
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.login import Login
@@ -75,6 +75,7 @@ class KafkaAdapter:
         self._deadline: asyncio.TimerHandle | None = None  # To say who it is.
         self._unmute: asyncio.TimerHandle | None = None  # The end of a wait for its quota.
         self._requests: deque[memoryview] = deque()  # Whole, waiting to be served.
+        self._begun = 0  # How many were served before those.
         self._answers: deque[Answer] = deque()  # Of requests being served, oldest first.
         self._serving: asyncio.Future[Any] | None = None  # What the next request waits for.
         self._working = False  # In _work, which flushes at its end.
@@ -103,16 +104,25 @@ class KafkaAdapter:
 
     def closed(self, reason: str) -> None:
         self._is_open = False
+        self._inbox = FrameBuffer()  # Not to hold what came until this is collected as garbage.
         self._requests.clear()
         self._answers.clear()
         if self._serving is not None:
-            self._serving.cancel()
+            # Not before it has begun, or what it is to wait for would never be awaited.
+            asyncio.get_running_loop().call_later(0, self._serving.cancel)
         for timer in (self._deadline, self._unmute):
             if timer is not None:
                 timer.cancel()
         for end in list(self._context.at_close.values()):
             self.guard(end)
         log.debug("%s: %s", self._link.peer, reason)
+
+    def unfinished(self) -> Unfinished:
+        partial = self._inbox.unfinished_bytes
+        if not partial and not self._requests:
+            return NOTHING_UNFINISHED
+        awaits_rest = not self._requests and not self._paused
+        return Unfinished(partial + sum(map(len, self._requests)), self._begun, awaits_rest)
 
     # --- serving
 
@@ -165,6 +175,7 @@ class KafkaAdapter:
         self._work()
 
     def _serve(self, frame: memoryview) -> None:
+        self._begun += 1
         header, position = read_request_header(frame)
         if self._login is not None and not self._login.serves(header.api_key):
             raise PeerError(f"API {header.api_key} before the login is done")

@@ -1,7 +1,8 @@
 """Changing settings: what AlterConfigs and IncrementalAlterConfigs have in common.
 
-A topic's and a share group's can be changed while the server runs. A request names a
-resource once, and a setting of it once; otherwise it would not say in which order to apply.
+A topic's and a share group's can be changed while the server runs, and so can the server's
+that topics follow. A request names a resource once, and a setting of it once; otherwise it
+would not say in which order to apply.
 """
 
 from collections import Counter
@@ -12,15 +13,16 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from entrepot.broker.access import Operation
+from entrepot.broker.server_settings import ALL_NODES, SERVER_NAMES, check_server_settings
 from entrepot.broker.share_group import settings as share_settings
-from entrepot.broker.topic_config import check_settings
+from entrepot.broker.topic_config import SETTINGS, Kind, check_settings
 from entrepot.broker.turns import gathered
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.config_entries import ResourceType
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group
-from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
+from entrepot.gateway.kafka.refusal import check_node_id, check_on_cluster, reason_of
 from entrepot.gateway.kafka.topics import topic_of
 
 
@@ -39,15 +41,18 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
-SettingsAfter = Callable[[Mapping[str, str], R], Mapping[str, str]]
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """What has settings that can be changed."""
 
     settings: Mapping[str, str]  # Those that are set on it.
+    lists: Mapping[str, str]  # Those that are lists, and what counts where they are not set.
     check: Callable[[Mapping[str, str]], None]
     alter: Callable[[Mapping[str, str]], Awaitable[None]]
+
+
+SettingsAfter = Callable[[Target, R], Mapping[str, str]]
 
 
 class Outcome(NamedTuple):
@@ -66,7 +71,7 @@ async def change_all(
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise PeerError("the resource is in the request twice")
             target = _target_of(context, resource)
-            settings = settings_after(target.settings, resource)
+            settings = settings_after(target, resource)
             target.check(settings)
             if not validate_only:
                 await target.alter(settings)
@@ -77,25 +82,59 @@ async def change_all(
     return await gathered(map(change, resources))
 
 
-def _target_of(context: Context, resource: Resource) -> _Target:
+def _target_of(context: Context, resource: Resource) -> Target:
     if len({change.name for change in resource.configs}) < len(resource.configs):
         raise PeerError("a setting is in the request twice")
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
-            topic = topic_of(context, Operation.ALTER_CONFIGS, name)
-            alter = context.broker.alter_settings
-            return _Target(topic.settings, check_settings, lambda values: alter(topic, values))
+            return _topic(context, name)
         case ResourceType.GROUP:
-            check_group(context, Operation.ALTER_CONFIGS, name)
-            groups = context.broker.share_groups
-            return _Target(
-                groups.settings.texts(name),
-                share_settings.check_settings,
-                lambda values: groups.alter_settings(name, values),
-            )
+            return _group(context, name)
         case ResourceType.BROKER:
-            check_on_cluster(context, Operation.ALTER_CONFIGS)
-            raise PeerError("the server's settings are those it was started with")
+            return _server(context, name)
         case other:
             raise PeerError(f"resources of type {other} have no settings here")
+
+
+def _topic(context: Context, name: str) -> Target:
+    topic = topic_of(context, Operation.ALTER_CONFIGS, name)
+    broker = context.broker
+    lists = _lists(broker.defaults.settings)
+    return Target(
+        topic.settings, lists, check_settings, lambda values: broker.alter_settings(topic, values)
+    )
+
+
+def _group(context: Context, name: str) -> Target:
+    check_group(context, Operation.ALTER_CONFIGS, name)
+    groups = context.broker.share_groups
+    return Target(
+        groups.settings.texts(name),
+        {},
+        share_settings.check_settings,
+        lambda values: groups.alter_settings(name, values),
+    )
+
+
+def _server(context: Context, name: str) -> Target:
+    check_on_cluster(context, Operation.ALTER_CONFIGS)
+    if name != ALL_NODES:
+        check_node_id(context, name)
+    broker = context.broker
+    _, shared, static = broker.server_settings.layers()
+    behind = static if name == ALL_NODES else {**static, **shared}
+    return Target(
+        broker.server_settings.texts(name),
+        {SERVER_NAMES[each]: text for each, text in _lists(behind).items()},
+        check_server_settings,
+        lambda values: broker.alter_server_settings(name, values),
+    )
+
+
+def _lists(values: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: values.get(name, setting.default)
+        for name, setting in SETTINGS.items()
+        if setting.kind is Kind.LIST
+    }

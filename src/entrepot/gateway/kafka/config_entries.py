@@ -1,17 +1,16 @@
 """Settings as Kafka's tools see them: value, source, type, and what lies behind.
 
-A topic's value is its own, or the server's where that is not the default, or the
-default. Where a setting is the server's, Kafka often has another name for it; we
-answer to that, so that its tools find it.
+A topic's value is its own, or the server's, or the default. The server's is what was set on
+this node, or on all nodes, or what it was started with where that is not the default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from entrepot.broker.broker import Defaults
+from entrepot.broker.server_settings import SERVER_NAMES, Defaults, Layers
 from entrepot.broker.share_group.settings import SETTINGS as GROUP_SETTINGS
 from entrepot.broker.topic_config import SETTINGS, Kind
 
@@ -28,7 +27,9 @@ class Source(IntEnum):
     """Where a value comes from. Numbers are Kafka's."""
 
     TOPIC = 1
-    SERVER = 4
+    NODE = 2  # Set on it while it runs,
+    ALL_NODES = 3  # or on all of them.
+    SERVER = 4  # What it was started with.
     DEFAULT = 5
     GROUP = 8
 
@@ -42,6 +43,7 @@ class Type(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 _TYPES = {
@@ -52,27 +54,12 @@ _TYPES = {
     Kind.LIST: Type.LIST,
 }
 
-_SERVER_NAMES = {
-    "cleanup.policy": "log.cleanup.policy",
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
-    "segment.ms": "log.roll.ms",
-}
-
 
 class Value(NamedTuple):
     """One of the values a setting has, each hidden by the one before it."""
 
     name: str
-    text: str
+    text: str | None  # None: there is none, or nobody may see it.
     source: Source
 
 
@@ -83,17 +70,37 @@ class Entry(NamedTuple):
     is_read_only: bool
     values: tuple[Value, ...]  # The one that counts is the first. Never empty.
 
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type is Type.PASSWORD
 
-def topic_entries(settings: Mapping[str, str], server: Mapping[str, str]) -> Iterator[Entry]:
+
+class Fact(NamedTuple):
+    """A setting of the server that is what it was started with."""
+
+    name: str
+    type: Type
+    text: str
+    default: str
+    doc: str
+
+
+def topic_entries(settings: Mapping[str, str], layers: Layers) -> Iterator[Entry]:
     """Every setting of a topic, given what is set on it and what on the server."""
     for name, setting in SETTINGS.items():
-        server_name = _SERVER_NAMES.get(name, name)
-        values = [Value(server_name, setting.default, Source.DEFAULT)]
-        if server.get(name, setting.default) != setting.default:
-            values.append(Value(server_name, server[name], Source.SERVER))
+        values = _server_values(name, layers)
         if name in settings:
-            values.append(Value(name, settings[name], Source.TOPIC))
-        yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(reversed(values)))
+            values.insert(0, Value(name, settings[name], Source.TOPIC))
+        yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(values))
+
+
+def _server_values(name: str, layers: Layers) -> list[Value]:
+    """The values of a topic's setting that the server has, the one that counts first."""
+    default = SETTINGS[name].default
+    found = [(layers.own.get(name), Source.NODE), (layers.shared.get(name), Source.ALL_NODES)]
+    static = layers.static.get(name)
+    found += [(None if static == default else static, Source.SERVER), (default, Source.DEFAULT)]
+    return [Value(SERVER_NAMES[name], text, source) for text, source in found if text is not None]
 
 
 def group_entries(settings: Mapping[str, str]) -> Iterator[Entry]:
@@ -105,28 +112,38 @@ def group_entries(settings: Mapping[str, str]) -> Iterator[Entry]:
         yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(reversed(values)))
 
 
-def server_entries(node_id: int, defaults: Defaults) -> Iterator[Entry]:
-    """What new topics are made of, and what topics get on which nothing is set."""
-    yield _own("node.id", Type.INT, "Which node this is.", str(node_id), "")
-    yield _own(
+def server_entries(facts: Iterable[Fact], defaults: Defaults, layers: Layers) -> Iterator[Entry]:
+    """What a node was started with, what new topics are made of, and what topics get on
+    which nothing is set."""
+    for fact in (*facts, *_of_new_topics(defaults)):
+        source = Source.DEFAULT if fact.text == fact.default else Source.SERVER
+        text = None if fact.type is Type.PASSWORD else fact.text
+        yield Entry(fact.name, fact.type, fact.doc, True, (Value(fact.name, text, source),))
+    for name, setting in SETTINGS.items():
+        values = tuple(_server_values(name, layers))
+        yield Entry(SERVER_NAMES[name], _TYPES[setting.kind], setting.doc, False, values)
+
+
+def shared_entries(layers: Layers) -> Iterator[Entry]:
+    """What is set for all nodes, and nothing else."""
+    for name, text in layers.shared.items():
+        setting, value = SETTINGS[name], Value(SERVER_NAMES[name], text, Source.ALL_NODES)
+        yield Entry(value.name, _TYPES[setting.kind], setting.doc, False, (value,))
+
+
+def _of_new_topics(defaults: Defaults) -> Iterator[Fact]:
+    yield Fact(
         "auto.create.topics.enable",
         Type.BOOLEAN,
-        "Whether asking for a topic that is not there creates it.",
         str(defaults.auto_create_topics).lower(),
         "true",
+        "Whether asking for a topic that is not there creates it.",
     )
-    yield _own(
+    yield Fact(
         "num.partitions",
         Type.INT,
-        "How many partitions a topic gets when nobody says.",
         str(defaults.partition_count),
         "1",
+        "How many partitions a topic gets when nobody says.",
     )
-    yield _own("default.replication.factor", Type.INT, "How many copies there are.", "1", "1")
-    for entry in topic_entries({}, defaults.settings):
-        yield entry._replace(name=entry.values[0].name, is_read_only=True)
-
-
-def _own(name: str, kind: Type, doc: str, text: str, default: str) -> Entry:
-    source = Source.DEFAULT if text == default else Source.SERVER
-    return Entry(name, kind, doc, True, (Value(name, text, source),))
+    yield Fact("default.replication.factor", Type.INT, "1", "1", "How many copies there are.")

@@ -1,6 +1,6 @@
 """What a Kafka request handler may use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from kio.static.primitive import i32Timedelta
 from entrepot.broker.access import ANONYMOUS, CLUSTER_NAME, Operation, ResourceKind
 from entrepot.broker.broker import Broker
 from entrepot.core.ports import Clock
+from entrepot.gateway.kafka.config_entries import Fact
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
 
@@ -41,6 +42,7 @@ class Context:
     principal: str = ANONYMOUS  # Who is behind the connection.
     peer_host: str = ""  # And where from.
     login: Login | None = None  # Until it is known who, where that is asked.
+    facts: Callable[[], Sequence[Fact]] = tuple  # What the server was started with.
     exchange: Exchange | None = None  # The last heartbeat.
     muted_until_s: float = 0.0  # It has used more than its quota; nothing is served before.
     at_close: dict[object, Callable[[], None]] = field(default_factory=dict)  # By what is ended.

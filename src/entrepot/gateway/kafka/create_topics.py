@@ -116,6 +116,7 @@ def _created(context: Context, topic: Topic) -> CreatableTopicResult:
             topic_config_error_code=i16(ErrorCode.topic_authorization_failed),
             configs=None,
         )
+    layers = context.broker.server_settings.layers()
     return CreatableTopicResult(
         name=TopicName(topic.name),
         topic_id=topic.id,
@@ -131,6 +132,6 @@ def _created(context: Context, topic: Topic) -> CreatableTopicResult:
                 config_source=i8(entry.values[0].source),
                 is_sensitive=False,
             )
-            for entry in topic_entries(topic.settings, context.broker.defaults.settings)
+            for entry in topic_entries(topic.settings, layers)
         ),
     )

@@ -1,9 +1,10 @@
 """DescribeConfigs (key 32), v1 to v4: the settings of topics, share groups and this
 server.
 
-The server's are told for its node id; they are read-only, because they are what it
-was started with. The empty name stands for what was set for all servers: nothing.
-No keys asked for means all of them.
+The server's are told for its node id. Those that topics get on which nothing is set can
+be changed while it runs; the others are what it was started with, and read-only. The empty
+name stands for what was set for all servers. Passwords and keys are there without their
+values. No keys asked for means all of them.
 
 v1: where a value comes from and, when asked for, what it hides. v3: its type and,
 when asked for, its documentation.
@@ -22,6 +23,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from entrepot.broker.access import Operation
+from entrepot.broker.server_settings import ALL_NODES
 from entrepot.core.errors import PeerError
 from entrepot.core.names import check_topic_name
 from entrepot.core.steps import Steps, listed
@@ -30,12 +32,13 @@ from entrepot.gateway.kafka.config_entries import (
     ResourceType,
     group_entries,
     server_entries,
+    shared_entries,
     topic_entries,
 )
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group
-from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
+from entrepot.gateway.kafka.refusal import check_node_id, check_on_cluster, reason_of
 from entrepot.gateway.kafka.topics import topic_of
 
 
@@ -72,7 +75,7 @@ def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entr
         case ResourceType.TOPIC:
             name = check_topic_name(wanted.resource_name)
             topic = topic_of(context, Operation.DESCRIBE_CONFIGS, name)
-            return topic_entries(topic.settings, context.broker.defaults.settings)
+            return topic_entries(topic.settings, context.broker.server_settings.layers())
         case ResourceType.GROUP:
             check_group(context, Operation.DESCRIBE_CONFIGS, wanted.resource_name)
             settings = context.broker.share_groups.settings
@@ -84,9 +87,11 @@ def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entr
 
 def _server_entries(context: Context, name: str) -> Iterable[Entry]:
     check_on_cluster(context, Operation.DESCRIBE_CONFIGS)
-    if name not in (str(context.node_id), ""):
-        raise PeerError(f"this is node {context.node_id}, not {name!r}")
-    return server_entries(context.node_id, context.broker.defaults) if name else ()
+    broker = context.broker
+    if name == ALL_NODES:
+        return shared_entries(broker.server_settings.layers())
+    check_node_id(context, name)
+    return server_entries(context.facts(), broker.defaults, broker.server_settings.layers())
 
 
 def _described(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -97,7 +102,7 @@ def _described(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigs
         value=value.text,
         read_only=entry.is_read_only,
         config_source=i8(value.source),
-        is_sensitive=False,
+        is_sensitive=entry.is_sensitive,
         synonyms=tuple(
             DescribeConfigsSynonym(name=each.name, value=each.text, source=i8(each.source))
             for each in synonyms

@@ -26,7 +26,7 @@ from entrepot.core.errors import UnknownTopic
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
-_ROOT = "/"
+ROOT = "/"
 
 Row = tuple[str, Stream]  # A topic's name and one of its partitions.
 
@@ -41,10 +41,10 @@ def handle(context: Context, request: DescribeLogDirsRequest) -> Steps[DescribeL
     rows = yield from listed(_rows(context, request))
     healthy = [row for row in rows if row[1].partition.stopped is None]
     stopped = [row for row in rows if row[1].partition.stopped is not None]
-    whole = yield from _directory(_ROOT, ErrorCode.none, healthy)
+    whole = yield from _directory(ROOT, ErrorCode.none, healthy)
     broken = []
     for row in stopped:
-        path = _ROOT + row[1].partition.directory
+        path = ROOT + row[1].partition.directory
         broken.append((yield from _directory(path, ErrorCode.kafka_storage_error, [row])))
     return DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE,

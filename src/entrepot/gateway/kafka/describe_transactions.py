@@ -41,9 +41,9 @@ def handle(
 def _state(context: Context, transactional_id: TransactionalId) -> TransactionState:
     try:
         check_transactional_id(context, Operation.DESCRIBE, transactional_id)
+        found = context.broker.transactions.get(transactional_id)
     except KNOWN as error:
         return _failed(transactional_id, coordinator_code(error, knows_fenced=True))
-    found = context.broker.transactions.transactions.get(transactional_id)
     if found is None:
         return _failed(transactional_id, ErrorCode.transactional_id_not_found)
     return TransactionState(

@@ -33,6 +33,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.InvalidAcknowledgement: ErrorCode.invalid_request,
     errors.StorageError: ErrorCode.kafka_storage_error,
     errors.Corruption: ErrorCode.kafka_storage_error,
+    errors.DamagedBatch: ErrorCode.corrupt_message,  # What consumers tell whoever runs them.
 }
 
 # What a request may fail with: the peer's mistakes, and the disk's.

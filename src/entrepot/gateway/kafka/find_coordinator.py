@@ -65,6 +65,8 @@ def _find(context: Context, key_type: int, unprepared: Exception | None, key: st
         _check(context, key_type, key)
         if unprepared is not None:
             raise unprepared
+        if key_type == _GROUP:
+            context.broker.groups.check_readable(key)
     except KNOWN as error:
         code, text = group_reason(error)
         return Coordinator(
@@ -94,5 +96,6 @@ def _check(context: Context, key_type: int, key: str) -> None:
                 ErrorCode.transactional_id_authorization_failed,
                 "not allowed to describe the transactional id",
             )
+        context.broker.transactions.check_readable(key)
     else:
         raise Refusal(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -1,5 +1,5 @@
-"""IncrementalAlterConfigs (key 44), v0 and v1: change some settings of a topic or of
-a share group.
+"""IncrementalAlterConfigs (key 44), v0 and v1: change some settings of a topic, of
+a share group, or of the server.
 
 SET and DELETE work on any setting, APPEND and SUBTRACT on the words of a list; they
 start from the value that counts, also where that is a default. All of a resource's
@@ -19,9 +19,8 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from entrepot.broker.topic_config import SETTINGS, Kind
 from entrepot.core.errors import InvalidConfig, PeerError
-from entrepot.gateway.kafka.config_changes import change_all
+from entrepot.gateway.kafka.config_changes import Target, change_all
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
 
@@ -37,16 +36,8 @@ class Operation(IntEnum):
 async def handle(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    server = context.broker.defaults.settings
-
-    def settings_after(before: Mapping[str, str], resource: AlterConfigsResource) -> dict[str, str]:
-        settings = dict(before)
-        for change in resource.configs:
-            _apply(change, settings, server)
-        return settings
-
     resources = request.resources
-    outcomes = await change_all(context, resources, settings_after, request.validate_only)
+    outcomes = await change_all(context, resources, _settings_after, request.validate_only)
     return IncrementalAlterConfigsResponse(
         throttle_time=NO_THROTTLE,
         responses=tuple(
@@ -61,7 +52,14 @@ async def handle(
     )
 
 
-def _apply(change: AlterableConfig, settings: dict[str, str], server: dict[str, str]) -> None:
+def _settings_after(target: Target, resource: AlterConfigsResource) -> dict[str, str]:
+    settings = dict(target.settings)
+    for change in resource.configs:
+        _apply(change, settings, target.lists)
+    return settings
+
+
+def _apply(change: AlterableConfig, settings: dict[str, str], lists: Mapping[str, str]) -> None:
     name, value = change.name, change.value
     match change.config_operation:
         case Operation.DELETE:
@@ -71,19 +69,17 @@ def _apply(change: AlterableConfig, settings: dict[str, str], server: dict[str, 
         case Operation.SET:
             settings[name] = value
         case Operation.APPEND:
-            words = _words(name, settings, server)
+            words = _words(name, settings, lists)
             settings[name] = ",".join(dict.fromkeys(words + value.split(",")))
         case Operation.SUBTRACT:
             gone = value.split(",")
-            kept = [word for word in _words(name, settings, server) if word not in gone]
+            kept = [word for word in _words(name, settings, lists) if word not in gone]
             settings[name] = ",".join(kept)
         case other:
             raise PeerError(f"there is no operation {other}")
 
 
-def _words(name: str, settings: dict[str, str], server: dict[str, str]) -> list[str]:
-    setting = SETTINGS.get(name)
-    if setting is None or setting.kind is not Kind.LIST:
+def _words(name: str, settings: Mapping[str, str], lists: Mapping[str, str]) -> list[str]:
+    if name not in lists:
         raise InvalidConfig(f"{name} is not a list")
-    current = settings.get(name) or server.get(name) or setting.default
-    return current.split(",")
+    return (settings.get(name) or lists[name]).split(",")

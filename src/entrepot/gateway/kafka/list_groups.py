@@ -17,6 +17,8 @@ def handle(context: Context, request: ListGroupsRequest) -> Steps[ListGroupsResp
     states = [state.lower() for state in request.states_filter]
     types = [kind.lower() for kind in request.types_filter]
     may_all = context.allows_on_cluster(Operation.DESCRIBE)
+    broker = context.broker
+    is_whole = broker.groups.refusal is None and broker.share_groups.refusal is None
     groups = yield from listed(
         ListedGroup(
             group_id=GroupId(group.group_id),
@@ -24,11 +26,13 @@ def handle(context: Context, request: ListGroupsRequest) -> Steps[ListGroupsResp
             group_state=group.state,
             group_type=group.kind,
         )
-        for group in (*context.broker.groups.list(), *context.broker.share_groups.listed())
+        for group in (*broker.groups.list(), *broker.share_groups.listed())
         if (not states or group.state.lower() in states)
         and (not types or group.kind in types)
         and (may_all or context.allows(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id))
     )
     return ListGroupsResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(groups)
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if is_whole else ErrorCode.kafka_storage_error,
+        groups=tuple(groups),
     )

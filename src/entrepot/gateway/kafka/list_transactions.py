@@ -34,6 +34,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
                 error_code=ErrorCode.invalid_regular_expression,
                 transaction_states=(),
             )
+    is_whole = context.broker.transactions.refusal is None
     found: list[TransactionState] = []
     for number, each in enumerate(list(context.broker.transactions.transactions.values())):
         if number % _OTHERS_EVERY == _OTHERS_EVERY - 1:
@@ -44,7 +45,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
             found.append(_listed(each))
     return ListTransactionsResponse(
         throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.none if is_whole else ErrorCode.kafka_storage_error,
         unknown_state_filters=unknown,
         transaction_states=tuple(found),
     )

@@ -34,6 +34,7 @@ from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import (
     ConcurrentTransactions,
     InvalidBatch,
+    InvalidRecord,
     NotInTransaction,
     StorageError,
 )
@@ -239,7 +240,10 @@ class _Pending:
         self.results = [ProduceResult(partition.partition_index) for partition in partitions]
 
     def failed(self, index: int, error: Exception) -> ProduceResult:
-        return ProduceResult(index, _code(self.version, error), error_message=str(error))
+        places = error.places if isinstance(error, InvalidRecord) else ()
+        wrong = [(place, str(error)) for place in places]
+        code = _code(self.version, error)
+        return ProduceResult(index, code, record_errors=wrong, error_message=str(error))
 
     def wait_for(self, number: int, recorded: Recorded) -> None:
         def finish(error: StorageError | None) -> None:

@@ -24,3 +24,11 @@ def check_on_cluster(context: Context, operation: Operation) -> None:
         raise Refusal(
             ErrorCode.cluster_authorization_failed, f"not allowed to {operation.value} the cluster"
         )
+
+
+def check_node_id(context: Context, name: str) -> None:
+    """Refuse what is asked of another node, in Kafka's words."""
+    if not name.isdecimal():
+        raise PeerError(f"Broker id must be an integer, but it is: {name}")
+    if name != str(context.node_id):
+        raise PeerError(f"Unexpected broker id, expected {context.node_id}, but received {name}")

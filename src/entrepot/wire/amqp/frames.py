@@ -55,7 +55,16 @@ class ProtocolHeader(NamedTuple):
 class FrameBuffer:
     """Bytes in, events out. After a mistake that ends the connection, nothing more comes."""
 
-    __slots__ = ("_area", "_filled", "_has_begun", "_is_client", "_is_over", "_needed", "_scanner")
+    __slots__ = (
+        "_area",
+        "_filled",
+        "_has_begun",
+        "_is_client",
+        "_is_over",
+        "_needed",
+        "_scanner",
+        "_taken",
+    )
 
     def __init__(
         self,
@@ -67,6 +76,7 @@ class FrameBuffer:
         self._is_client = is_client
         self._area = bytearray(AREA_BYTES_MIN)
         self._filled = 0  # Less than the area holds.
+        self._taken = 0  # Bytes that were here and are not any more.
         self._needed = 1  # With fewer bytes than this in the area there is nothing new in it.
         self._has_begun = False  # Whether we are past the protocol header.
         self._is_over = False
@@ -79,6 +89,16 @@ class FrameBuffer:
     def close_channel(self, channel: int) -> None:
         """We close the channel: until the peer has agreed, nothing else is heard from it."""
         self._scanner.close_channel(channel)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has come of frames and contents that are not whole."""
+        return self._filled + self._scanner.unfinished_bytes
+
+    @property
+    def unfinished_number(self) -> int:
+        """Tells the oldest of them from others."""
+        return self._scanner.unfinished_number or self._taken
 
     def writable(self) -> memoryview:
         """Where the next bytes go. Never empty."""
@@ -96,6 +116,7 @@ class FrameBuffer:
             left = filled - self._take(block, events)
             self._area[:left] = memoryview(block)[filled - left :]
             self._needed = self._needed_by(left)
+        self._taken += filled - left
         self._filled = left
         if filled == len(self._area):
             self._resize(max(AREA_BYTES_MAX, min(2 * left, self._needed)))

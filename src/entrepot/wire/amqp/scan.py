@@ -54,6 +54,7 @@ _BASIC = basic.Publish.ID[0]
 _HEADER_LEAD = Struct(">BHIHH")  # A header frame up to the size of the body.
 _ACK_FRAME = Struct(">11sQ2s")  # All up to the delivery tag, that, bits and frame end.
 _ACK_PAYLOAD_BYTES = _ACK_FRAME.size - FRAME_HEAD_BYTES - 1
+_UNFINISHED_BYTES = 512  # What is kept of a message beside what has come of it.
 _LAYOUTS_MAX = 1_000  # Sizes of properties whose layouts are remembered.
 
 # Of header frames of one channel and size: how they begin, up to the size of the body; what
@@ -111,9 +112,10 @@ Event = Publishes | Acks | MethodFrame | Content | Heartbeat | AmqpError
 class _Unfinished:
     """A message of which something is missing."""
 
-    __slots__ = ("body", "held", "left", "payload", "place", "properties")
+    __slots__ = ("body", "held", "left", "number", "payload", "place", "properties")
 
-    def __init__(self, payload: bytes, place: Place | None) -> None:
+    def __init__(self, number: int, payload: bytes, place: Place | None) -> None:
+        self.number = number  # No other of this connection has it. Below 0.
         self.payload = payload
         self.place = place  # Of a publish, and only of one.
         self.properties: bytes | None = None  # None: the header has not come.
@@ -128,12 +130,13 @@ class Scanner:
         "_closing",
         "_layouts",
         "_message_bytes_max",
+        "_opened",
         "_payload_bytes_max",
         "_places",
         "_shape",
         "_shape_channel",
         "_unfinished",
-        "_unfinished_bytes",
+        "unfinished_bytes",
     )
 
     def __init__(self, payload_bytes_max: int, message_bytes_max: int) -> None:
@@ -141,7 +144,8 @@ class Scanner:
         self.limit_payload(payload_bytes_max)
         self._closing: dict[int, None] = {}  # Channels that we closed and the peer has not.
         self._unfinished: dict[int, _Unfinished] = {}  # By channel; by none that is closing.
-        self._unfinished_bytes = 0  # What they all hold.
+        self.unfinished_bytes = 0  # What they all hold.
+        self._opened = 0  # How many there were.
         self._places: dict[bytes, Place] = {}  # By the method's frame.
         self._layouts: dict[int, Struct] = {}  # By size of the content header.
 
@@ -155,6 +159,11 @@ class Scanner:
         """We close the channel: until the peer has agreed, nothing else is heard from it."""
         self._drop(channel)
         self._closing[channel] = None
+
+    @property
+    def unfinished_number(self) -> int:
+        """Of the oldest unfinished message; 0: there is none."""
+        return next((each.number for each in self._unfinished.values()), 0)
 
     def scan(self, block: bytes) -> tuple[list[Event], int]:
         """What is whole in the block, and where the first frame begins that is not."""
@@ -364,20 +373,21 @@ class Scanner:
     def _open(self, channel: int, payload: bytes, place: Place | None) -> None:
         if channel == 0:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, "a message on channel 0")
-        content = _Unfinished(payload, place)
+        self._opened += 1
+        content = _Unfinished(-self._opened, payload, place)
         self._unfinished[channel] = content
-        self._hold(content, len(payload))
+        self._hold(content, _UNFINISHED_BYTES + len(payload))
 
     def _hold(self, content: _Unfinished, size: int) -> None:
         content.held += size
-        self._unfinished_bytes += size
-        if self._unfinished_bytes > limits.AMQP_UNFINISHED_BYTES_MAX:
+        self.unfinished_bytes += size
+        if self.unfinished_bytes > limits.AMQP_UNFINISHED_BYTES_MAX:
             raise AmqpError(ReplyCode.RESOURCE_ERROR, "too many unfinished messages")
 
     def _drop(self, channel: int) -> None:
         content = self._unfinished.pop(channel, None)
         if content is not None:
-            self._unfinished_bytes -= content.held
+            self.unfinished_bytes -= content.held
 
     def _finish(
         self, channel: int, content: _Unfinished, body: Buffer, events: list[Event]

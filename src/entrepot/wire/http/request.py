@@ -61,6 +61,11 @@ class RequestReader:
     def writable(self) -> memoryview:
         return memoryview(self._area)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has come of a request that is not whole."""
+        return len(self._body) + self._unmoved if self.is_amid else 0
+
     def received(self, size: int) -> list[Request]:
         """The requests that are now whole. Nothing more once there is a failure."""
         data = memoryview(self._area)[:size]
@@ -92,6 +97,12 @@ class RequestReader:
                 self.failure = HttpError(400, f"this is not HTTP/1.1: {error}")
         return data[:0]
 
+    def forget(self) -> None:
+        """Let go of the request that is being received. Nothing more is to come.
+
+        The parser and this refer to each other, so they live until garbage is collected."""
+        self._begin()
+
     # What the parser calls.
 
     def on_message_begin(self) -> None:
@@ -102,8 +113,7 @@ class RequestReader:
         self._headers: dict[str, str] = {}
         self._head_bytes = self._header_count = 0
         self._is_head_whole = False
-        self._body: list[bytes] = []
-        self.body_bytes = 0
+        self._body = bytearray()  # Not the pieces: they may be as small as a byte.
         self.is_amid = False  # In a request.
 
     def on_url(self, piece: bytes) -> None:
@@ -146,9 +156,8 @@ class RequestReader:
     def on_body(self, piece: bytes) -> None:
         self._unmoved = 0
         self.awaits_continue = False
-        self._body.append(piece)
-        self.body_bytes += len(piece)
-        if self.body_bytes > self._body_bytes_max:
+        self._body += piece
+        if len(self._body) > self._body_bytes_max:
             self._fail(413, f"a body has at most {self._body_bytes_max} bytes")
 
     def on_message_complete(self) -> None:
@@ -157,7 +166,7 @@ class RequestReader:
                 self._parser.get_method().decode("ascii"),
                 b"".join(self._target).decode("latin-1"),
                 self._headers,
-                b"".join(self._body),
+                bytes(self._body),
                 keeps_alive := self._parser.should_keep_alive(),
                 self._parser.get_http_version() == "1.0",
             )

@@ -59,6 +59,11 @@ class FrameBuffer:
         self._bytes_max = limits.FRAME_BYTES_MAX
         self._bytes_max_without_records = limits.REQUEST_BYTES_MAX
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has come of a frame that is not whole."""
+        return self._filled
+
     def writable(self) -> memoryview:
         """Where the next bytes go. Never empty."""
         return memoryview(self._area if self._large is None else self._large)[self._filled :]

@@ -1,8 +1,11 @@
 """What is published to a queue, until it is committed."""
 
+import asyncio
+
 import pytest
 
 from entrepot.broker.queue.message import Publication, Refused, Run
+from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from tests.unit.broker.queue.bed import (
     Bed,
@@ -104,3 +107,68 @@ async def test_what_two_queues_say_is_said_together(bed: Bed) -> None:
     [refused] = answers
     assert isinstance(refused, Refused)
     assert list(refused.places or ()) == [0, 1]
+
+
+# --- large messages
+
+
+class Preparing:
+    """Lanes that take their time with large messages."""
+
+    def __init__(self, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "QUEUE_LARGE_BYTES", 4)
+        self.asked: list[bytes] = []
+        self.ready = asyncio.Event()
+        for lane in bed.lanes:
+            monkeypatch.setattr(lane, "prepare", self._prepare)
+
+    async def _prepare(self, run: Run) -> None:
+        self.asked.append(bytes(run.messages[0][1]))
+        await self.ready.wait()
+
+
+@on_queues
+async def test_what_comes_after_a_large_message_waits_for_it(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bed.queue()
+    preparing = Preparing(bed, monkeypatch)
+    for name in ("a", "large1", "b", "large2", "c"):
+        bed.publish_run(queue, words(name), name)
+    await settle_down()
+    bed.publish_run(queue, words("d"), "d")
+    await settle_down()
+    assert (preparing.asked, ready(queue)) == ([b"large1"], "a")
+    preparing.ready.set()
+    await settle_down()
+    assert preparing.asked == [b"large1", b"large2"]
+    assert ready(queue) == "a large1 b large2 c d"
+    assert [name for name, _ in bed.confirms] == ["a", "large1", "b", "large2", "c", "d"]
+
+
+@on_queues
+async def test_a_queue_goes_while_a_large_message_is_prepared(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bed.queue()
+    preparing = Preparing(bed, monkeypatch)
+    for name in ("large1", "b"):
+        bed.publish_run(queue, words(name), name)
+    await settle_down()
+    queue._intake.close()
+    preparing.ready.set()
+    await settle_down()
+    assert [str(failure) for _, failure in bed.confirms] == ["the queue is gone"] * 2
+
+
+@on_queues
+async def test_a_large_message_without_room_is_not_prepared(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bed.queue({"x-max-length": 1, "x-overflow": "reject-publish"})
+    preparing = Preparing(bed, monkeypatch)
+    for name in ("a", "large1", "b"):
+        bed.publish_run(queue, words(name), name)
+    await settle_down()
+    assert preparing.asked == []
+    assert [failure is None for _, failure in bed.confirms] == [True, False, False]

@@ -194,3 +194,18 @@ async def test_a_time_has_an_offset(bed: LaneBed) -> None:
     bed.disk.fail_next("read", errno.EIO, "*/a-0/*", count=10)
     with pytest.raises(StorageError):
         lane.offset_for_time(1_500)
+
+
+@simulated
+async def test_a_message_that_was_prepared_is_written_once(bed: LaneBed) -> None:
+    await bed.start("a", cache_bytes=0)
+    lane, large = bed.lanes["a"], run(b"x" * 3 * MIB)
+    await bed.do(lane.prepare(large))
+    partition = bed.streams["a"].partition
+    assert (partition.size, lane.offset_end) == (0, 0)
+    await bed.publish("a", large)
+    await bed.do(lane.prepare(run(b"never appended" * MIB)))
+    await bed.publish("a", run(b"other"))
+    bed.kill()
+    await bed.start("a")
+    assert read_all(bed.lanes["a"]) == [b"x" * 3 * MIB, b"other"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.broker.queue.message import Run
-from entrepot.broker.queue.record_batches import RunDecoder, RunEncoder
+from entrepot.broker.queue.record_batches import Encoded, RunDecoder, RunEncoder
 from entrepot.broker.queue.shelf import joined
 from entrepot.core import batch, limits
 from entrepot.core.envelope import Envelope
@@ -31,6 +31,10 @@ RUNS = st.lists(
 )
 
 
+def whole(encoded: Encoded) -> bytes:
+    return b"".join(encoded.chunks)
+
+
 def place(runs: list[Run]) -> list[tuple[range, Run]]:
     pieces, offset = [], 0
     for each in runs:
@@ -44,11 +48,11 @@ def test_there_and_back(runs: list[Run]) -> None:
     runs = joined(runs)  # type: ignore[assignment]
     (encoded,) = RunEncoder(PlainReader()).encode(runs)
     assert encoded.runs == runs
-    header = batch.check(encoded.data)
+    header = batch.check(whole(encoded))
     assert header.timestamp_max == max(each.time_ms for each in runs)
-    assert flat(RunDecoder(PlainReader()).decode(encoded.data)) == flat(place(runs))
+    assert flat(RunDecoder(PlainReader()).decode(whole(encoded))) == flat(place(runs))
     # The same as records, for those who read them one by one.
-    reader, found = PlainReader(), list(batch.records(encoded.data))
+    reader, found = PlainReader(), list(batch.records(whole(encoded)))
     assert [(each.timestamp_ms, (reader.from_record(each), each.value)) for each in found] == [
         (time_ms, message) for _, time_ms, message in flat(place(runs))
     ]
@@ -59,7 +63,7 @@ def test_headers_are_worked_out_once() -> None:
     encoder, decoder = RunEncoder(reader), RunDecoder(reader)
     for _ in range(3):
         (encoded,) = encoder.encode([run(*[b"x"] * 100), run(b"y", key="other")])
-        decoder.decode(encoded.data)
+        decoder.decode(whole(encoded))
     assert reader.asked == 4
 
 
@@ -67,7 +71,7 @@ def test_what_is_remembered_is_bounded() -> None:
     encoder, decoder = RunEncoder(PlainReader()), RunDecoder(PlainReader())
     for number in range(3 * limits.QUEUE_HEADERS_CACHED_MAX):
         (encoded,) = encoder.encode([run(b"x", properties=b"%d" % number)])
-        decoder.decode(encoded.data)
+        decoder.decode(whole(encoded))
     encoder.encode([run(b"x", properties=bytes(limits.QUEUE_HEADERS_CACHED_BYTES_MAX))])
     for known in (encoder._sections, decoder._envelopes):
         assert len(known) <= limits.QUEUE_HEADERS_CACHED_MAX
@@ -82,15 +86,23 @@ def test_a_run_is_cut_where_a_batch_is_full() -> None:
         encoded = RunEncoder(PlainReader()).encode([run(b"0"), Run(1_000, messages)])
         counts = [sum(len(each.messages) for each in made.runs) for made in encoded]
         assert counts in ([3, 1, 1, 1], [1, 2, 1, 1, 1])
-        assert [len(made.data) > limits.QUEUE_BATCH_BYTES for made in encoded].count(True) == 1
+        assert [len(whole(made)) > limits.QUEUE_BATCH_BYTES for made in encoded].count(True) == 1
+
+
+def test_a_large_body_is_not_copied() -> None:
+    body = bytes(3 * limits.MIB)
+    (made,) = RunEncoder(PlainReader()).encode([run(body)])
+    assert any(chunk is body for chunk in made.chunks)
+    batch.check(whole(made))
+    assert flat(RunDecoder(PlainReader()).decode(whole(made))) == flat(place(made.runs))
 
 
 def test_gaps_and_records_of_others() -> None:
     """As compaction leaves them: offsets are missing, keys and no value."""
     records = [Record(b"key", None, (), 5), Record(b"key", b"2"), Record(None, b"3")]
-    whole = batch.build(records, now_ms=5, codec=batch.Codec.GZIP)
-    kept = [each for each in batch.records(whole) if each.offset != 1]
-    pieces = RunDecoder(PlainReader()).decode(batch.retain(whole, kept))
+    made = batch.build(records, now_ms=5, codec=batch.Codec.GZIP)
+    kept = [each for each in batch.records(made) if each.offset != 1]
+    pieces = RunDecoder(PlainReader()).decode(batch.retain(made, kept))
     assert flat(pieces) == [
         (0, 5, (Envelope("", "key", b""), b"")),
         (2, 5, (Envelope("", "", b""), b"3")),
@@ -98,7 +110,7 @@ def test_gaps_and_records_of_others() -> None:
 
 
 def test_nonsense_inside_of_a_batch_is_damage() -> None:
-    made = batch.build_plain([b"\x02\x00\x00\x00\x00\x00\x00"], 1, 0, 0)
+    (made,) = batch.build_plain([b"\x02\x00\x00\x00\x00\x00\x00"], 1, 0, 0)
     batch.check(made)
     with pytest.raises(Corruption, match="offset 0"):
         RunDecoder(PlainReader()).decode(made)

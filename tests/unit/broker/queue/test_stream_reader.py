@@ -159,7 +159,7 @@ async def test_gaps_of_compaction(bed: Bed) -> None:
 @simulated
 async def test_nonsense_stops_the_reader_where_it_is(bed: Bed) -> None:
     stream = await filled(bed, make(b"0"))
-    bed.call(stream.write, batch.build_plain([b"\x02\x00"], 1, 0, 0))
+    bed.call(stream.write, *batch.build_plain([b"\x02\x00"], 1, 0, 0))
     await bed.commit("t", make(b"2"))
     source = reader(stream)
     with pytest.raises(Corruption):

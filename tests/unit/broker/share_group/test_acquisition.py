@@ -98,6 +98,25 @@ async def test_not_too_far_ahead_of_what_is_open(bed: Stage) -> None:
 
 
 @simulated
+async def test_one_poll_goes_no_further_than_the_locks_allow(bed: Stage) -> None:
+    await bed.open("t", share_partition_max_record_locks="4")
+    await bed.fill(*[1] * 20)
+    assert bed.acquire(ONE, 10) == [(range(4), 1)]
+    bed.tell(ONE, Ack.RELEASE, range(2))
+    assert bed.acquire(OTHER, 10) == [(range(2), 2)]
+    await bed.settle(OTHER, Ack.ACCEPT, range(2))
+    assert bed.acquire(OTHER, 10) == [(range(4, 6), 1)]
+
+
+@simulated
+async def test_where_the_number_is_strict_so_are_the_locks(bed: Stage) -> None:
+    await bed.open("t", share_partition_max_record_locks="4")
+    await bed.fill(9)
+    assert bed.acquire(ONE, 10, is_strict=True) == [(range(4), 1)]
+    assert bed.acquire(ONE, 10, is_strict=True) == []
+
+
+@simulated
 async def test_a_batch_without_measure_is_cut(bed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SHARE_RECORDS_MAX", 10)
     await bed.open("t")

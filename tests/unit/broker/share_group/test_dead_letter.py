@@ -1,12 +1,14 @@
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.share_group.dead_letter import Cause, Dead
 from entrepot.broker.share_group.store import ShareName
 from entrepot.core import batch
-from entrepot.core.errors import InvalidName, UnknownTopic
+from entrepot.core.errors import DamagedBatch, InvalidName, UnknownTopic
 from entrepot.core.record import Record
 from tests.unit.broker.share_group.stage import Stage
 from tests.unit.log.bed import make, simulated
@@ -79,16 +81,26 @@ async def test_many_out_of_many_batches(bed: Stage) -> None:
 
 
 @simulated
-async def test_what_cannot_be_read_is_named_and_what_is_gone_is_not(bed: Stage) -> None:
+async def test_what_is_nonsense_is_named_and_what_is_gone_is_not(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(2)
     broken = bytearray(make(b"x", b"y"))
     broken[batch.HEADER_BYTES] = 0xFF  # A record's size.
+    broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
     bed.call(bed.stream("t").write, bytes(broken))
     await bed.fill(1)
     await bed.do(bed.broker.delete_records(bed.stream("t"), 1))
     await copy(bed, Dead(range(5), 1, Cause.REJECTED))
     assert bed.values("dlq") == [b"1", None, None, b"4"]
+
+
+@simulated
+async def test_what_is_damaged_is_not_copied(bed: Stage) -> None:
+    await bed.open("t")
+    await bed.fill(2)
+    bed.flip("partitions/t-0/00000000000000000000.log", -3)
+    with pytest.raises(DamagedBatch, match="checksum"):
+        await copy(bed, Dead(range(2), 1, Cause.REJECTED))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +117,7 @@ async def test_where_letters_cannot_go(
     await bed.open("t")
     await bed.fill(1)
     broker: Broker = bed.broker
-    broker.defaults = Defaults(**settings)
+    broker.server_settings.defaults = Defaults(**settings)
     with pytest.raises(error):
         await bed.do(
             bed.groups._dead_letters._target(ShareName("g", broker.topic("t").id, 0), target)

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from entrepot.broker.broker import Broker, Defaults
+from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
 from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication, Refused, Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
 from entrepot.broker.router.value import freeze_table
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError

@@ -258,7 +258,7 @@ async def test_a_log_that_cannot_be_read_is_not_guessed(bed: Host) -> None:
     await house(bed, "a")
     await bed.publish("once", "", once(1))
     await bed.restart()
-    bed.disk.fail_next("read", errno.EIO, "partitions/a*.log", 2)  # The queue's own, and ours.
+    bed.disk.fail_next("read", errno.ENOMEM, "partitions/a*.log", 2)  # The queue's own, and ours.
     _, failure = await bed.published("once", "", once(1), once(2))
     assert isinstance(failure, StorageError)
     assert not bed.call(bed.vhost.publish, "once", [addressed("once", "", once(3))], None)

@@ -130,6 +130,24 @@ async def test_a_queue_in_the_making_when_its_virtual_host_goes(bed: Host, seed:
     assert bed.broker.vhosts.names == ["/"]
 
 
+@simulated
+async def test_of_two_who_delete_it_one_finds_none(bed: Host) -> None:
+    await bed.start()
+    await enter(bed, "other")
+    vhosts = bed.broker.vhosts
+
+    async def is_found() -> bool:
+        try:
+            await vhosts.delete("other")
+        except UnknownVhost:
+            return False
+        return True
+
+    found = await asyncio.gather(bed.do(is_found()), bed.do(is_found()))
+    assert sorted(found) == [False, True]
+    assert vhosts.names == ["/"]
+
+
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb"])
 @simulated
 async def test_names_that_cannot_be(bed: Host, name: str) -> None:

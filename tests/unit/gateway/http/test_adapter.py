@@ -8,7 +8,7 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults, Uncaught
-from entrepot.gateway.http.adapter import TURN_BYTES_MAX, Bodies, HttpAdapter
+from entrepot.gateway.http.adapter import TURN_BYTES_MAX, HttpAdapter
 from entrepot.sim import loop
 from entrepot.sim.clock import SimClock
 from entrepot.wire.http.request import HttpError, Request
@@ -98,10 +98,10 @@ class Desk:
 
 
 class Client:
-    def __init__(self, clock: SimClock, bodies: Bodies | None = None) -> None:
+    def __init__(self, clock: SimClock) -> None:
         self.link, self.desk = FakeLink(), Desk()
-        self.bodies, self.faults = bodies or Bodies(), Faults()
-        self.adapter = HttpAdapter(self.link, self.desk, clock, self.bodies, self.faults)
+        self.faults = Faults()
+        self.adapter = HttpAdapter(self.link, self.desk, clock, self.faults)
 
     def say(self, data: bytes) -> None:
         while data and self.link.closed is None:
@@ -121,7 +121,7 @@ def with_client(body: Body) -> Callable[[], None]:
         client = Client(SimClock(sim))
         await body(client)
         client.adapter.closed("the test is over")
-        assert client.bodies.bytes_held == 0
+        assert client.adapter.unfinished().size == 0
 
     def test() -> None:
         loop.run(0, main)
@@ -256,28 +256,34 @@ async def test_an_idle_connection_ends(client: Client) -> None:
     assert client.link.closed == "idle"
 
 
-def test_bodies_of_all_connections_together_have_a_bound() -> None:
-    async def main(sim: loop.SimLoop) -> None:
-        bodies = Bodies(bytes_max=1_000)
-        first, second, third = (Client(SimClock(sim), bodies) for _ in range(3))
-        large = post("/slow/1", b"x" * 600)
-        first.say(large)
-        assert bodies.bytes_held == 600
-        second.say(large[:-1])
-        assert second.link.statuses == [503]
-        assert second.link.closed is not None
-        third.say(get("/a") + post("/b", b"x" * 300))
-        assert third.link.statuses == [200, 200]
-        first.desk.open("/slow/1")
-        await asyncio.sleep(0.1)
-        assert bodies.bytes_held == 0
-        first.say(large[:-1])
-        first.adapter.closed("gone")
-        assert bodies.bytes_held == 0
-        third.say(large)
-        assert third.link.closed is None
+@with_client
+async def test_what_is_held_is_known(client: Client) -> None:
+    large = post("/slow/1", b"x" * 600)
+    client.say(large[:-1])
+    assert client.adapter.unfinished() == (599, 0, True)
+    client.say(large[-1:] + large)
+    assert client.adapter.unfinished() == (1_200, 1, False)
+    client.desk.open("/slow/1")
+    await asyncio.sleep(0.1)
+    assert client.adapter.unfinished().size == 0
+    client.say(get("/a")[:-1])
+    assert client.adapter.unfinished() == (len(get("/a")) - 1, 2, True)
 
-    loop.run(0, main)
+
+@with_client
+async def test_who_is_sent_away_is_told_so_unless_it_waits_for_an_answer(client: Client) -> None:
+    client.say(post("/a", b"x")[:-1])
+    client.adapter.refuse("too much")
+    assert client.link.statuses == [503]
+    assert client.link.closed == "too much"
+
+
+@with_client
+async def test_no_answer_is_made_up_for_a_request_that_is_served(client: Client) -> None:
+    client.say(post("/slow/1", b"x"))
+    client.adapter.refuse("too much")
+    assert client.link.writes == []
+    assert client.link.closed == "too much"
 
 
 def test_nothing_is_hidden_by_a_failing_handler() -> None:
@@ -285,7 +291,7 @@ def test_nothing_is_hidden_by_a_failing_handler() -> None:
         def fail(request: Request, host: str) -> Response:
             raise RuntimeError("ours")
 
-        adapter = HttpAdapter(FakeLink(), fail, SimClock(sim), Bodies(), Uncaught())
+        adapter = HttpAdapter(FakeLink(), fail, SimClock(sim), Uncaught())
         adapter.writable()[: len(get("/a"))] = get("/a")
         with pytest.raises(RuntimeError):  # The link catches it, and ends the connection.
             adapter.received(len(get("/a")))

@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from entrepot.broker.broker import Broker, Defaults, committed
+from entrepot.broker.broker import Broker, committed
+from entrepot.broker.server_settings import Defaults
 from entrepot.core import batch
 from entrepot.core.record import Record
 from entrepot.gateway.kafka.context import Context
@@ -33,7 +34,7 @@ class Node:
 
     def _context(self) -> Context:
         clock, entropy = self.clock, self._entropy
-        broker = Broker(self.disk, clock, entropy, self._defaults)
+        broker = Broker(self.disk, clock, entropy, self._defaults, node_id=NODE_ID)
         return Context(broker, clock, FetchSessions(clock, entropy), NODE_ID, HOST, PORT)
 
     async def start(self) -> None:
@@ -49,6 +50,14 @@ class Node:
         self.disk = self.disk.crash()
         self.context = self._context()
         await self.start()
+
+    async def stop(self) -> None:
+        """Cleanly; files can be damaged then, before the next `start`."""
+        await self._process.start(self.context.broker.close())
+        self._process.kill()
+        self._process = loop.Process(self._sim)
+        self.disk = self.disk.kill()
+        self.context = self._context()
 
     async def append(self, topic: str, timestamps: Sequence[int], index: int = 0) -> None:
         """One batch with a record per timestamp, committed."""

@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import logging
+import warnings
 from collections.abc import Callable, Sequence
 from struct import unpack_from
 from typing import Any
@@ -7,7 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.metadata.v12.request import MetadataRequest
+from kio.static.primitive import i8
 
 from bench import wide
 from entrepot.core import limits
@@ -101,6 +105,11 @@ def produce(correlation_id: int, acks: int = -1, topic: str = "one") -> bytes:
 def long_fetch(correlation_id: int) -> bytes:
     request = fetch_request("one", wanted(), max_wait_ms=1_000)
     return fetch_frame(request, correlation_id)
+
+
+def find_coordinator(correlation_id: int) -> bytes:
+    request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("group",))
+    return request_frame(request, correlation_id)
 
 
 def unknown_api(correlation_id: int) -> bytes:
@@ -242,6 +251,20 @@ async def test_a_closed_link_leaves_nothing_behind(node: Node) -> None:
     assert partition.high_watermark == 1, "what was appended stays"
     assert partition._listeners == {}
     assert link.writes == []
+
+
+@on_node()
+async def test_a_link_that_is_closed_in_the_turn_of_a_request(node: Node) -> None:
+    """What serves it has not begun yet, and is cancelled all the same."""
+    adapter, link = connected(node)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        feed(adapter, find_coordinator(1))
+        link.close("gone")
+        adapter.closed("gone")
+        await settle()
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 # --- bounds

@@ -97,3 +97,16 @@ async def test_a_topic_that_comes_twice_is_refused(node: Node) -> None:
     answers = await alter(node, resource("one"), resource("one"))
     assert [each.error_code for each in answers] == [ErrorCode.invalid_request] * 2
     assert node.context.broker.topic("one").settings == BEFORE
+
+
+@on_node()
+async def test_the_servers_that_are_left_out_go_back_to_what_it_was_started_with(
+    node: Node,
+) -> None:
+    first = [("log.retention.ms", "1000"), ("message.max.bytes", "5000")]
+    for settings in (first, [("compression.type", "lz4")]):
+        (answer,) = await alter(node, resource(str(NODE_ID), *settings, kind=BROKER))
+        assert answer.error_code is ErrorCode.none
+        await node.power_fails()
+        assert node.context.broker.server_settings.texts(str(NODE_ID)) == dict(settings)
+    assert node.context.broker.defaults.settings == {"compression.type": "lz4"}

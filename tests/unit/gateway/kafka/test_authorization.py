@@ -56,7 +56,7 @@ from entrepot.broker.access import (
     ResourceKind,
     acl_record,
 )
-from entrepot.broker.broker import Defaults
+from entrepot.broker.server_settings import Defaults
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     alter_configs,

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16, i32
 
-from entrepot.broker.broker import Defaults
+from entrepot.broker.server_settings import Defaults
 from entrepot.gateway.kafka.create_topics import handle
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
 

@@ -7,18 +7,19 @@ from kio.schema.describe_configs.v4.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
-from entrepot.broker.broker import Defaults
+from entrepot.broker.server_settings import Defaults
 from entrepot.broker.share_group import settings as share_settings
 from entrepot.broker.topic_config import SETTINGS
 from entrepot.core.steps import finish
+from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.describe_configs import handle
 from tests.unit.gateway.kafka.group_requests import deny_everything
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
 from tests.unit.gateway.kafka.sharing import configure
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
-OF_TOPIC, OF_SERVER, DEFAULT, OF_GROUP = 1, 4, 5, 8
-BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
+OF_TOPIC, OF_NODE, OF_ALL_NODES, OF_SERVER, DEFAULT, OF_GROUP = 1, 2, 3, 4, 5, 8
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = 1, 2, 3, 5, 6, 7, 9
 
 
 def describe(
@@ -102,26 +103,58 @@ async def test_keys(node: Node) -> None:
 
 @on_node(DEFAULTS)
 async def test_the_servers_settings(node: Node) -> None:
+    node.context.facts = lambda: [
+        Fact("node.id", Type.INT, str(NODE_ID), "", "Which node this is."),
+        Fact("ssl.keystore.key", Type.PASSWORD, "secret", "", "The key."),
+    ]
     found = by_name(describe(node, BROKER, str(NODE_ID), synonyms=True))
-    for name, value, source, kind in (
-        ("node.id", str(NODE_ID), OF_SERVER, INT),
-        ("auto.create.topics.enable", "false", OF_SERVER, BOOLEAN),
-        ("num.partitions", "3", OF_SERVER, INT),
-        ("default.replication.factor", "1", DEFAULT, INT),
-        ("log.retention.ms", "1000", OF_SERVER, LONG),
-        ("log.roll.ms", "604800000", DEFAULT, LONG),
-        ("compression.type", "producer", DEFAULT, STRING),
+    for name, value, source, kind, read_only in (
+        ("node.id", str(NODE_ID), OF_SERVER, INT, True),
+        ("ssl.keystore.key", None, OF_SERVER, PASSWORD, True),
+        ("auto.create.topics.enable", "false", OF_SERVER, BOOLEAN, True),
+        ("num.partitions", "3", OF_SERVER, INT, True),
+        ("default.replication.factor", "1", DEFAULT, INT, True),
+        ("log.retention.ms", "1000", OF_SERVER, LONG, False),
+        ("log.roll.ms", "604800000", DEFAULT, LONG, False),
+        ("log.cleaner.min.cleanable.ratio", "0.5", DEFAULT, DOUBLE, False),
+        ("compression.type", "producer", DEFAULT, STRING, False),
     ):
         each = found[name]
         assert (each.value, each.config_source, each.config_type) == (value, source, kind)
-        assert each.read_only
+        assert each.read_only is read_only
+        assert each.is_sensitive is (kind == PASSWORD)
         assert each.synonyms[0].name == name
-    assert len(found) == len(SETTINGS) + 4
+    assert len(found) == len(SETTINGS) + 5
+    assert "secret" not in str(found)
 
 
-@on_node()
-async def test_nothing_is_set_for_all_servers(node: Node) -> None:
+@on_node(DEFAULTS)
+async def test_what_was_set_while_it_runs(node: Node) -> None:
+    broker = node.context.broker
     assert by_name(describe(node, BROKER, "")) == {}
+    await broker.alter_server_settings("", {"log.retention.ms": "2000", "log.roll.ms": "5"})
+    await broker.alter_server_settings(str(NODE_ID), {"log.retention.ms": "3000"})
+    await broker.create_topic("one", 1, {"segment.ms": "6"})
+    shared = by_name(describe(node, BROKER, ""))
+    assert {name: (each.value, each.config_source) for name, each in shared.items()} == {
+        "log.retention.ms": ("2000", OF_ALL_NODES),
+        "log.roll.ms": ("5", OF_ALL_NODES),
+    }
+    layers = [
+        ("log.retention.ms", "3000", OF_NODE),
+        ("log.retention.ms", "2000", OF_ALL_NODES),
+        ("log.retention.ms", "1000", OF_SERVER),
+        ("log.retention.ms", "604800000", DEFAULT),
+    ]
+    for kind, name, key in (
+        (BROKER, str(NODE_ID), "log.retention.ms"),
+        (TOPIC, "one", "retention.ms"),
+    ):
+        each = by_name(describe(node, kind, name, (key,), synonyms=True))[key]
+        assert (each.value, each.config_source) == ("3000", OF_NODE)
+        assert [(one.name, one.value, one.source) for one in each.synonyms] == layers
+    own = by_name(describe(node, TOPIC, "one", ("segment.ms",)))["segment.ms"]
+    assert (own.value, own.config_source) == ("6", OF_TOPIC)
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,68 @@ async def test_refuses_resources(node: Node) -> None:
     change: Change = ("flush.ms", SET, "1")
     answer = await alter(node, change, name="two")
     assert answer.error_code is ErrorCode.unknown_topic_or_partition
+
+
+def retention_ms(node: Node, topic: str) -> int:
+    broker = node.context.broker
+    return broker.stream(broker.topic(topic), 0).partition.policy.retention_ms
+
+
+@on_node()
+async def test_topics_follow_the_server(node: Node) -> None:
+    broker = node.context.broker
+    await broker.create_topic("one", 1, BEFORE)
+    await broker.create_topic("other")
+    for name, value in (("", "2000"), (str(NODE_ID), "3000")):
+        answer = await alter(node, ("log.retention.ms", SET, value), kind=BROKER, name=name)
+        assert (answer.error_code, answer.error_message) == (ErrorCode.none, None)
+    await alter(node, ("log.retention.ms", SET, "9"), kind=BROKER, name="", validate_only=True)
+    for _ in range(2):
+        assert (retention_ms(node, "one"), retention_ms(node, "other")) == (1000, 3000)
+        await node.power_fails()
+    await node.context.broker.create_topic("new")
+    assert retention_ms(node, "new") == 3000
+    await alter(node, ("log.retention.ms", DELETE, None), kind=BROKER, name=str(NODE_ID))
+    assert retention_ms(node, "other") == 2000
+
+
+@on_node()
+async def test_a_list_of_the_servers(node: Node) -> None:
+    change: Change = ("log.cleanup.policy", APPEND, "compact")
+    answer = await alter(node, change, kind=BROKER, name="")
+    assert answer.error_code is ErrorCode.none
+    change = ("log.cleanup.policy", SUBTRACT, "delete")
     answer = await alter(node, change, kind=BROKER, name=str(NODE_ID))
+    assert answer.error_code is ErrorCode.none
+    settings = node.context.broker.server_settings
+    assert settings.texts("") == {"log.cleanup.policy": "delete,compact"}
+    assert settings.texts(str(NODE_ID)) == {"log.cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        (
+            str(NODE_ID),
+            ("advertised.listeners", "PLAINTEXT://a:1"),
+            "Cannot update these configs dynamically: Set(advertised.listeners)",
+        ),
+        ("", ("num.partitions", "3"), "Cannot update these configs dynamically"),
+        ("", ("log.retention.ms", "soon"), "Invalid value soon for configuration log.retention.ms"),
+        ("8", ("log.retention.ms", "1"), "Unexpected broker id, expected 7, but received 8"),
+        ("seven", ("log.retention.ms", "1"), "Broker id must be an integer, but it is: seven"),
+    ],
+)
+@on_node()
+async def test_what_the_server_refuses(
+    node: Node, name: str, change: tuple[str, str], text: str
+) -> None:
+    setting, value = change
+    answer = await alter(node, (setting, SET, value), kind=BROKER, name=name)
     assert answer.error_code is ErrorCode.invalid_request
-    assert answer.error_message == "the server's settings are those it was started with"
+    assert answer.error_message is not None
+    assert answer.error_message.startswith(text)
+    assert node.context.broker.server_settings.texts(name) == {}
 
 
 @on_node()

@@ -10,7 +10,7 @@ from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopi
 from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import TopicName
 
-from entrepot.broker.broker import Defaults
+from entrepot.broker.server_settings import Defaults
 from entrepot.gateway.kafka.metadata import handle
 from tests.unit.gateway.kafka.node import HOST, NODE_ID, PORT, Node, on_node
 

@@ -168,6 +168,18 @@ async def test_what_was_sent_is_what_is_stored(node: Node) -> None:
     assert stored == expected
 
 
+@on_node()
+async def test_records_that_a_compacted_topic_does_not_take_are_named(node: Node) -> None:
+    stream = await stream_of(node, cleanup_policy="compact")
+    found = [Record(key, b"v") for key in (b"k", None, b"k", None)]
+    data = batch.build(found, now_ms=node.clock.now_ms())
+    (result,) = Produced(node, [to("one", data)]).results()
+    assert result.error_code == ErrorCode.invalid_record
+    assert [place for place, _ in result.record_errors] == [1, 3]
+    assert all(why == result.error_message for _, why in result.record_errors)
+    assert stream.partition.offset_end == 0
+
+
 # --- what has to be unpacked
 
 

@@ -1,5 +1,6 @@
 """Requests come out whole however they were cut, and what is none is refused."""
 
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -177,9 +178,27 @@ def test_it_knows_when_it_is_in_a_request() -> None:
     assert reader.is_amid
 
 
-def test_it_knows_what_of_a_body_it_holds() -> None:
+def test_it_knows_what_it_holds() -> None:
     reader = RequestReader()
-    feed(reader, POST[:-2])
-    assert reader.body_bytes == 3
+    feed(reader, POST[:-6])
+    assert reader.unfinished_bytes == len(POST) - 6
+    feed(reader, POST[-6:-2])
+    assert reader.unfinished_bytes == 3, "of the body"
     feed(reader, POST[-2:])
-    assert reader.body_bytes == 0
+    assert reader.unfinished_bytes == 0
+    feed(reader, POST[:-2])
+    reader.forget()
+    assert reader.unfinished_bytes == 0
+
+
+def test_a_body_in_small_pieces_costs_what_a_large_one_does() -> None:
+    """Each piece as an object of its own would cost thirty times as much."""
+    head = b"PUT /y HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader = RequestReader()
+    feed(reader, head)
+    tracemalloc.start()
+    feed(reader, b"2\r\nab\r\n" * 100_000)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2 * 200_000
+    assert reader.unfinished_bytes == 200_000

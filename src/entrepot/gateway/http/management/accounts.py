@@ -34,5 +34,7 @@ def show(call: Call) -> Row:
 
 def _describe(queue: Queue) -> Row:
     figures = queue.account()._asdict()
+    if queue.fault is not None:
+        figures["wrong"] = [f"the queue is down: {queue.fault}"]
     is_ok = not figures["wrong"]
     return {"name": queue.name, "vhost": queue.vhost, **figures, "ok": is_ok}

@@ -12,6 +12,7 @@ from entrepot.broker.access import CLUSTER_NAME, Operation, ResourceKind
 from entrepot.broker.broker import Broker
 from entrepot.broker.permissions import Right
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Clock
 from entrepot.core.steps import listed
@@ -32,6 +33,7 @@ class Context:
     started_ms: int
     listeners: Callable[[], Mapping[str, tuple[str, int]]]  # Host and port, by protocol.
     asks_users: bool = False
+    message_bytes_max: int = limits.AMQP_MESSAGE_BYTES
 
 
 @dataclass(frozen=True)

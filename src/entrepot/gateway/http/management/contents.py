@@ -44,9 +44,15 @@ def take(call: Call) -> list[Row]:
     bytes_max = fields.number("truncate") if "truncate" in fields else None
     if mode == PEEK:
         pieces = _light(queue.peek(count))
+        _check_sizes(pieces, bytes_max)
         return _rows(pieces, queue.ready_count, encoding, bytes_max)
     owner = object()
     pieces = _taken(queue, owner, count)
+    try:
+        _check_sizes(pieces, bytes_max)
+    except HttpError:
+        queue.release(owner)
+        raise
     left = queue.ready_count + sum(len(taken.offsets) for _, taken in pieces)
     try:
         rows = _rows(pieces, left, encoding, bytes_max)
@@ -98,6 +104,17 @@ def _light(pieces: Pieces) -> Pieces:
         kept.append((lane, taken))
         weight += sum(len(body) for _, body in taken.run.messages)
     return kept
+
+
+def _check_sizes(pieces: Pieces, bytes_max: int | None) -> None:
+    """Refuse what would take several times its size to be told."""
+    told_max = limits.HTTP_MESSAGES_BYTES_MAX
+    if bytes_max is not None and bytes_max <= told_max:
+        return
+    for _, taken in pieces:
+        for _, body in taken.run.messages:
+            if len(body) > told_max:
+                raise bad(f"a message of {len(body)} bytes; say truncate, or get it over AMQP")
 
 
 def _rows(pieces: Pieces, left: int, encoding: str, bytes_max: int | None) -> list[Row]:

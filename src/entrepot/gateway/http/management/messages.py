@@ -50,14 +50,14 @@ def _payload(body: bytes, encoding: str) -> tuple[str, str]:
     return b64encode(body).decode(), "base64"
 
 
-def read(exchange: str, key: str, fields: Fields) -> Message:
+def read(exchange: str, key: str, fields: Fields, bytes_max: int) -> Message:
     """What is to be published there. Raises HttpError."""
     fields.require("properties", "payload", "payload_encoding")
     properties = properties_from_json(fields.table("properties"))
-    return Envelope(exchange, key, properties), _body(fields)
+    return Envelope(exchange, key, properties), _body(fields, bytes_max)
 
 
-def _body(fields: Fields) -> Buffer:
+def _body(fields: Fields, bytes_max: int) -> Buffer:
     encoding, payload = fields.text("payload_encoding"), fields.text("payload")
     if encoding == "string":
         body = payload.encode()
@@ -68,8 +68,8 @@ def _body(fields: Fields) -> Buffer:
             raise bad("payload: not base64") from None
     else:
         raise bad(f"payload_encoding: string or base64, not {encoding}")
-    if len(body) > limits.AMQP_MESSAGE_BYTES_MAX:
-        raise bad(f"payload: more than {limits.AMQP_MESSAGE_BYTES_MAX} bytes")
+    if len(body) > bytes_max:
+        raise bad(f"payload: more than {bytes_max} bytes")
     return body
 
 

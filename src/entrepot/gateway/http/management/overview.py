@@ -24,7 +24,8 @@ STOPPED = "broker forced connection closure with reason 'shutdown'"  # RabbitMQ'
 async def overview(call: Call) -> Row:
     context = call.context
     queues = [queue for vhost in call.vhosts for queue in vhost.queues.values()]
-    ready, unacked = await message_counts(call, queues)
+    up = [queue for queue in queues if queue.fault is None]
+    ready, unacked = await message_counts(call, up)
     facts = [session.facts() for session in call.broker.sessions]
     channels = [channel for each in facts for channel in each.channels]
     return {
@@ -97,6 +98,21 @@ def is_alive(call: Call) -> Row:
     if not call.broker.sessions.is_accepting:
         raise HttpError(503, "the application is stopped")
     return {"status": "ok"}
+
+
+def faults(call: Call) -> list[Row]:
+    """Ours: partitions and queues that cannot be used, or not all of it, and why."""
+    call.require_administrator()
+    rows: list[Row] = [
+        {"kind": "partition", "name": name, "state": state, "reason": reason}
+        for name, state, reason in call.broker.partition_faults()
+    ]
+    queues = [queue for vhost in call.vhosts for queue in vhost.queues.values()]
+    for queue in queues:
+        if queue.fault is not None:
+            name = f"{queue.name} in vhost {queue.vhost}"
+            rows.append({"kind": "queue", "name": name, "state": "down", "reason": queue.fault})
+    return rows
 
 
 def nothing(call: Call) -> list[Row]:

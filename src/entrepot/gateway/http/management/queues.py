@@ -82,6 +82,7 @@ def describe(call: Call, queue: Queue) -> Row:
     ready, unacked = queue.ready_count, queue.unacked_count
     active = queue.active_consumer
     exclusive = [consumer.tag for consumer in queue.consumers if consumer.is_exclusive]
+    fault = queue.fault
     row: Row = {
         "name": queue.name,
         "vhost": queue.vhost,
@@ -91,20 +92,29 @@ def describe(call: Call, queue: Queue) -> Row:
         "exclusive": spec.exclusive,
         "arguments": to_json(thaw_table(spec.arguments)),
         "node": call.context.node,
-        "state": "crashed" if queue.is_stopped else "running",
         "policy": None,
+        "consumers": queue.consumer_count,
+        "exclusive_consumer_tag": exclusive[0] if exclusive else None,
+        "single_active_consumer_tag": None if active is None else active.tag,
+    }
+    if fault is not None:
+        return row | _down(fault)
+    row |= {
+        "state": "crashed" if queue.is_stopped else "running",
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages_deferred": queue.deferred_count,
         "messages_dropped": queue.dropped,
-        "consumers": queue.consumer_count,
-        "exclusive_consumer_tag": exclusive[0] if exclusive else None,
-        "single_active_consumer_tag": None if active is None else active.tag,
     }
     if queue.owner is not None:
         row["owner_pid_details"] = owner_details(call, queue.owner)
     return row
+
+
+def _down(fault: str) -> Row:
+    """As RabbitMQ has it, without a word about its messages."""
+    return {"state": "down", "reason": fault}
 
 
 def describe_stream(
@@ -113,7 +123,8 @@ def describe_stream(
     streams = [call.broker.stream(topic, index) for index in range(topic.partition_count)]
     partitions = [stream.partition for stream in streams]
     messages = sum(each.high_watermark - each.offset_start for each in partitions)
-    return {
+    fault = call.broker.fault_of(topic)
+    row: Row = {
         "name": name,
         "vhost": vhost.name,
         "type": STREAM,
@@ -122,13 +133,17 @@ def describe_stream(
         "exclusive": False,
         "arguments": {"x-queue-type": STREAM},
         "node": call.context.node,
-        "state": "running",
         "policy": None,
+        "consumers": reader_count,
+    }
+    if fault is not None:
+        return row | _down(fault)
+    return row | {
+        "state": "running",
         "messages": messages,
         "messages_ready": messages,
         "messages_unacknowledged": 0,
         "messages_unreadable": sum(stream.unreadable_count for stream in streams),
-        "consumers": reader_count,
     }
 
 

@@ -35,6 +35,7 @@ _TABLE: dict[str, dict[str, Function]] = {
     "health/checks/alarms": {"GET": overview.is_alive},
     "health/checks/local-alarms": {"GET": overview.is_alive},
     "health/checks/virtual-hosts": {"GET": overview.is_alive},
+    "faults": {"GET": overview.faults},
     "extensions": {"GET": overview.nothing},
     "parameters": {"GET": overview.nothing},
     "policies": {"GET": overview.nothing},

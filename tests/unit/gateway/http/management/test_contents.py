@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from entrepot.broker.queue.message import Run
+from entrepot.core import limits
 from entrepot.core.envelope import Envelope
 from entrepot.gateway.http.management import contents
 from entrepot.wire.amqp.properties import NONE
@@ -35,6 +36,21 @@ async def test_a_message_as_rabbitmq_shows_it(house: House) -> None:
     _, (row,) = await house.call("POST", f"{WORK}/get", asked | {"truncate": 2})
     assert (row["redelivered"], row["payload_bytes"]) == (True, 3)
     assert (row["payload"], row["payload_encoding"]) == ("aMM=", "base64")
+
+
+@pytest.mark.parametrize("mode", ["peek", "ack_requeue_false"])
+@in_house()
+async def test_what_is_too_large_is_told_in_part_or_not_at_all(
+    house: House, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HTTP_MESSAGES_BYTES_MAX", 10)
+    await house.declare("work")
+    await house.publish("work", "a" * 11)
+    asked = {"count": 1, "ackmode": mode, "encoding": "auto"}
+    status, answer = await house.call("POST", f"{WORK}/get", asked)
+    assert (status, "say truncate" in answer["reason"]) == (400, True)
+    status, (row,) = await house.call("POST", f"{WORK}/get", asked | {"truncate": 2})
+    assert (row["payload"], row["payload_bytes"]) == ("aa", 11)
 
 
 @pytest.mark.parametrize(

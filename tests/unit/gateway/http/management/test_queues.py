@@ -143,3 +143,38 @@ async def test_permissions_are_those_of_amqp(house: House) -> None:
     assert (await house.call("DELETE", "/api/queues/%2F/work", user="ana"))[0] == 403
     assert (await house.call("DELETE", "/api/queues/%2F/work/contents", user="ana"))[0] == 204
     assert (await house.call("DELETE", "/api/queues/%2F/ana.1/contents", user="ana"))[0] == 403
+
+
+@in_house()
+async def test_one_that_is_down(house: House) -> None:
+    """Without a word about its messages, and with one about why."""
+    await house.declare("work")
+    await house.publish("work", "a")
+    broker = house.broker
+    broker.stream(broker.topic("work"), 0).partition.refuse("a bad batch")
+    await broker.create_topic("t")
+    broker.stream(broker.topic("t"), 0).partition.refuse("another")
+    for name, reason in (("work", "a bad batch"), ("t", "another")):
+        shown = await house.get(f"/api/queues/%2F/{name}")
+        assert (shown["state"], shown["reason"]) == ("down", reason)
+        assert "messages" not in shown
+    assert (await house.get("/api/overview"))["queue_totals"]["messages"] == 0
+    account = await house.get("/api/accounts/%2F/work")
+    assert (account["ok"], account["wrong"]) == (False, ["the queue is down: a bad batch"])
+    asked = {"count": 1, "ackmode": "peek", "encoding": "auto"}
+    for method, path, body in (("POST", "get", asked), ("DELETE", "contents", None)):
+        status, said = await house.call(method, f"/api/queues/%2F/work/{path}", body)
+        assert status == 503
+        assert said["reason"] == "queue 'work' in vhost '/' is down: a bad batch"
+
+
+@in_house(asks=True)
+async def test_what_cannot_be_used(house: House) -> None:
+    await house.add_user("ana")
+    await house.declare("work")
+    assert await house.get("/api/faults") == []
+    house.broker.stream(house.broker.topic("work"), 0).partition.refuse("a bad batch")
+    queue = {"kind": "queue", "name": "work in vhost /", "state": "down", "reason": "a bad batch"}
+    place = {"kind": "partition", "name": "partitions/work-0", "state": "refused"}
+    assert await house.get("/api/faults") == [place | {"reason": "a bad batch"}, queue]
+    assert (await house.call("GET", "/api/faults", user="ana"))[0] == 403

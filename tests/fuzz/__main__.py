@@ -1,0 +1,37 @@
+"""The command line; see the package."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # And the broker ends with this.
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--protocol", choices=SPEAKERS, default="kafka")
+    parser.add_argument("--frames", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="at most")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--connections", type=int, default=24, help="side by side")
+    parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="a directory")
+    parser.add_argument("--replay", type=Path, help="send what a finding's file has")
+    options = parser.parse_args()
+    if options.replay is not None:
+        protocol, sessions = read_finding(options.replay)
+        tally = Fuzzer(protocol, options.seed, findings=options.findings).replay(sessions)
+    else:
+        protocol = options.protocol
+        fuzzer = Fuzzer(
+            protocol, options.seed, findings=options.findings, connections=options.connections
+        )
+        tally = fuzzer.run(options.frames, options.seconds)
+    for kind, count in tally.kinds.items():
+        print(f"{count} x {kind}")
+    print(f"{protocol} seed={options.seed} {tally}")
+    return 0 if tally.is_clean else 1
+
+
+sys.exit(main())

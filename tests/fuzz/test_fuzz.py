@@ -1,0 +1,100 @@
+"""The fuzzer itself: one seed is one run, and what it takes for right is right."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from entrepot.gateway.kafka.apis import SERVED
+from entrepot.wire.amqp.errors import AmqpError
+from entrepot.wire.amqp.frames import FrameBuffer
+from entrepot.wire.amqp.methods import decode as decode_method
+from entrepot.wire.amqp.scan import MethodFrame
+from entrepot.wire.http.request import RequestReader
+from entrepot.wire.kafka.api import Api, request_class
+from entrepot.wire.kafka.frames import read_request_header
+from entrepot.wire.kafka.layout import decode
+from tests.fuzz import amqp, http, kafka
+from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
+from tests.fuzz.session import MANNERS, Session, make_session
+
+
+@pytest.mark.parametrize("protocol", SPEAKERS)
+def test_one_seed_is_one_run(protocol: str) -> None:
+    speak = SPEAKERS[protocol]
+    made = [make_session(protocol, speak, 1, number) for number in range(20)]
+    assert made == [make_session(protocol, speak, 1, number) for number in range(20)]
+    assert made != [make_session(protocol, speak, 2, number) for number in range(20)]
+    for session in made:
+        assert b"".join(session.writes()) == b"".join(session.frames)
+
+
+def test_every_manner_sends_the_same() -> None:
+    for manner in MANNERS:
+        session = Session(0, (b"a" * 300, b"", b"b"), manner)
+        assert b"".join(session.writes()) == b"a" * 300 + b"b"
+
+
+def test_requests_of_kafka_are_right_before_they_are_damaged() -> None:
+    random, seen = Random(1), set()
+    for _ in range(1_500):
+        message = memoryview(kafka.request(random))[4:]
+        header, position = read_request_header(message)
+        layout = request_class(Api(header.api_key), header.version)
+        decode(layout, layout, message, position)
+        seen.add(header.api_key)
+    assert seen == {int(api) for api in SERVED}
+
+
+def test_conversations_of_amqp_are_right_before_they_are_damaged() -> None:
+    random, said = Random(1), set()
+    for _ in range(100):
+        inbox = FrameBuffer()
+        data = b"".join((*amqp.handshake(random)[:1], *amqp.conversation(random, 1)))
+        while data:
+            size = min(len(view := inbox.writable()), len(data))
+            view[:size] = data[:size]
+            del view
+            for event in inbox.received(size):
+                assert not isinstance(event, AmqpError), event
+                if isinstance(event, MethodFrame):
+                    said.add(decode_method(event.payload).NAME)
+            data = data[size:]
+    assert {"queue.declare", "exchange.bind", "basic.consume", "tx.commit"} <= said
+
+
+def test_requests_of_http_are_right_before_they_are_damaged() -> None:
+    random, methods = Random(1), set()
+    for _ in range(300):
+        reader, found, data = RequestReader(), [], http.request(random)
+        while data:
+            size = min(len(view := reader.writable()), len(data))
+            view[:size] = data[:size]
+            del view
+            found += reader.received(size)
+            data = data[size:]
+        assert reader.failure is None
+        (whole,) = found
+        methods.add(whole.method)
+    assert {"GET", "PUT", "POST", "DELETE"} <= methods
+
+
+def test_a_finding_can_be_read_again(tmp_path: Path) -> None:
+    fuzzer = Fuzzer("amqp", 1, findings=tmp_path)
+    sessions = [Session(7, (b"\0\xff", b""), "tiny"), Session(8, (b"x",), "gone")]
+    for session in sessions:
+        fuzzer.note(session)
+    fuzzer.found("exit", "what it said")
+    fuzzer.found("exit", "what it said")
+    (path,) = tmp_path.iterdir()
+    assert read_finding(path) == ("amqp", sessions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", SPEAKERS)
+def test_a_broker_under_fire(protocol: str, tmp_path: Path) -> None:
+    tally = Fuzzer(protocol, 1, findings=tmp_path).run(10_000)
+    print(tally)
+    assert tally.is_clean, tally.kinds
+    assert tally.answers > 1_000
+    assert tally.rss_mib[-1] - tally.rss_mib[0] < 200
