@@ -41,8 +41,8 @@ from tests.unit.broker.virtual_host.bed import Host, addressed, message
 STEPS = 40
 TURN = 4
 FAULTS: tuple[tuple[Literal["read", "write", "sync"], int], ...] = (
-    ("read", errno.EIO),
-    ("read", errno.EIO),
+    ("read", errno.ENOMEM),
+    ("read", errno.ENOMEM),
     ("write", errno.ENOSPC),
     ("sync", errno.EIO),
 )
