@@ -186,10 +186,6 @@ class InvalidQueue(PeerError):
     """An argument that a queue does not take, or a value that the argument does not."""
 
 
-class QueueStopped(PeerError):
-    """A queue that is not served until the next start, after a mistake of ours."""
-
-
 class QueueMismatch(PeerError):
     """Declared before, otherwise."""
 
@@ -219,7 +215,7 @@ class DamagedBatch(Corruption):
 
 
 class QueueDown(StorageError):
-    """A queue whose messages, or whose ledger, cannot be read."""
+    """A queue that is not served: it cannot be read, or a mistake of ours has stopped it."""
 
 
 # --- leases of queues' messages until a time

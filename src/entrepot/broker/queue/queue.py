@@ -38,7 +38,7 @@ from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.timer import Timer
 from entrepot.core import limits
 from entrepot.core.envelope import Message
-from entrepot.core.errors import InvalidQueue, QueueDown, QueueStopped, StorageError
+from entrepot.core.errors import InvalidQueue, QueueDown, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
@@ -140,9 +140,9 @@ class Queue:
         self._send_away()
 
     def _check_running(self) -> None:
-        """Raises QueueStopped, in RabbitMQ's words."""
+        """Raises QueueDown, in RabbitMQ's words."""
         if self.is_stopped:
-            raise QueueStopped(f"{self._text} has crashed and failed to restart")
+            raise QueueDown(f"{self._text} has crashed and failed to restart")
 
     # --- what there is
 
@@ -183,7 +183,7 @@ class Queue:
         return next((front.lane.fault for front in self._fronts if front.lane.fault), None)
 
     def check_up(self) -> None:
-        """Raises QueueStopped, QueueDown."""
+        """Raises QueueDown."""
         self._check_running()
         if self.fault is not None:
             raise QueueDown(f"{self._text} is down: {self.fault}")
@@ -235,7 +235,7 @@ class Queue:
     # --- handing out
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Raises QueueInUse, QueueStopped."""
+        """Raises QueueInUse, QueueDown."""
         self._check_running()
         self._consumers.add(consumer)
         self._unused.stop()
@@ -333,7 +333,7 @@ class Queue:
         return deliveries
 
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
-        """The next message and its lane; None: there is none. Raises QueueStopped, QueueDown."""
+        """The next message and its lane; None: there is none. Raises QueueDown."""
         self.check_up()
         self.touch()
         for number, front in self._by_priority:
@@ -481,7 +481,7 @@ class Queue:
     # --- what its keeper does
 
     def purge(self) -> int:
-        """Drop all that is ready; how many that are. Raises QueueStopped, QueueDown."""
+        """Drop all that is ready; how many that are. Raises QueueDown."""
         self.check_up()
         count = 0
         for number, front in enumerate(self._fronts):
@@ -493,7 +493,7 @@ class Queue:
     def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
         """From there on, everything is ready again that is still kept.
 
-        Raises InvalidQueue when there is no such place, QueueStopped, QueueDown.
+        Raises InvalidQueue when there is no such place, QueueDown.
         """
         self.check_up()
         if offset is not None and len(self._fronts) > 1:

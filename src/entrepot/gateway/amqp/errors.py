@@ -13,7 +13,6 @@ _CODES: dict[type[Exception], ReplyCode] = {
     errors.UnknownExchange: ReplyCode.NOT_FOUND,
     errors.UnknownQueue: ReplyCode.NOT_FOUND,
     errors.UnknownTopic: ReplyCode.NOT_FOUND,
-    errors.QueueStopped: ReplyCode.NOT_FOUND,
     errors.UnknownVhost: ReplyCode.NOT_ALLOWED,
     errors.ExchangeRefused: ReplyCode.ACCESS_REFUSED,
     errors.QueueNameRefused: ReplyCode.ACCESS_REFUSED,

@@ -10,7 +10,7 @@ from entrepot.broker.queue.arguments import QueueArguments
 from entrepot.broker.queue.message import Refused
 from entrepot.broker.router.value import freeze_table
 from entrepot.broker.virtual_host.streams import queue_topic
-from entrepot.core.errors import InvalidQueue, QueueStopped
+from entrepot.core.errors import InvalidQueue, QueueDown
 from entrepot.core.faults import Faults
 from entrepot.wire.amqp.table import Int64
 from tests.unit.broker.virtual_host.bed import Host, message
@@ -46,7 +46,7 @@ async def test_a_queue_that_was_declared_before_that_does_not_hold_up_a_start(be
     assert bed.bodies("other") == [b"a"]
     old = bed.vhost.queue("old")
     assert old.is_stopped
-    with pytest.raises(QueueStopped, match="queue 'old' in vhost '/' has crashed"):
+    with pytest.raises(QueueDown, match="queue 'old' in vhost '/' has crashed"):
         old.get(bed, auto_ack=True)
     _, failure = await bed.published("", "old", b"b")
     assert isinstance(failure, Refused)
@@ -108,7 +108,7 @@ async def test_a_mistake_of_ours_stops_one_queue(bed: Host, monkeypatch: Any) ->
     assert faults.count == 1
     assert (work.is_stopped, other.is_stopped) == (True, False)
     assert taker.is_cancelled
-    with pytest.raises(QueueStopped):
+    with pytest.raises(QueueDown):
         work.add_consumer(taker)
     assert bed.bodies("other") == [b"b"]
     await bed.restart()

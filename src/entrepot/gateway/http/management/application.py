@@ -62,7 +62,7 @@ class Management:
             return failure(404, str(error))
         except _REFUSED as error:
             return failure(403, str(error))
-        except (StorageError, errors.QueueStopped) as error:
+        except StorageError as error:
             return failure(503, str(error))
         except PeerError as error:
             return failure(400, str(error))
