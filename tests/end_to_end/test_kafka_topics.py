@@ -1,6 +1,7 @@
 """How long a topic keeps its records, and what an administrator can see and change."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka.admin
@@ -69,6 +70,13 @@ def until_it_starts_at(client: BareClient, topic: str, offset: int) -> None:
     pytest.fail(f"{topic} starts at {found.log_start_offset}, not at {offset}")
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_old_and_surplus_records_go() -> None:
     """By time and by size, as each topic says: first marked, then removed. Proves L-02.
     Proves L-03."""
@@ -94,12 +102,9 @@ def test_old_and_surplus_records_go() -> None:
             assert len(client.read("kept")) == 6
             (found,) = client.fetch(fetch_request("by-time", 0)).topics[0].partitions
             assert found.error_code == ErrorCode.offset_out_of_range
-            assert len(files(server, "by-time", ".log.deleted")) == 3
-            deadline = time.monotonic() + WAIT_S
-            while files(server, "at-once", ".log.deleted") and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert files(server, "at-once", ".log.deleted") == []
-            assert len(files(server, "at-once", ".log")) == 1
+            until(lambda: len(files(server, "by-time", ".log.deleted")) == 3)
+            until(lambda: len(files(server, "at-once", ".log")) == 1)
+            until(lambda: files(server, "at-once", ".log.deleted") == [])
 
 
 def test_deleting_records(server: Broker, client: BareClient, admin: AdminClient) -> None:
