@@ -136,7 +136,11 @@ class _Judge(Node):
             for number, offset in dict(self._of("offset")).items():
                 request = messages.fetch_offset(GROUP, Place(ORDERS, number))
                 answer = await connection.ask(request, messages.answer_of(request), PATIENCE_S)
-                found = answer.groups[0].topics[0].partitions[0].committed_offset
+                group = answer.groups[0]
+                if not group.topics:
+                    self.lost.append(f"the offsets of {GROUP} are refused: {group.error_code}")
+                    break
+                found = group.topics[0].partitions[0].committed_offset
                 if found < offset:
                     self.lost.append(f"offset of {ORDERS}-{number} is {found}, not {offset}")
 
