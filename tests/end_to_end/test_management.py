@@ -84,8 +84,9 @@ def test_who_consumes_and_does_not_acknowledge_is_seen_r18(server: Broker) -> No
     got: list[bytes] = []
     channel.basic_consume("held", lambda *delivered: got.append(delivered[-1]))
     for count in (1, 3, 5):
-        while len(got) < count:
+        for _ in range(count - len(got)):
             channel.basic_publish("", "held", b"x")
+        while len(got) < count:
             connection.process_data_events(0.05)
         _, row = ask(server, "GET", "queues/%2F/held")
         assert (row["messages_unacknowledged"], row["consumers"]) == (len(got), 1)
