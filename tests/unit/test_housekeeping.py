@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from entrepot import housekeeping
+from entrepot.broker.users import in_place
 from entrepot.core.ports import Clock
 from entrepot.gateway.kafka import apis
 from entrepot.housekeeping import collect_garbage, load, modules_of
@@ -33,7 +34,7 @@ def test_modules_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(
             housekeeping, "import_module", lambda name: loaded.append((name, sim.time()))
         )
-        await load(["a", "b", "c"], SimClock(sim))
+        await load(["a", "b", "c"], SimClock(sim), in_place)
 
     loop.run(0, main)
     names, times = zip(*loaded, strict=True)
@@ -60,7 +61,7 @@ def test_a_busy_loop_delays_loading_but_not_for_ever(monkeypatch: pytest.MonkeyP
     async def main(sim: SimLoop) -> None:
         monkeypatch.setattr(housekeeping, "import_module", lambda name: None)
         before_s = sim.time()
-        await load(["a"], BusyClock())
+        await load(["a"], BusyClock(), in_place)
         waited_s = sim.time() - before_s - housekeeping.LOAD_AFTER_S
         assert waited_s == pytest.approx(housekeeping.BUSY_MAX * housekeeping.LOAD_EVERY_S)
 

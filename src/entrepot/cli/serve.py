@@ -189,7 +189,8 @@ def _keeping_house(protocols: Iterable[str]) -> Iterator[None]:
     clock = SystemClock()
     names = dict.fromkeys(each.removesuffix("_tls") for each in protocols)
     modules = (module for name in names for module in modules_of(name))
-    tasks = [asyncio.create_task(each) for each in (collect_garbage(clock), load(modules, clock))]
+    loading = load(modules, clock, asyncio.to_thread)
+    tasks = [asyncio.create_task(each) for each in (collect_garbage(clock), loading)]
     for task in tasks:
         task.add_done_callback(lambda done: done.cancelled() or done.result())
     try:
