@@ -170,15 +170,12 @@ class World:
         for body in self.consumed:
             assert body in self.seen or body in self.moved, (body, self.trace)
 
-    def dropped_count(self) -> int:
-        return sum(sum(queue.dropped.values()) for queue in self.queues())
-
     def check_final(self) -> None:
         """Every confirmed message came out, is somewhere, or was counted when it was dropped."""
         self.bed.disk._faults.clear()
         left = {body for queue in self.queues() for body in present(queue)}
         lost = [body for body in self.confirmed if body not in self.seen and body not in left]
-        dropped = self.dropped + self.dropped_count()
+        dropped = self.dropped + dropped_count(self.queues())
         assert len(lost) <= dropped, (lost, dropped, self.trace)
 
     def saw(self, taken: Taken) -> None:
@@ -352,10 +349,10 @@ class World:
         if self.random.random() < 0.3:
             source, target = target, source
         count = self.random.randint(1, 5)
-        with contextlib.suppress(StorageError):
-            for _, taken in source.peek(count):
-                self.moved.update({bytes(body): None for _, body in taken.run.messages})
         with contextlib.suppress(StorageError, HttpError):
+            # All of them: where the first have expired, those behind them are moved.
+            for _, taken in source.peek(source.ready_count):
+                self.moved.update({bytes(body): None for _, body in taken.run.messages})
             await self.bed.do(contents.move_some(source, target, count))
 
     # --- trouble
@@ -365,14 +362,19 @@ class World:
         self.bed.disk.fail_next(operation, error, "*.log", self.random.choice((1, 2)))
 
     async def do_restart(self) -> None:
-        self.dropped += self.dropped_count()
+        before = self.queues()
         if not self.is_durable:
             self.confirmed.clear()
         self.bed.disk._faults.clear()
         await self.bed.restart(self.random.choice(("stop", "kill", "crash")))
+        self.dropped += dropped_count(before)  # Not earlier: a stop takes time, and some expire.
         self.consumers, self.got, self.leases = [], [], []
         if not self.is_durable:
             await self._declare()
+
+
+def dropped_count(queues: Iterable[Queue]) -> int:
+    return sum(sum(queue.dropped.values()) for queue in queues)
 
 
 def present(queue: Queue) -> Iterable[bytes]:
