@@ -59,7 +59,7 @@ demo: $(VENV)/.installed-demo  ## the whole story in a minute or two: broker, Sp
 	$(BIN)/python -m examples.demo $(ARGS)
 
 sim: $(VENV)/.installed-run  ## the simulation (SEEDS=1000; FIRST=17 SEEDS=1 replays one)
-	$(BIN)/python -m entrepot.sim --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+	$(BIN)/python -m sim --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 clean:  ## remove .venv, caches and builds; ./data is yours and stays
 	rm -rf $(VENV) build dist src/*.egg-info

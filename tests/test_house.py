@@ -71,7 +71,7 @@ Check = Callable[[Module], Iterator[str]]
 def all_python() -> list[Module]:
     return [
         module._replace(path=f"{tree}/{module.path}")
-        for tree in ("src", "tests", "bench")
+        for tree in ("src", "sim", "tests", "bench")
         for module in tidy.modules(ROOT / tree)
     ]
 
@@ -79,6 +79,12 @@ def all_python() -> list[Module]:
 @pytest.fixture(scope="module")
 def source(all_python: list[Module]) -> list[Module]:
     return inside("src/entrepot/", all_python)
+
+
+@pytest.fixture(scope="module")
+def simulated(source: list[Module], all_python: list[Module]) -> list[Module]:
+    """The package, and the simulated world that it runs in."""
+    return source + [module for module in all_python if module.path.startswith("sim/")]
 
 
 def inside(prefix: str, modules: list[Module]) -> list[Module]:
@@ -114,7 +120,7 @@ def unordered(module: Module) -> Iterator[str]:
 
 def texts() -> Iterator[tuple[str, str]]:
     """Every text file of the project, by the places we know: no build output, no caches."""
-    known = ("src/entrepot", "tests", "bench", "bin", "compat", "config", "docs", ".ci")
+    known = ("src/entrepot", "sim", "tests", "bench", "bin", "compat", "config", "docs", ".ci")
     paths = [path for place in known for path in (ROOT / place).rglob("*")]
     for path in sorted([*paths, *ROOT.glob("*")]):
         name = path.relative_to(ROOT).as_posix()
@@ -135,8 +141,8 @@ def test_size(check: Check, all_python: list[Module]) -> None:
     "check",
     [tidy.missing_theory, closed_doors, waits_elsewhere, tidy.module_state, unordered],
 )
-def test_habits(check: Check, source: list[Module]) -> None:
-    assert findings(check, source) == []
+def test_habits(check: Check, simulated: list[Module]) -> None:
+    assert findings(check, simulated) == []
 
 
 def test_wire_is_sans_io(source: list[Module]) -> None:
@@ -146,11 +152,11 @@ def test_wire_is_sans_io(source: list[Module]) -> None:
     assert used + findings(tidy.coroutines, wire) == []
 
 
-def test_no_open_door_that_nobody_uses(source: list[Module]) -> None:
+def test_no_open_door_that_nobody_uses(simulated: list[Module]) -> None:
     for prefix, (doors, reason) in DOORS_OPEN.items():
         used = {
             door
-            for module in source
+            for module in simulated
             if module.path.startswith(prefix)
             for door, _ in tidy.doors(module)
         }
@@ -164,11 +170,11 @@ def test_no_leftovers() -> None:
 def test_no_dead_modules(all_python: list[Module], source: list[Module]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     started = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
-    tests = inside("tests/", all_python)
-    simulated = [name for module in tests for name in tidy.imports(module) if ".sim" in name]
     for_users = ["entrepot.once"]
-    alive = [name.partition(":")[0] for name in started] + simulated + for_users
-    assert list(tidy.dead_modules(source, alive)) == []
+    alive = [name.partition(":")[0] for name in started] + for_users
+    assert list(tidy.dead_modules("entrepot", source, alive)) == []
+    tested = [name for module in inside("tests/", all_python) for name in tidy.imports(module)]
+    assert list(tidy.dead_modules("sim", inside("sim/", all_python), tested)) == []
 
 
 def test_import_contracts() -> None:
@@ -266,5 +272,6 @@ def test_dead_modules_are_found() -> None:
         parse("server.py", "from entrepot.core import names"),
         parse("core/names.py", ""),
     ]
-    assert list(tidy.dead_modules(tree, [])) == ["cli/forgotten.py:1: nobody imports this module"]
-    assert list(tidy.dead_modules(tree, ["entrepot.cli.forgotten"])) == []
+    found = list(tidy.dead_modules("entrepot", tree, []))
+    assert found == ["cli/forgotten.py:1: nobody imports this module"]
+    assert list(tidy.dead_modules("entrepot", tree, ["entrepot.cli.forgotten"])) == []

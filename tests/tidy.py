@@ -305,12 +305,12 @@ def is_set(node: ast.expr, names: dict[str, None]) -> bool:
 # --- the whole
 
 
-def dead_modules(everything: Iterable[Module], alive: Iterable[str]) -> Iterator[str]:
-    """Modules of the package `entrepot` that nobody imports and nothing starts."""
+def dead_modules(root: str, everything: Iterable[Module], alive: Iterable[str]) -> Iterator[str]:
+    """Modules of the package `root` that nobody imports and nothing starts."""
     named: dict[str, None] = dict.fromkeys(alive)
     paths: dict[str, str] = {}
     for module in everything:
-        *package, name = ("entrepot", *module.path.removesuffix(".py").split("/"))
+        *package, name = (root, *module.path.removesuffix(".py").split("/"))
         if name not in ("__init__", "__main__"):
             paths[".".join((*package, name))] = module.path
         found = imports(module)

@@ -19,11 +19,11 @@ from entrepot.core.ports import Clock, Disk, Entropy, Net
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
 from entrepot.net.tls import TlsNet, client_context, server_context
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.net import SimNetwork
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop, run
+from sim.net import SimNetwork
 from tests import certificates
 
 SEEDS = range(8)

@@ -10,7 +10,7 @@ import pytest
 
 from entrepot.core.ports import Disk, File
 from entrepot.log.disk import FileDisk
-from entrepot.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 
 def test_what_is_written_is_read(on_disk) -> None:

@@ -26,13 +26,13 @@ from entrepot.core.ports import Disk
 from entrepot.log.log import Log
 from entrepot.log.partition import Partition
 from entrepot.server import StartError
-from entrepot.sim import transaction_messages as messages
-from entrepot.sim.amqp_client import Gone
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.trouble import PATIENCE_S
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic
+from sim import transaction_messages as messages
+from sim.amqp_client import Gone
+from sim.disk import SimDisk
+from sim.loop import SimLoop, run
+from sim.trouble import PATIENCE_S
 from tests.crash.power_loss_work import (
     BRIEF,
     BRIEF_PARTITIONS,

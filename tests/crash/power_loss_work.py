@@ -31,16 +31,16 @@ from entrepot.core.ports import Disk, World
 from entrepot.core.record import Record
 from entrepot.log.partition import Partition
 from entrepot.server import Server
-from entrepot.sim import transaction_messages as messages
-from entrepot.sim.amqp_client import AmqpClient, Heard
-from entrepot.sim.clock import SimClock
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop
-from entrepot.sim.net import SimNetwork
-from entrepot.sim.trouble import HOST, PATIENCE_S, PORT, SMALL
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, confirm, queue, tx
 from entrepot.wire.amqp.properties import PERSISTENT, Properties, encode
+from sim import transaction_messages as messages
+from sim.amqp_client import AmqpClient, Heard
+from sim.clock import SimClock
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop
+from sim.net import SimNetwork
+from sim.trouble import HOST, PATIENCE_S, PORT, SMALL
 from tests.crash.recorder import Recorder
 
 AMQP_PORT = 5672

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from entrepot.core.ports import Buffer, Disk, File
-from entrepot.sim.disk import SimDisk, SimFile, SyncBegun
+from sim.disk import SimDisk, SimFile, SyncBegun
 
 
 class Note(NamedTuple):

@@ -20,8 +20,8 @@ from entrepot.log.log import Log
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.verify import Verdict, verify
-from entrepot.sim.disk import Operation
-from entrepot.sim.loop import SimLoop, run
+from sim.disk import Operation
+from sim.loop import SimLoop, run
 from tests.unit.log.bed import Bed, make, simulated
 
 NAMES = [f"t{number}" for number in range(limits.SEGMENTS_SYNCED_DIRECTLY_MAX + 3)]

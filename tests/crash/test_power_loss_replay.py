@@ -8,7 +8,7 @@ from entrepot.core.ports import File
 from entrepot.log.commit import Committer
 from entrepot.log.partition import Partition
 from entrepot.log.segment import Segment
-from entrepot.sim.disk import SimDisk, SyncBegun
+from sim.disk import SimDisk, SyncBegun
 from tests.crash.power_loss import play
 
 

@@ -33,9 +33,9 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.core import limits
 from entrepot.core.errors import QueueInUse, StorageError
 from entrepot.gateway.http.management import contents
-from entrepot.sim.loop import SimLoop, run
 from entrepot.wire.amqp.properties import Properties, encode
 from entrepot.wire.http.request import HttpError
+from sim.loop import SimLoop, run
 from tests.unit.broker.virtual_host.bed import Host, addressed, message
 
 STEPS = 40

@@ -1,14 +1,14 @@
 """Groups of both protocols on a node that crashes, with members that come, go and die.
 
-`python -m entrepot.sim --world consumer-groups --seeds 1000` runs many more.
+`python -m sim --world consumer-groups --seeds 1000` runs many more.
 """
 
 import pytest
 
 from entrepot.log.policy import Durability
-from entrepot.sim.consumer_group_world import BUGS, consumer_groups
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import run
+from sim.consumer_group_world import BUGS, consumer_groups
+from sim.history import Violation
+from sim.loop import run
 
 
 @pytest.mark.parametrize(

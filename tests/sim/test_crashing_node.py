@@ -6,9 +6,9 @@
 import pytest
 
 from entrepot.log.policy import Durability
-from entrepot.sim.crashing_node import crashing_node
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import run
+from sim.crashing_node import crashing_node
+from sim.history import Violation
+from sim.loop import run
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.settlements import Settlements
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.queue_world import QueueWorld, queue_world
+from sim.history import Violation
+from sim.loop import SimLoop, run
+from sim.queue_world import QueueWorld, queue_world
 
 PAGE = 2  # The first byte of such a record's key.
 

@@ -13,9 +13,9 @@ from entrepot.broker.view import View
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 from entrepot.log.reading import Mark
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import run
-from entrepot.sim.transaction_world import transaction_world
+from sim.history import Violation
+from sim.loop import run
+from sim.transaction_world import transaction_world
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from entrepot.broker.users import in_place
 from entrepot.core.ports import Clock
 from entrepot.gateway.kafka import apis
 from entrepot.housekeeping import collect_garbage, load, modules_of
-from entrepot.sim import loop
-from entrepot.sim.clock import SimClock
-from entrepot.sim.loop import SimLoop
+from sim import loop
+from sim.clock import SimClock
+from sim.loop import SimLoop
 
 
 def test_every_api_is_among_what_is_loaded() -> None:

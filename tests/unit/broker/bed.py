@@ -9,8 +9,8 @@ from entrepot.broker.stream import Appended, Stream
 from entrepot.core import batch
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop
 from tests.unit.log.bed import Life
 
 

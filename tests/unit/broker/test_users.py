@@ -12,7 +12,7 @@ from entrepot.core import scram
 from entrepot.core.errors import InvalidName
 from entrepot.core.record import Record
 from entrepot.core.scram import Mechanism, Verifier
-from entrepot.sim.entropy import SimEntropy
+from sim.entropy import SimEntropy
 from tests.unit.gateway.kafka.node import Node, on_node
 
 T = TypeVar("T")

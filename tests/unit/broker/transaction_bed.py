@@ -13,10 +13,10 @@ from entrepot.broker.transaction import Producer, State, Transaction
 from entrepot.core import batch
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
-from entrepot.sim.clock import START_MS, SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import Process, SimLoop, run
+from sim.clock import START_MS, SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import Process, SimLoop, run
 
 TOPIC = "orders"
 ID = "pay"

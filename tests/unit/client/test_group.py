@@ -19,11 +19,11 @@ from entrepot.client.producer import Producer
 from entrepot.config import build
 from entrepot.core.ports import World
 from entrepot.server import Server
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.net import SimNetwork
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop, run
+from sim.net import SimNetwork
 
 PACE = Pace(session_ms=6_000, heartbeat_ms=500, rebalance_ms=5_000, commit_ms=1_000)
 PARTS = [TopicPartition("t", index) for index in range(3)]

@@ -13,11 +13,11 @@ from entrepot.client.reader import Reader
 from entrepot.config import build
 from entrepot.core.ports import World
 from entrepot.server import Server
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.net import SimNetwork
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop, run
+from sim.net import SimNetwork
 
 COUNT = 200
 PART = TopicPartition("t", 0)

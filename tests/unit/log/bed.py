@@ -19,9 +19,9 @@ from entrepot.core.record import Record
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Policy
-from entrepot.sim.clock import START_MS, SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.loop import Process, SimLoop, run
+from sim.clock import START_MS, SimClock
+from sim.disk import SimDisk
+from sim.loop import Process, SimLoop, run
 
 T = TypeVar("T")
 

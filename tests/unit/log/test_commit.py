@@ -8,7 +8,7 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.log.policy import Durability, Policy
-from entrepot.sim.disk import SimFile
+from sim.disk import SimFile
 from tests.unit.log.bed import Bed, make, simulated
 
 FEW = [f"few{number}" for number in range(limits.SEGMENTS_SYNCED_DIRECTLY_MAX)]

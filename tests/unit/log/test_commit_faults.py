@@ -10,7 +10,7 @@ from entrepot.core import limits
 from entrepot.core.ports import File
 from entrepot.log.partition import Waiter
 from entrepot.log.policy import Durability, Policy
-from entrepot.sim.disk import SimDisk
+from sim.disk import SimDisk
 from tests.unit.log.bed import Bed, make, simulated
 
 MANY = [f"many{number}" for number in range(limits.SEGMENTS_SYNCED_DIRECTLY_MAX + 2)]

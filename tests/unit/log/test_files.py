@@ -8,7 +8,7 @@ import pytest
 from entrepot.core import limits
 from entrepot.log.files import FilePool, load, replace, seal, write_all
 from entrepot.log.segment import Segment
-from entrepot.sim.disk import Habits, SimDisk
+from sim.disk import Habits, SimDisk
 from tests.unit.log.bed import Bed, simulated
 
 # --- whole writes

@@ -9,7 +9,7 @@ from crc32c import crc32c
 from entrepot.core import limits
 from entrepot.core.names import PartitionId
 from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
-from entrepot.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 A = PartitionId(UUID(int=1), 7)
 B = PartitionId(UUID(int=2), 0)

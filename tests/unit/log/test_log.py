@@ -10,7 +10,7 @@ from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.log.log import Log
 from entrepot.log.policy import Durability, Policy
-from entrepot.sim.disk import SimDisk
+from sim.disk import SimDisk
 from tests.unit.log.bed import Bed, headed, identity, make, simulated
 
 ONE = len(make(b"x"))

@@ -11,7 +11,7 @@ from entrepot.log.files import FilePool
 from entrepot.log.partition import Partition, Waiter
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.segment import Segment
-from entrepot.sim.clock import SimClock
+from sim.clock import SimClock
 from tests.unit.log.bed import Bed, headed, identity, make, simulated
 
 ONE = len(make(b"x"))  # Bytes of a batch with one small record.

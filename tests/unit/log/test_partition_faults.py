@@ -7,7 +7,7 @@ import pytest
 
 from entrepot.core.errors import StorageError
 from entrepot.log.policy import Durability, Policy
-from entrepot.sim.disk import Operation
+from sim.disk import Operation
 from tests.unit.log.bed import Bed, make, simulated
 
 ONE = len(make(b"x"))

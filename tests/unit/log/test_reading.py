@@ -10,7 +10,7 @@ from entrepot.core import limits
 from entrepot.core.errors import Corruption, DamagedBatch, StorageError
 from entrepot.log.log import CLEAN_EVERY_S
 from entrepot.log.policy import Policy
-from entrepot.sim.clock import START_MS
+from sim.clock import START_MS
 from tests.unit.log.bed import Bed, make, simulated
 
 ONE = len(make(b"x"))

@@ -8,7 +8,7 @@ from crc32c import crc32c
 from entrepot.core import limits
 from entrepot.core.errors import Corruption
 from entrepot.log.segment import GLANCE_BYTES, Glance, Index, Segment, glances, read_seal
-from entrepot.sim.disk import SimDisk, SimFile
+from sim.disk import SimDisk, SimFile
 from tests.unit.log.bed import make
 
 DIRECTORY = "partitions/t-0"

@@ -13,17 +13,17 @@ from entrepot.core import limits
 from entrepot.core.ports import World
 from entrepot.net.unfinished import EVICTIONS_PER_TURN_MAX, UnfinishedInput
 from entrepot.server import Server
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.net import SimNetwork, Weather
 from entrepot.wire.amqp.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, frame, method_frame
 from entrepot.wire.amqp.methods import basic, channel, connection
 from entrepot.wire.amqp.scan import BODY, HEADER
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic, encode_request
 from entrepot.wire.kafka.frames import request_header, size_prefix
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop, run
+from sim.net import SimNetwork, Weather
 from tests.contracts.peers import Peer, connect
 
 KAFKA, AMQP, HTTP = 9092, 5672, 15672

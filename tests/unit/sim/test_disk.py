@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from entrepot.sim.disk import Habits, SimDisk
-from entrepot.sim.loop import SimLoop, run
+from sim.disk import Habits, SimDisk
+from sim.loop import SimLoop, run
 
 PAGE = 4096
 SECTOR = 512

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from entrepot.sim import loop as loop_module
-from entrepot.sim.clock import SimClock
-from entrepot.sim.loop import Deadlock, Livelock, Process, SimLoop, run
+from sim import loop as loop_module
+from sim.clock import SimClock
+from sim.loop import Deadlock, Livelock, Process, SimLoop, run
 
 
 def test_waiting_costs_nothing() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.core.ports import FileRange
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.loop import Process, SimLoop, run
-from entrepot.sim.net import SimNetwork, Weather
+from sim.disk import SimDisk
+from sim.loop import Process, SimLoop, run
+from sim.net import SimNetwork, Weather
 from tests.contracts.peers import Guests, Peer, connect
 
 

@@ -5,10 +5,10 @@ import hashlib
 import sys
 
 from entrepot.core.ports import Link
-from entrepot.sim.disk import Habits, SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import Process, SimLoop, run
-from entrepot.sim.net import SimNetwork
+from sim.disk import Habits, SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import Process, SimLoop, run
+from sim.net import SimNetwork
 
 ROUNDS = 20
 CLIENTS = 5

@@ -17,9 +17,9 @@ from entrepot.broker.router.value import freeze_table
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
-from entrepot.sim.clock import SimClock
-from entrepot.sim.loop import SimLoop, run
 from entrepot.wire.amqp.properties import Properties, encode
+from sim.clock import SimClock
+from sim.loop import SimLoop, run
 
 READER = AmqpPropertyReader()
 

@@ -20,7 +20,7 @@ from entrepot.core.faults import Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.record import Record
 from entrepot.log.log import Log
-from entrepot.sim.loop import SimLoop
+from sim.loop import SimLoop
 from tests.unit.log.bed import Life
 
 OWNER = "ana"

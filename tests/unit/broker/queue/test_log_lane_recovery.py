@@ -11,7 +11,7 @@ from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.core.errors import Corruption, StorageError
 from entrepot.log.partition import Partition, Waiter
-from entrepot.sim.loop import run as simulate
+from sim.loop import run as simulate
 from tests.unit.broker.queue.lane_bed import LaneBed, bodies, run, take
 from tests.unit.log.bed import simulated
 

@@ -12,7 +12,7 @@ from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Run
 from entrepot.core.envelope import Envelope
 from entrepot.core.errors import StorageError
-from entrepot.sim.loop import run as simulate
+from sim.loop import run as simulate
 from tests.unit.broker.queue.lane_bed import LEASE, OWNER, LaneBed, bodies, flat, run, take
 
 BODIES = st.binary(max_size=3) | st.binary(min_size=60, max_size=300)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.queue import Queue
-from entrepot.sim.clock import SimClock
-from entrepot.sim.loop import SimLoop, run
+from sim.clock import SimClock
+from sim.loop import SimLoop, run
 from tests.unit.broker.queue.bed import Bed, Eater, properties, ready, settle_down, text_of
 
 ROOMS = (1, 3, 5, 1_000_000)

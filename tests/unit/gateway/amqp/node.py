@@ -12,10 +12,6 @@ from entrepot.gateway.amqp.adapter import AmqpAdapter
 from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
-from entrepot.sim import loop
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.frames import (
     PROTOCOL_HEADER,
@@ -27,6 +23,10 @@ from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, channel, connection, decode
 from entrepot.wire.amqp.properties import NONE
 from entrepot.wire.amqp.scan import Acks, Content, Heartbeat, MethodFrame
+from sim import loop
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
 
 FRAME_BYTES_MAX = 131_072
 CAPABILITIES = {

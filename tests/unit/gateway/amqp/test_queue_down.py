@@ -8,10 +8,10 @@ import pytest
 
 from entrepot.broker.broker import Broker
 from entrepot.core import limits
-from entrepot.sim.disk import SimDisk
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, confirm, queue
 from entrepot.wire.amqp.properties import Properties, encode
+from sim.disk import SimDisk
 from tests.unit.gateway.amqp.node import Client, Node, on_node
 
 SEGMENT = "partitions/work-0/00000000000000000000.log"

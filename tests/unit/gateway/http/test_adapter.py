@@ -9,10 +9,10 @@ import pytest
 from entrepot.core import limits
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.gateway.http.adapter import TURN_BYTES_MAX, HttpAdapter
-from entrepot.sim import loop
-from entrepot.sim.clock import SimClock
 from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import CONTINUE, Response
+from sim import loop
+from sim.clock import SimClock
 
 
 def get(path: str, *headers: str) -> bytes:

@@ -8,9 +8,9 @@ import pytest
 from entrepot.broker.users import Users, in_place, user_record
 from entrepot.core import limits
 from entrepot.gateway.http.login import Login
-from entrepot.sim import loop
-from entrepot.sim.entropy import SimEntropy
 from entrepot.wire.http.request import HttpError, Request
+from sim import loop
+from sim.entropy import SimEntropy
 
 
 def request(authorization: str | None, host: str = "127.0.0.1:15672") -> Request:

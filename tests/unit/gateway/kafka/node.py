@@ -10,10 +10,10 @@ from entrepot.core import batch
 from entrepot.core.record import Record
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
-from entrepot.sim import loop
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
+from sim import loop
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
 
 NODE_ID = 7
 HOST, PORT = "node.example", 19092

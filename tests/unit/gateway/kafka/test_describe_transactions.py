@@ -22,7 +22,7 @@ from entrepot.gateway.kafka import (
     describe_transactions,
     list_transactions,
 )
-from entrepot.sim.clock import START_MS
+from sim.clock import START_MS
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.transacting import (
     ID,

@@ -25,15 +25,15 @@ from entrepot.core.ports import World
 from entrepot.core.scram import Mechanism
 from entrepot.gateway.kafka.login import SERVED, State
 from entrepot.server import Server
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.net import SimNetwork
 from entrepot.wire.kafka.api import Api, response_class
 from entrepot.wire.kafka.frames import request_header, size_prefix
 from entrepot.wire.kafka.layout import decode, encode
 from entrepot.wire.sasl import ScramClient, plain_token
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
+from sim.loop import SimLoop, run
+from sim.net import SimNetwork
 from tests.contracts.peers import Peer
 
 CONFIG = {"host": "broker", "ports": {"kafka": 9092}, "security": {"authentication": "sasl"}}

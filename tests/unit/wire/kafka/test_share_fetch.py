@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 
 from entrepot.core.ports import FileRange
-from entrepot.sim.disk import SimDisk
 from entrepot.wire.kafka.api import Api, response_class, versions
 from entrepot.wire.kafka.share_fetch import (
     AcquiredRecords,
@@ -14,6 +13,7 @@ from entrepot.wire.kafka.share_fetch import (
     ShareFetchedTopic,
     encode_response,
 )
+from sim.disk import SimDisk
 from tests.unit.gateway.kafka.serving import joined
 from tests.unit.wire.kafka import oracle
 

@@ -15,11 +15,11 @@ from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.http.login import Login
 from entrepot.gateway.http.management.application import Management
 from entrepot.gateway.http.management.call import Context
-from entrepot.sim import loop
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.entropy import SimEntropy
 from entrepot.wire.http.request import Request
+from sim import loop
+from sim.clock import SimClock
+from sim.disk import SimDisk
+from sim.entropy import SimEntropy
 
 Body = Callable[..., Coroutine[Any, Any, None]]
 

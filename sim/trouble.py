@@ -29,12 +29,12 @@ from entrepot.core.ports import World
 from entrepot.log.policy import Durability
 from entrepot.net.unfinished import UnfinishedInput
 from entrepot.server import Server, StartError
-from entrepot.sim.clock import SimClock
-from entrepot.sim.disk import Habits, SimDisk
-from entrepot.sim.entropy import SimEntropy
-from entrepot.sim.history import History, Violation
-from entrepot.sim.loop import Process, SimLoop
-from entrepot.sim.net import SimNetwork
+from sim.clock import SimClock
+from sim.disk import Habits, SimDisk
+from sim.entropy import SimEntropy
+from sim.history import History, Violation
+from sim.loop import Process, SimLoop
+from sim.net import SimNetwork
 
 HOST, PORT = "node", 9092
 PATIENCE_S = 1.5

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from entrepot.broker.consumer_group.offsets import Place
-from entrepot.sim.history import Violation
+from sim.history import Violation
 
 
 class Outcome(Enum):

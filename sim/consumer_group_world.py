@@ -33,7 +33,7 @@ from entrepot.core.ports import World
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
 from entrepot.server import Server
-from entrepot.sim.group_member import (
+from sim.group_member import (
     HEARTBEAT_S,
     PATIENCE_S,
     REBALANCE_MS,
@@ -43,9 +43,9 @@ from entrepot.sim.group_member import (
     ModernMember,
     ms,
 )
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import SimLoop
-from entrepot.sim.trouble import HOST, PORT, Trouble
+from sim.history import Violation
+from sim.loop import SimLoop
+from sim.trouble import HOST, PORT, Trouble
 
 TOPIC = "work"
 PARTITIONS = 5

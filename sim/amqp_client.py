@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from entrepot.core.ports import Buffer, Net, Receiver
-from entrepot.sim.history import Violation
-from entrepot.sim.net import SimLink
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import (
@@ -27,6 +25,8 @@ from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, channel, connection, decode
 from entrepot.wire.amqp.properties import NONE
 from entrepot.wire.amqp.scan import Acks, Content, Event, Heartbeat, MethodFrame
+from sim.history import Violation
+from sim.net import SimLink
 
 FRAME_BYTES_MAX = 4_096  # So small that some bodies need several.
 CHANNELS_MAX = 10

@@ -25,8 +25,8 @@ from entrepot.config import Config, Ports, Topics
 from entrepot.core import batch
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
-from entrepot.sim.loop import SimLoop
-from entrepot.sim.trouble import HOST, PATIENCE_S, PORT, Trouble
+from sim.loop import SimLoop
+from sim.trouble import HOST, PATIENCE_S, PORT, Trouble
 
 TOPIC = "orders"
 PARTITIONS = 14  # More than a commit syncs one by one: some ticks go through the journal.

@@ -27,13 +27,14 @@ from entrepot.core.errors import StorageError
 from entrepot.core.ports import World
 from entrepot.log.policy import Durability
 from entrepot.server import Server
-from entrepot.sim.amqp_client import PATIENCE_S, AmqpClient, Gone, Heard
-from entrepot.sim.disk import SimDisk
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import SimLoop
-from entrepot.sim.queue_conservation import QueueConservation
-from entrepot.sim.queue_history import HEARSAY_S, QueueHistory
-from entrepot.sim.queue_sessions import (
+from entrepot.wire.amqp.methods import basic, confirm, exchange, queue, tx
+from sim.amqp_client import PATIENCE_S, AmqpClient, Gone, Heard
+from sim.disk import SimDisk
+from sim.history import Violation
+from sim.loop import SimLoop
+from sim.queue_conservation import QueueConservation
+from sim.queue_history import HEARSAY_S, QueueHistory
+from sim.queue_sessions import (
     DEAD,
     DELIVERY_LIMIT,
     DIRECT,
@@ -45,8 +46,7 @@ from entrepot.sim.queue_sessions import (
     Publishing,
     Writer,
 )
-from entrepot.sim.trouble import HOST, SMALL, Trouble
-from entrepot.wire.amqp.methods import basic, confirm, exchange, queue, tx
+from sim.trouble import HOST, SMALL, Trouble
 
 PORT = 5672
 PUBLISHERS = 3

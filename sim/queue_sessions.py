@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from entrepot.sim.amqp_client import AmqpClient
-from entrepot.sim.history import Violation
-from entrepot.sim.queue_history import Hold, QueueHistory, Sent
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, tx
 from entrepot.wire.amqp.properties import PERSISTENT, Properties, PropertyView, encode
+from sim.amqp_client import AmqpClient
+from sim.history import Violation
+from sim.queue_history import Hold, QueueHistory, Sent
 
 DIRECT, FAN, LATER, DEAD = "direct", "fan", "later", "dead"  # Exchanges.
 GRAVES = "graves"  # The queue of dead letters: nobody rejects what is in there.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from entrepot.broker.queue.lane import Lane
 from entrepot.broker.queue.queue import Queue
 from entrepot.core.ranges import Ranges
-from entrepot.sim.history import Violation
+from sim.history import Violation
 
 
 class QueueConservation:

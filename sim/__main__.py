@@ -1,4 +1,4 @@
-"""Run the simulations over many seeds: `python -m entrepot.sim --seeds 1000`.
+"""Run the simulations over many seeds: `python -m sim --seeds 1000`.
 
 A failing seed prints its number; the same number runs the same world again.
 """
@@ -15,11 +15,11 @@ import click
 
 from entrepot.core.clock import SystemClock
 from entrepot.log.policy import Durability
-from entrepot.sim.consumer_group_world import consumer_groups
-from entrepot.sim.crashing_node import crashing_node
-from entrepot.sim.loop import SimLoop, run
-from entrepot.sim.queue_world import queue_world
-from entrepot.sim.transaction_world import transaction_world
+from sim.consumer_group_world import consumer_groups
+from sim.crashing_node import crashing_node
+from sim.loop import SimLoop, run
+from sim.queue_world import queue_world
+from sim.transaction_world import transaction_world
 
 # Each takes the seconds, `sync_is_noop`, the durability, and a `bug`'s name where it has some.
 WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] = {

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
-from entrepot.sim.platter import Directory, Edit, FileNode, Order, Resize, Tree, Write, size_of
+from sim.platter import Directory, Edit, FileNode, Order, Resize, Tree, Write, size_of
 
 CHUNKS_PER_WRITE_MAX = 1024  # As in the real system, so that callers must loop.
 

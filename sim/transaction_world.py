@@ -31,11 +31,11 @@ from entrepot.core.ports import World
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
 from entrepot.server import Server
-from entrepot.sim import transaction_messages as messages
-from entrepot.sim.history import Violation
-from entrepot.sim.loop import SimLoop
-from entrepot.sim.transaction_history import Outcome, TransactionHistory
-from entrepot.sim.trouble import HOST, PATIENCE_S, PORT, Trouble
+from sim import transaction_messages as messages
+from sim.history import Violation
+from sim.loop import SimLoop
+from sim.transaction_history import Outcome, TransactionHistory
+from sim.trouble import HOST, PATIENCE_S, PORT, Trouble
 
 LISTS = [Place("lists", number) for number in range(4)]
 BOOKS = [Place("books", number) for number in range(2)]

@@ -23,8 +23,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from entrepot.sim.amqp_client import AmqpClient
-from entrepot.sim.history import Violation
+from sim.amqp_client import AmqpClient
+from sim.history import Violation
 
 HEARSAY_S = 0.05  # By then everybody has noticed that a link is broken or a channel closed.
 

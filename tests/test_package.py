@@ -1,0 +1,33 @@
+"""What people install: the wheel, and what each of its extras brings."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_wheel_holds_the_package_and_nothing_for_tests(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"  # Building leaves files behind.
+    for part in ("src", "sim", "bench"):
+        leftovers = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
+        shutil.copytree(ROOT / part, tree / part, ignore=leftovers)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, tree]
+    subprocess.run(command, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [name.split("/") for name in archive.namelist()]
+    assert {parts[0] for parts in paths if not parts[0].endswith(".dist-info")} == {
+        "entrepot",
+        "pyspark_entrepot.py",
+    }
+    assert ["entrepot", "server.py"] in paths
+    assert [parts for parts in paths if "sim" in parts] == []
