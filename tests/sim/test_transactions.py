@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from entrepot.broker import transaction
-from entrepot.broker.isolation import Isolation
-from entrepot.broker.view import View
+from entrepot.log.isolation import Isolation
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 from entrepot.log.reading import Mark
+from entrepot.log.view import View
 from sim.history import Violation
 from sim.loop import run
 from sim.transaction_world import transaction_world

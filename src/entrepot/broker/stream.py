@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from entrepot.broker.producers import Written
 from entrepot.broker.topic_config import TopicConfig
 from entrepot.broker.turns import Turns
 from entrepot.broker.users import Worker
-from entrepot.broker.view import fold
 from entrepot.core import limits
 from entrepot.core.batch import (
     BatchHeader,
@@ -44,6 +42,8 @@ from entrepot.core.record import Record
 from entrepot.core.steps import Steps, finish
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition, Waiter
+from entrepot.log.producers import Written
+from entrepot.log.view import fold
 
 log = logging.getLogger("entrepot.stream")
 

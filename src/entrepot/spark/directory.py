@@ -1,10 +1,7 @@
 """What a stopped broker would say of its topics, read from its data directory.
 
 The source plans with this when there is no broker to ask. Topics come from the catalog,
-ends from the segments by the rules of recovery, transactions from the same fold that the
-broker makes; nothing is mended on the way. Where a start of the broker would have to mend
-more than an unfinished write at the end (a journal that knows more than the segments, a
-compaction cut short), the answer is to start it once.
+and partitions as the next start of the broker will find them (`log.read_only`).
 
 A broker that runs is asked itself: what it has not committed yet is in its files, too.
 """
@@ -19,27 +16,13 @@ from entrepot.broker.catalog import CATALOG_ID, CATALOG_NAME, INTERNAL_NAMES, Ca
 from entrepot.client.client import EARLIEST, LATEST, OffsetAt, TopicPartition
 from entrepot.client.cluster import PartitionInfo, TopicInfo
 from entrepot.client.errors import Refused
-from entrepot.core.batch import records, walk
+from entrepot.core.batch import records
 from entrepot.core.errors import Corruption
 from entrepot.core.names import PartitionId
-from entrepot.log import layout
-from entrepot.log.checkpoint import read_clean_checkpoint, read_recovery_checkpoint
-from entrepot.log.files import FilePool
-from entrepot.log.journal import read_journals
-from entrepot.log.partition import Partition
-from entrepot.log.recovery import (
-    bases_in_use,
-    check_end,
-    check_first,
-    check_permanent,
-    gap,
-    inspect,
-    is_first_missing,
-)
-from entrepot.log.segment import Segment
+from entrepot.log.read_only import ReadOnlyPartition
 from entrepot.spark.decoding import Damaged
 from entrepot.spark.options import DATA_DIRECTORY, OptionError
-from entrepot.spark.segments import isolation_of, open_data_directory, readable
+from entrepot.spark.segments import isolation_of, open_data_directory
 
 _Result = TypeVar("_Result")
 _NOBODY = -1  # Leads.
@@ -50,7 +33,7 @@ class Directory:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._disk = open_data_directory(path)
+        self._data = open_data_directory(path)
 
     def __enter__(self) -> Self:
         return self
@@ -59,11 +42,11 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        self._disk.close()
+        self._data.close()
 
     def check(self) -> None:
         """Raise if there is a broker to ask."""
-        if self._disk.is_locked(layout.LOCK):
+        if self._data.is_in_use():
             raise OptionError(
                 f"{DATA_DIRECTORY}: a broker runs on {self._path}; with its address in "
                 "kafka.bootstrap.servers, what it has committed is read"
@@ -109,13 +92,13 @@ class Directory:
         self, catalog: Catalog, part: TopicPartition, timestamp: int, committed: bool
     ) -> OffsetAt:
         identity = PartitionId(catalog.topics[part.topic].id, part.partition)
-        partition = self._settled(identity, part.topic)
+        partition = self._recovered(identity, part.topic)
         start = catalog.offset_starts.get(identity, 0)
         if partition.offset_start < start <= partition.offset_end:
             partition.offset_start = start
         end = partition.offset_end
         if committed:
-            stable = isolation_of(self._disk, partition).last_stable(end)
+            stable = isolation_of(partition).last_stable(end)
             end = max(partition.offset_start, stable)
         if timestamp == LATEST:
             return OffsetAt(end, -1)
@@ -128,66 +111,18 @@ class Directory:
 
     def _catalog(self) -> Catalog:
         catalog = Catalog()
-        for batch in self._settled(CATALOG_ID, CATALOG_NAME).batches():
+        for batch in self._recovered(CATALOG_ID, CATALOG_NAME).batches():
             for record in records(batch):
                 catalog.apply(record)
         if not catalog.cluster_id:
             raise Damaged(f"{DATA_DIRECTORY}: {self._path} has no catalog")
         return catalog
 
-    def _settled(self, identity: PartitionId, topic: str) -> Partition:
-        """A partition as it will be after the next start."""
-        directory = layout.partition_directory(topic, identity.number)
-        clean = read_clean_checkpoint(self._disk)
+    def _recovered(self, identity: PartitionId, topic: str) -> ReadOnlyPartition:
         try:
-            if clean is not None:
-                state = clean.get(identity)
-                segments = [each.segment(directory) for each in state.segments] if state else []
-                offset_start = state.offset_start if state else 0
-            else:
-                segments, offset_start = self._recovered(identity, directory), 0
+            return self._data.partition_recovered(identity, topic)
         except Corruption as error:
             raise Damaged(str(error)) from None
-        partition = readable(FilePool(self._disk, len(segments) + 1), directory, segments)
-        partition.offset_start = max(partition.offset_start, offset_start)
-        return partition
-
-    def _recovered(self, identity: PartitionId, directory: str) -> list[Segment]:
-        """The segments as far as recovery will keep them. Raises Corruption where it refuses."""
-        disk = self._disk
-        if disk.exists(f"{directory}/{layout.SWAP}"):
-            raise Damaged(f"{directory}: a compaction was cut short; start the broker once")
-        point = read_recovery_checkpoint(disk).point(identity)
-        segments: list[Segment] = []
-        bases = bases_in_use(disk, directory, point)
-        if bases and is_first_missing(bases, point):
-            check_first(disk, directory, bases, point)
-            bases = []
-        for base in bases:
-            segment, damage = inspect(disk, directory, base, check_all=False)
-            if segments and segments[-1].offset_end != base:
-                if base < segments[-1].offset_end and not segment.size and damage is None:
-                    continue  # A roll that failed; nothing was ever in it.
-                damage = gap(segments[-1], base)
-                segment = segments.pop()
-            segments.append(segment)
-            if damage is not None:
-                later = [each for each in bases if each > segment.offset_base]
-                check_permanent(disk, segment, damage, point, later)
-                break
-        check_end(disk, directory, segments[-1] if segments else None, point)
-        self._check_journal(identity, directory, segments[-1].offset_end if segments else 0)
-        return segments
-
-    def _check_journal(self, identity: PartitionId, directory: str, offset_end: int) -> None:
-        for entry in read_journals(self._disk):
-            if entry.partition == identity:
-                for _, header in walk(entry.payload()):
-                    if header.offset_first >= offset_end:
-                        raise Damaged(
-                            f"{directory} ends at offset {offset_end}, but the journal goes on; "
-                            "start the broker once, to recover what was lost"
-                        )
 
 
 def _described(topic: Topic) -> TopicInfo:

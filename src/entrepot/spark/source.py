@@ -157,8 +157,8 @@ def asking(options: SourceOptions) -> Connected | Directory:
 def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
     said = {"committed": options.committed, "fail_on_data_loss": options.fail_on_data_loss}
     if options.data_directory is not None:
-        disk = open_data_directory(options.data_directory)
-        yield from SegmentReader(disk, wanted, schema, **said).batches()
+        data = open_data_directory(options.data_directory)
+        yield from SegmentReader(data, wanted, schema, **said).batches()
         return
     assert options.address is not None
     with Connected(options.address) as connected:

@@ -3,6 +3,8 @@
 There is one coordinator, whose epoch is 0.
 """
 
+from collections.abc import Iterator
+
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 from kio.schema.describe_producers.v0.response import (
     DescribeProducersResponse,
@@ -15,7 +17,6 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation
-from entrepot.broker.producers import Producer
 from entrepot.broker.stream import Stream
 from entrepot.core.names import check_topic_name
 from entrepot.core.steps import Steps, listed
@@ -48,20 +49,19 @@ def _partition(context: Context, name: str, index: int) -> PartitionResponse:
     return PartitionResponse(
         partition_index=i32(index),
         error_code=ErrorCode.none,
-        active_producers=tuple(
-            _producer(stream, identity, each) for identity, each in stream.producers.items()
-        ),
+        active_producers=tuple(_producers(stream)),
     )
 
 
-def _producer(stream: Stream, identity: int, producer: Producer) -> ProducerState:
-    last = producer.batches[-1] if producer.batches else None
-    opened = stream.isolation.open.get(identity)
-    return ProducerState(
-        producer_id=ProducerId(identity),
-        producer_epoch=i32(producer.epoch),
-        last_sequence=i32(_NONE if last is None else last.sequence_last),
-        last_timestamp=i64(_NONE if last is None else last.timestamp_ms),
-        coordinator_epoch=i32(0),
-        current_txn_start_offset=i64(_NONE if opened is None else opened.offset_first),
-    )
+def _producers(stream: Stream) -> Iterator[ProducerState]:
+    for identity, producer in stream.producers.items():
+        last = producer.batches[-1] if producer.batches else None
+        opened = stream.isolation.open.get(identity)
+        yield ProducerState(
+            producer_id=ProducerId(identity),
+            producer_epoch=i32(producer.epoch),
+            last_sequence=i32(_NONE if last is None else last.sequence_last),
+            last_timestamp=i64(_NONE if last is None else last.timestamp_ms),
+            coordinator_epoch=i32(0),
+            current_txn_start_offset=i64(_NONE if opened is None else opened.offset_first),
+        )

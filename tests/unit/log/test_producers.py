@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from entrepot.broker.producers import Producers
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, read_header
 from entrepot.core.errors import DuplicateSequence, FencedProducer, OutOfOrderSequence
+from entrepot.log.producers import Producers
 from tests.unit.broker.bed import Bed
 from tests.unit.log.bed import make, simulated
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from entrepot.broker.isolation import Isolation, Open, State
-from entrepot.broker.producers import Producers
 from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import StorageError
 from entrepot.core.marker import read_marker
 from entrepot.core.ports import Buffer
+from entrepot.log.isolation import Isolation, Open, State
 from entrepot.log.log import Opened
+from entrepot.log.producers import Producers
 
 
 class _Saved(msgspec.Struct, array_like=True):

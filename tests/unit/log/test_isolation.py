@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.broker.isolation import Isolation, Open
 from entrepot.core import batch
 from entrepot.core.batch import BatchHeader
 from entrepot.core.marker import Marker
 from entrepot.core.record import Record
+from entrepot.log.isolation import Isolation, Open
 
 
 def header(producer_id: int, epoch: int = 0) -> BatchHeader:
