@@ -89,7 +89,7 @@ class ScramServer:
         exchanged = f"{self._exchanged},{without_proof}".encode()
         if _decoded(attributes["c"]) != self._header.encode():
             raise SaslError("SCRAM ends with another channel binding than it began with")
-        # At its end: librdkafka before 2.3 says its own part twice, and Kafka lets it.
+        # At its end: librdkafka before 2.6.1 says its own part twice, and Kafka 3 lets it.
         if not attributes["r"].endswith(self._nonce):
             raise SaslError("SCRAM with another nonce than ours")
         if not scram.proves(self._mechanism, self._verifier, exchanged, _decoded(attributes["p"])):

@@ -71,7 +71,7 @@ def test_both_sides_agree(mechanism: Mechanism, user: str) -> None:
 
 
 def test_librdkafka_says_its_nonce_twice() -> None:
-    """As it did until 2.3; Kafka takes it, too."""
+    """As it did before 2.6.1; Kafka 3 takes it, too."""
     client = ScramClient(Mechanism.SHA_256, "ana", "right", "client")
     server = ScramServer(Mechanism.SHA_256, "server")
     server.first(client.first())
