@@ -10,7 +10,7 @@ import pytest
 from entrepot.client.errors import BadAnswer, Unreachable
 from entrepot.client.queue_leases import Leased, LeaseGone, Span
 from entrepot.spark import leasing
-from entrepot.spark.leasing import Leaseholder
+from entrepot.spark.leasing import Leaseholder, StillHeld
 from entrepot.spark.spans import Spans
 
 WAIT_S = 10.0
@@ -23,9 +23,11 @@ class FakeQueue:
         self.ready = Spans([(0, 0, 10)])
         self.leases: dict[str, Spans] = {}
         self.others = Spans()
+        self.dying = Spans()
         self.settled = Spans()
         self.failures: list[Exception] = []  # Of the next requests.
         self.story: list[str] = []
+        self.idle: list[int] = []  # What is told of a lease, one after the other.
         self.renewed = threading.Event()
 
     def facts(self) -> dict[str, Any]:
@@ -59,6 +61,18 @@ class FakeQueue:
         self._of(lease)
         self.renewed.set()
 
+    def idle_ms(self, lease: str) -> int:
+        self._of(lease)
+        return self.idle.pop(0)
+
+    def take_over(self, lease: str, release: Iterable[Span], seconds: int) -> str:
+        self._ask("take over")
+        held = self._of(lease)
+        del self.leases[lease]
+        self.ready += held & Spans(release)
+        self.leases["taken over"] = held - Spans(release)
+        return "taken over"
+
     def close(self) -> None:
         self.story.append("closed")
 
@@ -80,10 +94,10 @@ class FakeQueue:
     def _made(self, spans: Spans, others: Spans) -> Leased:
         self.ready -= spans
         if not spans:
-            return Leased(None, [], [*others])
+            return Leased(None, [], [*others], [*self.dying])
         name = f"lease {len(self.story)}"
         self.leases[name] = spans
-        return Leased(name, [*spans], [*others])
+        return Leased(name, [*spans], [*others], [*self.dying])
 
 
 @pytest.fixture
@@ -150,14 +164,46 @@ def test_what_others_have_is_not_settled(queue: FakeQueue, holder: Leaseholder) 
 
 
 def test_a_predecessors_lease_is_taken_over(queue: FakeQueue, holder: Leaseholder) -> None:
-    name, spans, _ = queue.lease(4, 1)
-    assert holder.resume(name, Spans(spans)) == Spans()
-    assert holder.lease == name
+    name, *_ = queue.lease(5, 1)
+    rows, rest = Spans([(0, 0, 4)]), Spans([(0, 4, 5)])
+    assert name is not None
+    assert holder.resume(name, rows, rest) == Spans()
+    assert holder.lease == "taken over"
+    assert queue.ready.to_json() == [[0, 4, 10]]
     queue.forget()
-    queue.ready -= Spans([(0, 0, 1)])  # Dead, or settled by somebody.
-    assert holder.resume(name, Spans(spans)).to_json() == [[0, 0, 1]]
-    assert holder.settle(Spans(spans)) == Spans()
-    assert queue.settled.to_json() == [[0, 1, 4]]
+    queue.ready -= Spans([(0, 0, 3)])  # One is dead, or settled by somebody,
+    queue.others, queue.dying = Spans([(0, 1, 3)]), Spans([(0, 2, 3)])
+    assert holder.resume(name, rows, rest).to_json() == [[0, 0, 1], [0, 2, 3]]
+    assert holder.settle(rows) == queue.others
+    assert queue.settled.to_json() == [[0, 3, 4]]
+
+
+def test_a_predecessor_that_is_alive_is_waited_for(
+    queue: FakeQueue, holder: Leaseholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasing, "LOOK_S", 0.001)
+    name, *_ = queue.lease(1, 1)
+    assert name is not None
+    queue.idle = [900, 10, 2_999, 3_001, 0]
+    assert holder.wait_for_predecessor(name)
+    assert queue.idle == [0]
+    queue.idle = [0] * leasing.LOOKS
+    with pytest.raises(StillHeld):
+        holder.wait_for_predecessor(name)
+    queue.forget()
+    assert not holder.wait_for_predecessor(name)
+
+
+def test_who_was_taken_for_dead_finds_out(queue: FakeQueue, holder: Leaseholder) -> None:
+    holder.take(1)
+    assert holder.renew()
+    queue.forget()
+    assert holder.renew()  # A restart took nothing away.
+    assert holder.lease is not None
+    queue.take_over(holder.lease, [], 1)
+    assert not holder.renew()
+    holder.give_back(failed=True)
+    assert queue.leases["taken over"].to_json() == [[0, 0, 1]]
 
 
 def test_a_part_is_settled_and_the_rest_given_back(queue: FakeQueue, holder: Leaseholder) -> None:

@@ -1,6 +1,8 @@
 """The queue source as Spark calls it, without Spark, on a real broker."""
 
 import json
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,14 +13,17 @@ pytest.importorskip("pika", reason="pip install pika for this test")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from entrepot.spark import leasing
 from entrepot.spark.options import OptionError, read_queue_source
 from entrepot.spark.queue_source import QueueStreamReader
 from entrepot.spark.source import arrow_schema, columns
+from entrepot.spark.spans import Spans
 from entrepot.testing import Broker, broker
 from tests.spark.producing import create, texts
 from tests.spark.queueing import SETTINGS, channel, declare, drain, options, publish
 
 ALL = ReadMaxRows(1_000)
+LATE_S = 0.3
 
 
 class Query:
@@ -55,6 +60,20 @@ class Query:
     def fail(self) -> None:
         self.reader.stop()
         self.start()
+
+    def fail_late(self) -> threading.Timer:
+        """As Spark does it: the new driver is at work before the old one has said anything."""
+        report = threading.Timer(LATE_S, self.reader.stop)
+        self.start()
+        report.start()
+        return report
+
+    def fail_too_late(self) -> None:
+        """The old driver speaks when the new one has taken it for dead."""
+        old = self.reader
+        self.start()
+        self.rows()
+        old.stop()
 
     def plan(self, limit: Any = ALL) -> bool:
         """Whether there is a batch to run."""
@@ -94,6 +113,12 @@ def server() -> Iterator[Broker]:
 
 
 @pytest.fixture
+def dead_are_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waiting until a killed driver's lease was not renewed for long enough."""
+    monkeypatch.setattr(leasing, "IDLE_S_MAX", -1.0)
+
+
+@pytest.fixture
 def queue(server: Broker, new_topic: Callable[..., str]) -> str:
     return declare(server, new_topic("q"))
 
@@ -117,6 +142,7 @@ def test_what_is_not_committed_is_not_gone(server: Broker, queue: str) -> None:
     assert drain(server, queue) == texts(3)
 
 
+@pytest.mark.usefixtures("dead_are_dead")
 def test_a_killed_driver_reads_the_same_again_and_no_more(server: Broker, queue: str) -> None:
     publish(server, queue, texts(10))
     query = Query(server, queue)
@@ -199,6 +225,74 @@ def test_a_message_that_keeps_failing_ends_up_alone_and_dead(
     assert (drain(server, dead), drain(server, queue)) == (["poison"], [])
 
 
+def test_a_failure_that_is_reported_late_counts_as_well(
+    server: Broker, new_topic: Callable[..., str]
+) -> None:
+    dead = declare(server, new_topic("dead"))
+    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead}
+    queue = declare(server, new_topic("q"), queue_type="quorum", delivery_limit=1, **letters)
+    publish(server, queue, ["1", "poison", "3", "4"])
+    query = Query(server, queue)
+    query.reader.prepareForTriggerAvailableNow()
+    failures = 0
+    while query.plan():
+        if "poison" in query.rows():
+            failures += 1
+            assert failures < 10
+            report = query.fail_late()
+            query.reader.prepareForTriggerAvailableNow()
+            if not query.is_committed:
+                query.rows()
+            report.join()
+        else:
+            query.run()
+    query.reader.stop()
+    assert query.seen == ["1", "3", "4"]  # All, in the run that read the last of them.
+    assert (drain(server, dead), drain(server, queue)) == (["poison"], [])
+    assert failures == 4  # Twice as planned, and twice alone.
+
+
+def test_what_is_about_to_be_a_dead_letter_is_not_read(
+    server: Broker, new_topic: Callable[..., str]
+) -> None:
+    full = declare(server, new_topic("dead"), max_length=1, overflow="reject-publish")
+    publish(server, full, ["in the way"])
+    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": full}
+    lasting = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+    queue = declare(server, new_topic("q"), queue_type="quorum", **lasting, **letters)
+    publish(server, queue, ["poison", "2"])
+    query = Query(server, queue, maxFailures="2")
+    query.plan(ReadMaxRows(1))
+    for _ in range(2):
+        assert query.rows() == ["poison"]
+        query.fail()
+    assert query.rows() == []
+    query.fail()  # And once more, for another reason.
+    assert query.run() == []
+    assert query.run() == ["2"]
+    query.run()
+    query.reader.stop()
+    assert drain(server, full) == ["in the way"]
+    assert query.offsets[-1]["unsettled"] == []  # Else it would be lost if the broker restarts.
+
+
+@pytest.mark.usefixtures("dead_are_dead")
+def test_a_driver_that_was_taken_for_dead_changes_nothing(server: Broker, queue: str) -> None:
+    publish(server, queue, texts(2))
+    query = Query(server, queue)
+    query.plan()
+    query.rows()
+    slow = query.reader
+    query.start()
+    query.rows()
+    slow.stop()
+    assert drain(server, queue) == []  # The new one has them.
+    query.fail()
+    assert query.rows() == texts(2)  # That was the first failure.
+    query.reader.stop()
+
+
+@pytest.mark.usefixtures("dead_are_dead")
 def test_a_batch_that_failed_once_is_read_as_it_was(server: Broker, queue: str) -> None:
     publish(server, queue, texts(40))
     query = Query(server, queue)
@@ -241,6 +335,46 @@ def test_an_available_now_query_ends(server: Broker, queue: str) -> None:
     assert query.run(ReadMaxRows(3)) == []
     query.reader.stop()
     assert drain(server, queue) == texts(5, 5)
+
+
+def test_an_available_now_query_goes_on_after_what_it_only_has_to_settle(
+    server: Broker, queue: str
+) -> None:
+    publish(server, queue, texts(3))
+    query = Query(server, queue)
+    query.run(ReadMaxRows(1))
+    with channel(server) as other:
+        query.reader.stop()  # Committed, and given back before it was settled.
+        method, _, _ = other.basic_get(queue)
+        query.start()
+        query.reader.prepareForTriggerAvailableNow()
+        assert query.run(ReadMaxRows(1)) == texts(1, 1)
+        settle = query.reader._holder.settle
+
+        def settle_before_it_comes_back(rows: Spans) -> Spans:
+            left = settle(rows)
+            if other.is_open:
+                other.basic_nack(method.delivery_tag)
+                other.close()
+            return left
+
+        query.reader._holder.settle = settle_before_it_comes_back
+        assert query.run(ReadMaxRows(1)) == texts(1, 2)
+        assert query.run(ReadMaxRows(1)) == []
+    query.reader.stop()
+    assert drain(server, queue) == []
+
+
+def test_a_driver_that_is_terminated_twice_ends_once(server: Broker, queue: str) -> None:
+    publish(server, queue, texts(1))
+    query = Query(server, queue, maxFailures="1")
+    query.plan()
+    query.rows()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # Spark does so.
+    query.reader.stop()
+    assert drain(server, queue) == []
 
 
 def test_priorities_are_partitions(server: Broker, new_topic: Callable[..., str]) -> None:

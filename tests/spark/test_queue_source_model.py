@@ -17,6 +17,7 @@ pytest.importorskip("pika", reason="pip install pika for this test")
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from entrepot.spark import leasing
 from entrepot.testing import Broker, broker
 from tests.spark.producing import texts
 from tests.spark.queueing import SETTINGS, declare, drain, publish
@@ -51,7 +52,9 @@ class World:
         self.sink.setdefault(self.batch, rows)
 
     def step(self) -> None:
-        fate = self.chance.choice(["kill", "write, kill", "fail", "write, fail", "broker", "well"])
+        fate = self.chance.choice(
+            ["kill", "write, kill", "fail", "fail, late", "write, fail", "broker", "well"]
+        )
         if not self.query.plan(self.limit):
             self.publish(self.chance.randrange(1, 30))
             return
@@ -62,6 +65,8 @@ class World:
         if may_fail and (POISON in rows or fate == "fail"):
             self.failed = self.batch
             self.query.fail()
+        elif fate == "fail, late":
+            self.query.fail_too_late()
         elif fate == "kill":
             self.query.restart()
         elif fate == "write, kill":
@@ -97,7 +102,10 @@ class World:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_once_whatever_happens(seed: int, new_topic: Callable[..., str]) -> None:
+def test_once_whatever_happens(
+    seed: int, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasing, "IDLE_S_MAX", -1.0)  # Who says nothing is dead, at once.
     with broker(settings=SETTINGS) as server:
         dead = declare(server, new_topic("dead"))
         letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead}

@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Iterable
 from http.client import HTTPConnection, HTTPException
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from entrepot.client.cluster import parse_bootstrap
@@ -19,6 +19,8 @@ TIMEOUT_S = 60.0
 VHOST = "/"  # Whose queues Kafka's clients see, too.
 
 Span = tuple[int, int, int]  # Messages of a queue: lane, first offset, end.
+
+_Fact = TypeVar("_Fact")
 
 
 class Login(NamedTuple):
@@ -44,7 +46,8 @@ class LeaseGone(ClientError):
 class Leased(NamedTuple):
     lease: str | None  # None: there was nothing.
     spans: list[Span]
-    others: list[Span]  # Of those asked for, what somebody else has.
+    others: list[Span]  # Of those asked for, what somebody else has,
+    dying: list[Span]  # and what of it the queue has, until it is a dead letter.
 
 
 class QueueLeases:
@@ -67,7 +70,10 @@ class QueueLeases:
 
     def lease_again(self, spans: Iterable[Span], seconds: int) -> Leased:
         """Those of them that are free. What nobody has, and is not free, is gone."""
-        return self._leased({"ranges": [*spans], "seconds": seconds})
+        wanted = [*spans]
+        if not wanted:  # Without ranges we would be given the next message.
+            return Leased(None, [], [], [])
+        return self._leased({"ranges": wanted, "seconds": seconds})
 
     def settle(self, lease: str, spans: Iterable[Span]) -> None:
         """They are gone, for good, when it returns. Raises LeaseGone, as all below."""
@@ -82,6 +88,15 @@ class QueueLeases:
     def renew(self, lease: str, seconds: int) -> None:
         self._change(lease, {"renew_seconds": seconds})
 
+    def idle_ms(self, lease: str) -> int:
+        """How long ago it was made, or renewed."""
+        return self._told(self._change(lease, {}), "idle_ms", int)
+
+    def take_over(self, lease: str, release: Iterable[Span], seconds: int) -> str:
+        """Renew it, without these, under a new id: the old one is unknown from now on."""
+        wanted = {"take_over": True, "release": [*release], "renew_seconds": seconds}
+        return self._told(self._change(lease, wanted), "lease", str)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -89,18 +104,27 @@ class QueueLeases:
         said = self._ask("POST", "/lease", wanted)
         try:
             spans = [(lane, first, end) for lane, first, end, *_ in said["ranges"]]
-            others = [(lane, first, end) for lane, first, end in said.get("leased_by_others", ())]
-            return Leased(said["lease"], spans, others)
+            others, dying = (
+                [(lane, first, end) for lane, first, end in said.get(name, ())]
+                for name in ("leased_by_others", "dying")
+            )
+            return Leased(said["lease"], spans, others, dying)
         except (KeyError, TypeError, ValueError):
             raise self._not_a_broker() from None
 
-    def _change(self, lease: str, wanted: dict[str, object]) -> None:
+    def _change(self, lease: str, wanted: dict[str, object]) -> dict[str, Any]:
         try:
-            self._ask("POST", f"/leases/{quote(lease, safe='')}", wanted)
+            return self._ask("POST", f"/leases/{quote(lease, safe='')}", wanted)
         except ManagementRefused as error:
             if error.status == 404:
                 raise LeaseGone(str(error)) from None
             raise
+
+    def _told(self, said: dict[str, Any], name: str, kind: type[_Fact]) -> _Fact:
+        found = said.get(name)
+        if not isinstance(found, kind):
+            raise self._not_a_broker()
+        return found
 
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()

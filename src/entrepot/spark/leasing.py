@@ -4,6 +4,11 @@ A thread renews it, for Spark does not call while its tasks run. A restart of th
 forgets all leases; then the same messages are leased again, as far as they are free. What
 somebody else has got hold of meanwhile is told to whoever settles, and must be settled later:
 else it might come to us a second time.
+
+Spark does not wait for the driver of a query that failed: its successor may be at work while
+it still reports the failure. So the successor waits until the predecessor's lease is gone. If
+the lease is there, and was not renewed for a while, the predecessor was killed, and the lease
+is taken over. Should it only have been very slow, all that it says about the lease is void.
 """
 
 import threading
@@ -18,10 +23,17 @@ from entrepot.spark.spans import Spans
 ATTEMPTS = 50  # As often as `connecting` tries, and as long: some 25 seconds.
 PAUSE_S = 0.5
 RENEW_S_MAX = 1.0  # Between two looks at the lease: so soon a restart is noticed.
+IDLE_S_MAX = 3 * RENEW_S_MAX  # Of a lease whose holder is alive.
+LOOK_S = 0.1  # Between two looks at a predecessor's lease,
+LOOKS = 600  # and how many. Its last words take half as long at most, if the broker is down.
 
-NOTHING = Leased(None, [], [])
+NOTHING = Leased(None, [], [], [])
 
 _Result = TypeVar("_Result")
+
+
+class StillHeld(ClientError):
+    """Another driver is at work on the same batch, and does not end."""
 
 
 class Leaseholder:
@@ -50,20 +62,38 @@ class Leaseholder:
             self._hold(leased, Spans(leased.spans))
             return self._held
 
-    def resume(self, lease: str | None, rows: Spans) -> Spans:
-        """Hold what a predecessor held. Returns what is gone: settled, or dead."""
+    def wait_for_predecessor(self, lease: str) -> bool:
+        """Whether it left the lease to us. If not it has said all that it had to say.
+
+        Raises StillHeld.
+        """
+        for _ in range(LOOKS):
+            try:
+                with self._lock:
+                    idle_ms = self._retried(lambda: self._api.idle_ms(lease))
+            except LeaseGone:
+                return False
+            if idle_ms > IDLE_S_MAX * 1_000:
+                return True
+            self._over.wait(LOOK_S)
+        raise StillHeld("another driver of this query is still at work on its last batch")
+
+    def resume(self, lease: str | None, rows: Spans, rest: Spans) -> Spans:
+        """Hold what a predecessor held, without the rest. Returns what is gone: settled, dead,
+        or about to be."""
         with self._lock:
             if lease is not None:
                 try:
-                    self._retried(lambda: self._api.renew(lease, self._seconds))
+                    taken = self._retried(lambda: self._api.take_over(lease, rest, self._seconds))
                 except LeaseGone:
                     pass
                 else:
-                    self._hold(Leased(lease, [*rows], []), rows)
+                    self._hold(Leased(taken, [*rows], [], []), rows)
                     return Spans()
             leased = self._retried(lambda: self._api.lease_again(rows, self._seconds))
-            self._hold(leased, rows)
-            return rows - Spans(leased.spans) - Spans(leased.others)
+            gone = rows - Spans(leased.spans) - (Spans(leased.others) - Spans(leased.dying))
+            self._hold(leased, rows - gone)
+            return gone
 
     def settle(self, rows: Spans) -> Spans:
         """For good. Returns those that somebody else has: they are not settled."""
@@ -86,6 +116,12 @@ class Leaseholder:
             is_settled = self._settle(self._lease, rows)
             self._held, self._wanted = self._held - rows, self._wanted - rows
             return is_settled
+
+    def renew(self) -> bool:
+        """False: all that was held is somebody else's by now."""
+        with self._lock:
+            self._retried(self._renew)
+            return self._lease is not None
 
     def give_back(self, *, failed: bool = False, reject: bool = False) -> None:
         """All of it, once: what does not get through comes back when the time is over."""

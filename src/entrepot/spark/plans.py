@@ -19,7 +19,10 @@ fails again just between the sink's commit and Spark's own note of it, looks the
 here: what is then not read again of it comes a second time.) What a batch was reduced to is
 a record of a compacted topic under the plan's id, written before the part is read:
 
-    {"failures": 3, "reduced": 3, "rows": [[…]]}    reduced: at how many failures; or 0, null
+    {"failures": 3, "reduced": 3, "rows": [[…]], "lease": "…"}
+
+`reduced` says at how many failures: or it is 0, and `rows` null. `lease` is that of the driver
+that last began the batch, if that is not the one that planned it.
 """
 
 from __future__ import annotations
@@ -82,6 +85,7 @@ class Tried:
     rows: Spans
     failures: int = 0
     reduced: int = 0
+    lease: str | None = None  # Of the driver that reads it.
 
     @property
     def is_reduced(self) -> bool:
@@ -100,10 +104,10 @@ class Tried:
 async def recall_tried(client: Client, plan: Plan) -> Tried:
     found = await recall(client, TOPIC, plan.id)
     if found is None:
-        return Tried(plan.rows)
+        return Tried(plan.rows, lease=plan.lease)
     try:
         rows = plan.rows if found["rows"] is None else Spans(found["rows"])
-        return Tried(rows, found["failures"], found["reduced"])
+        return Tried(rows, found["failures"], found["reduced"], found["lease"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadAnswer(f"topic {TOPIC} has a record that is not ours: {error}") from None
 
@@ -113,5 +117,6 @@ async def remember_tried(client: Client, clock: Clock, plan: Plan, tried: Tried)
         "failures": tried.failures,
         "reduced": tried.reduced,
         "rows": tried.rows.to_json() if tried.is_reduced else None,
+        "lease": tried.lease,
     }
     await remember(client, clock, TOPIC, plan.id, value)

@@ -15,6 +15,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -43,6 +44,11 @@ class QueuePart(InputPartition):
         super().__init__(rows)
 
 
+class Running(NamedTuple):
+    plan: Plan
+    tried: Tried
+
+
 class Settled(NamedTuple):
     plan_id: str
     tried: Tried
@@ -57,8 +63,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._holder: Leaseholder | None = None  # Only on the driver.
         self._planned: tuple[str, Plan] | None = None  # After which offset, and what.
-        self._running: tuple[Plan, Tried] | None = None
+        self._running: Running | None = None
         self._settled: Settled | None = None  # Of the last batch.
+        self._is_available_now = False
         self._left: int | None = None  # Messages, until an available-now query ends.
 
     def initialOffset(self) -> Json:  # noqa: N802
@@ -69,7 +76,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.trigger_rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._left = self._driver().facts()["messages_ready"]
+        """What is ready is counted later: a predecessor may be about to give back its last."""
+        self._is_available_now = True
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Spark asks when the batch up to `start` is committed, for good."""
@@ -78,23 +86,19 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._planned[1].to_json()
         before = Plan.from_json(start)
         holder = self._driver()
-        tried, held_by_others = self._finished(before)
+        settled = self._finished(before)
+        if self._is_available_now and self._left is None:
+            self._left = holder.facts()["messages_ready"]
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_rows_max
-        size = before.next_size(tried, most)
+        size = before.next_size(settled.tried, most)
         count = min(size or most, most if self._left is None else self._left)
-        rows = holder.take(count) if count else Spans()
-        known = rows & held_by_others
-        if known:  # They came back; earlier batches had them.
-            rows -= known
-            if holder.settle_part(known):
-                held_by_others -= known
-                self._settled = Settled(before.id, tried, held_by_others)
+        rows, unsettled = self._next_rows(count, settled)
         if not rows:
             return start
         if self._left is not None:
             self._left -= len(rows)
         name = SystemEntropy().token(PLAN_ID_BYTES).hex()
-        plan = Plan(name, holder.lease, rows, held_by_others, size)
+        plan = Plan(name, holder.lease, rows, unsettled, size)
         self._planned = after, plan
         return plan.to_json()
 
@@ -103,12 +107,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         plan = Plan.from_json(end)
         if self._planned is not None and self._planned[1].id == plan.id:
-            rows = plan.rows
-            self._running = plan, Tried(rows)
-        else:
-            self._running = plan, self._tried(plan)
-            rows = self._resume(plan)
-        options = self._options
+            self._running = Running(plan, Tried(plan.rows, lease=plan.lease))
+        elif self._running is None or self._running.plan.id != plan.id:
+            self._running = self._resumed(plan)
+        rows, options = self._running.tried.rows, self._options
         tasks = divide(options.queue, rows, options.partitions_min, options.range_rows_max)
         return [QueuePart(task) for task in tasks]
 
@@ -140,11 +142,23 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._holder = Leaseholder(api, options.lease_seconds)
             check_queue(self._holder.facts())
             # Spark ends its driver's Python so. The batch that is running has failed then.
-            _on_termination(lambda *_: sys.exit(0))
+            _on_termination(_end)
         return self._holder
 
-    def _finished(self, plan: Plan) -> tuple[Tried, Spans]:
-        """Settle a batch, for good; what was read of it, and what is left to be settled."""
+    def _next_rows(self, count: int, settled: Settled) -> tuple[Spans, Spans]:
+        """Lease at most so many messages. Those that earlier batches had, and that somebody has
+        given back, are settled at last; also returns what is left of these."""
+        holder, rows, left = self._driver(), Spans(), settled.left
+        while count and not rows and (rows := holder.take(count)):
+            known = rows & left
+            rows -= known
+            if known and holder.settle_part(known):
+                left -= known
+        self._settled = settled._replace(left=left)
+        return rows, left
+
+    def _finished(self, plan: Plan) -> Settled:
+        """Settle a batch, for good."""
         known = self._settled
         if known is not None and known.plan_id == plan.id:
             tried, left = known.tried, known.left
@@ -154,30 +168,37 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if left:
             left = self._driver().settle(left)
         self._running, self._settled = None, Settled(plan.id, tried, left)
-        return tried, left
+        return self._settled
 
     def _tried(self, plan: Plan) -> Tried:
         """What was read of it: known, if we ran it ourselves, else looked up."""
         if not plan.id:
             return Tried(plan.rows)
-        if self._running is not None and self._running[0].id == plan.id:
-            return self._running[1]
+        if self._running is not None and self._running.plan.id == plan.id:
+            return self._running.tried
+        return self._recalled(plan)
+
+    def _recalled(self, plan: Plan) -> Tried:
         with Connected(self._options.address) as connected:
             return connected.run(lambda client: recall_tried(client, plan))
 
-    def _resume(self, plan: Plan) -> Spans:
-        """Of a batch that another process planned: what is to be read this time."""
-        assert self._running is not None
-        before = self._running[1]
+    def _resumed(self, plan: Plan) -> Running:
+        """Begin a batch that another process planned, when that one is at its end."""
+        holder, before = self._driver(), self._recalled(plan)
+        lease = before.lease
+        if lease is not None and not holder.wait_for_predecessor(lease):
+            lease, before = None, self._recalled(plan)
         tried = before.for_next_try()
-        if tried is not before:
-            self._remember(plan, tried)
-        self._running = plan, tried
-        gone = self._driver().resume(None if tried.is_reduced else plan.lease, tried.rows)
+        gone = holder.resume(lease, tried.rows, plan.rows - tried.rows)
         # A message that failed alone may be a dead letter by now. Else nothing is left out.
-        return tried.rows - gone if tried.is_reduced else tried.rows
+        rows = tried.rows - gone if tried.is_reduced else tried.rows
+        tried = replace(tried, rows=rows, lease=holder.lease)
+        self._remember(plan, tried)
+        return Running(plan, tried)
 
     def _report_failure(self, holder: Leaseholder, plan: Plan, tried: Tried) -> None:
+        if not holder.renew():
+            return  # A successor has taken over, and what it remembers must not be undone.
         failed = tried.failed()
         self._remember(plan, failed)
         is_alone = len(tried.rows) == 1
@@ -188,6 +209,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _remember(self, plan: Plan, tried: Tried) -> None:
         with Connected(self._options.address) as connected:
             connected.run(lambda client: remember_tried(client, SystemClock(), plan, tried))
+
+
+def _end(*_: object) -> None:
+    """Leave, with a report. Spark sends the signal twice: once must do, or that is broken off."""
+    _on_termination(signal.SIG_IGN)
+    sys.exit(0)
 
 
 def _on_termination(what: Any) -> None:

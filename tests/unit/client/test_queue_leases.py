@@ -66,10 +66,15 @@ def leases(fake: Fake) -> Iterator[QueueLeases]:
 
 def test_what_is_asked_for(fake: Fake, leases: QueueLeases) -> None:
     fake.say(200, {"lease": "7", "ranges": [[0, 1, 3, 2]], "until_ms": 1})
-    assert leases.lease(5, 30) == ("7", [(0, 1, 3)], [])
-    said = {"lease": None, "ranges": [], "leased_by_others": [[0, 1, 2]]}
+    assert leases.lease(5, 30) == ("7", [(0, 1, 3)], [], [])
+    said = {"lease": None, "ranges": [], "leased_by_others": [[0, 1, 3]], "dying": [[0, 1, 2]]}
     fake.say(200, said)
-    assert leases.lease_again([(0, 1, 3)], 30) == (None, [], [(0, 1, 2)])
+    assert leases.lease_again([(0, 1, 3)], 30) == (None, [], [(0, 1, 3)], [(0, 1, 2)])
+    assert leases.lease_again([], 30) == (None, [], [], [])  # Nothing is asked.
+    fake.say(200, {"lease": "8", "idle_ms": 70})
+    assert leases.idle_ms("7") == 70
+    fake.say(200, {"lease": "8", "idle_ms": 70})
+    assert leases.take_over("7", [(0, 2, 3)], 9) == "8"
     for call in (
         lambda: leases.settle("7", [(0, 1, 2)]),
         lambda: leases.release("7", [(0, 2, 3)], failed=True),
@@ -82,6 +87,12 @@ def test_what_is_asked_for(fake: Fake, leases: QueueLeases) -> None:
     assert [(method, where, body) for method, where, body, _ in fake.asked] == [
         ("POST", f"{path}/lease", {"count": 5, "seconds": 30}),
         ("POST", f"{path}/lease", {"ranges": [[0, 1, 3]], "seconds": 30}),
+        ("POST", f"{path}/leases/7", {}),
+        (
+            "POST",
+            f"{path}/leases/7",
+            {"take_over": True, "release": [[0, 2, 3]], "renew_seconds": 9},
+        ),
         ("POST", f"{path}/leases/7", {"settle": [[0, 1, 2]]}),
         ("POST", f"{path}/leases/7", {"release": [[0, 2, 3]], "failed": True}),
         ("POST", f"{path}/leases/7", {"reject": [[0, 2, 3]]}),
@@ -102,6 +113,9 @@ def test_answers_that_are_no(fake: Fake, leases: QueueLeases) -> None:
     fake.say(404, {"reason": "over"})
     with pytest.raises(LeaseGone, match="over"):
         leases.settle("7", [])
+    fake.say(200, {"lease": 8})
+    with pytest.raises(BadAnswer):
+        leases.take_over("7", [], 1)
 
 
 @pytest.mark.parametrize("document", [b"<html>", b"[]", b"{}", b'{"lease": 1, "ranges": [1]}'])

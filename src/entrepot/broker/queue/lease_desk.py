@@ -43,11 +43,11 @@ class Ways(Protocol):
 class TimedLease:
     """The owner of its messages, in the ledger."""
 
-    __slots__ = ("held", "id", "is_attempt", "until_ms")
+    __slots__ = ("held", "id", "is_attempt", "renewed_ms", "until_ms")
 
-    def __init__(self, name: str, until_ms: int, lane_count: int, *, is_attempt: bool) -> None:
+    def __init__(self, name: str, lane_count: int, *, is_attempt: bool) -> None:
         self.id = name
-        self.until_ms = until_ms
+        self.renewed_ms = self.until_ms = 0
         self.is_attempt = is_attempt  # That its time is over.
         self.held = [Ranges() for _ in range(lane_count)]
 
@@ -74,12 +74,9 @@ class LeaseDesk:
         """It has no messages yet. Raises TooManyLeases."""
         if len(self._leases) >= limits.QUEUE_TIMED_LEASES_MAX:
             raise TooManyLeases(f"{len(self._leases)} leases of this queue are open")
-        self._number += 1
-        name = f"{self._opened_ms:x}-{self._number}"
-        until_ms = self._clock.now_ms() + lasts_ms
-        lease = TimedLease(name, until_ms, len(self._fronts), is_attempt=is_attempt)
-        self._leases[name] = lease
-        self._timer.set(until_ms)
+        lease = TimedLease(self._new_id(), len(self._fronts), is_attempt=is_attempt)
+        self._leases[lease.id] = lease
+        self.renew(lease, lasts_ms)
         return lease
 
     def find(self, name: str) -> TimedLease:
@@ -91,12 +88,27 @@ class LeaseDesk:
 
     def renew(self, lease: TimedLease, lasts_ms: int) -> None:
         """From now on."""
-        lease.until_ms = self._clock.now_ms() + lasts_ms
+        lease.renewed_ms = self._clock.now_ms()
+        lease.until_ms = lease.renewed_ms + lasts_ms
         self._timer.set(lease.until_ms)
+
+    def idle_ms(self, lease: TimedLease) -> int:
+        """How long ago it was made, or renewed."""
+        return self._clock.now_ms() - lease.renewed_ms
+
+    def take_over(self, lease: TimedLease) -> None:
+        """Give it a new id, so that whoever knows only the old one can do nothing with it."""
+        del self._leases[lease.id]
+        lease.id = self._new_id()
+        self._leases[lease.id] = lease
 
     def close_if_empty(self, lease: TimedLease) -> None:
         if not lease.count:
             self._leases.pop(lease.id, None)
+
+    def _new_id(self) -> str:
+        self._number += 1
+        return f"{self._opened_ms:x}-{self._number}"
 
     # --- messages
 
@@ -137,12 +149,22 @@ class LeaseDesk:
         return [(lane, taken) for taken in popped.good]
 
     def leased_by_others(self, lease: TimedLease, lane: int, offsets: range) -> list[range]:
-        """Those of them that somebody else has."""
+        """Those of them that somebody else has; dying ones are among them."""
+        return self._leased(lane, offsets, lambda owner: owner is not lease)
+
+    def dying(self, lane: int, offsets: range) -> list[range]:
+        """Those of them whose dead letters are on their way."""
+        if not self._outcome.dying_count:
+            return []
+        return self._leased(lane, offsets, lambda owner: owner is self._outcome)
+
+    def _leased(
+        self, lane: int, offsets: range, is_wanted: Callable[[object], bool]
+    ) -> list[range]:
         if not 0 <= lane < len(self._fronts):
             return []
         leased = self._fronts[lane].ledger.leased
-        held = ((each, leased[each].owner) for each in offsets if each in leased)
-        return rows(each for each, owner in held if owner is not lease)
+        return rows(each for each in offsets if each in leased and is_wanted(leased[each].owner))
 
     def _lease(self, lane: int, popped: Popped, lease: TimedLease) -> None:
         for taken in popped.good:

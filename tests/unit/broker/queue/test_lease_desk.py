@@ -87,6 +87,41 @@ async def test_messages_that_are_known_are_leased_as_far_as_they_are_free(bed: B
 
 
 @on_queues
+async def test_who_takes_a_lease_over_has_it_alone(bed: Bed) -> None:
+    queue = bed.queue()
+    await bed.publish(queue, "a")
+    lease = queue.desk.open(1_000)
+    assert taken(queue, lease, 1) == "a"
+    await asyncio.sleep(0.3)
+    assert queue.desk.idle_ms(lease) == 300
+    before = lease.id
+    queue.desk.take_over(lease)
+    with pytest.raises(UnknownLease):
+        queue.desk.find(before)
+    assert queue.desk.find(lease.id) is lease
+    queue.desk.renew(lease, 1_000)
+    assert queue.desk.idle_ms(lease) == 0
+    await asyncio.sleep(1.1)
+    assert ready(queue) == "a"
+
+
+@on_queues
+async def test_the_dying_are_told_from_what_others_have(bed: Bed) -> None:
+    queue = bed.queue({"x-dead-letter-exchange": "dlx"})
+    await bed.publish(queue, "a b")
+    other = queue.desk.open(1_000)
+    assert taken(queue, other, 2) == "a b"
+    assert queue.desk.dying(0, range(2)) == []
+    queue.desk.reject(other, 0, range(1, 2))
+    lease = queue.desk.open(1_000)
+    assert queue.desk.leased_by_others(lease, 0, range(2)) == [range(2)]
+    assert queue.desk.dying(0, range(2)) == [range(1, 2)]
+    assert queue.desk.dying(1, range(2)) == []
+    await settle_down()
+    assert queue.desk.dying(0, range(2)) == []
+
+
+@on_queues
 async def test_those_in_between_stay_where_they_are(bed: Bed) -> None:
     queue = bed.queue()
     await bed.publish(queue, "a b")

@@ -4,13 +4,17 @@ A lease has messages of the queue's lanes, told as ranges: lane, first offset, e
 time lasts nobody else gets them; what is settled is gone, and what is released, or left when
 the time is over, is ready again in its old place. Who knows which messages it wants, since it
 had them before a restart forgot all leases, asks for these and is told which it got and which
-somebody else has; the others are gone.
+somebody else has, or that are about to be dead letters; the others are gone.
+
+Whoever goes on with the work of another asks how long ago the lease was renewed, so as not to
+hurry one that is still at it, and takes the lease over: its old id means nothing from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from entrepot.broker.permissions import Right
@@ -57,18 +61,15 @@ async def lease(call: Call) -> Row:
     row: Row = {"lease": made.id if pieces else None, "until_ms": made.until_ms}
     row["ranges"] = [each for lane, taken in pieces for each in _ranges(lane, taken)]
     if wanted:
-        row["leased_by_others"] = [
-            [lane, other.start, other.stop]
-            for lane, offsets in wanted
-            for other in queue.desk.leased_by_others(made, lane, offsets)
-        ]
+        row["leased_by_others"] = _among(wanted, partial(queue.desk.leased_by_others, made))
+        row["dying"] = _among(wanted, queue.desk.dying)
     if with_messages:
         row["messages"] = _messages(pieces, encoding)
     return row
 
 
 async def change(call: Call) -> Row:
-    """Settle, reject, release and renew, in this order. What is settled is so for good."""
+    """Settle, reject and release, in this order. What is settled is so for good."""
     queue, fields = _readable(call), call.fields
     try:
         held = queue.desk.find(call.path["lease"])
@@ -76,8 +77,11 @@ async def change(call: Call) -> Row:
         raise HttpError(404, str(error)) from None
     desk, failed = queue.desk, fields.truth("failed")
     settled, rejected, released = (_spans(fields, name) for name in ("settle", "reject", "release"))
+    idle_ms = desk.idle_ms(held)
     if "renew_seconds" in fields:
         desk.renew(held, _lasts_ms(fields, "renew_seconds"))
+    if fields.truth("take_over"):
+        desk.take_over(held)
 
     def release(held: TimedLease, lane: int, offsets: range) -> int:
         return desk.release(held, lane, offsets, is_attempt=failed)
@@ -87,7 +91,9 @@ async def change(call: Call) -> Row:
         "rejected": _each(desk.reject, held, rejected),
         "released": _each(release, held, released),
         "left": held.count,
+        "lease": held.id,
         "until_ms": held.until_ms,
+        "idle_ms": idle_ms,
     }
     desk.close_if_empty(held)
     if settled:
@@ -125,6 +131,12 @@ async def _taken(
         pieces += found if with_bodies else _without_bodies(found)
         await asyncio.sleep(0)
     return pieces
+
+
+def _among(wanted: list[Span], found: Callable[[int, range], list[range]]) -> list[list[int]]:
+    return [
+        [lane, each.start, each.stop] for lane, offsets in wanted for each in found(lane, offsets)
+    ]
 
 
 def _without_bodies(pieces: Pieces) -> Pieces:

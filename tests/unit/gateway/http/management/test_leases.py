@@ -58,10 +58,30 @@ async def test_given_ones_again(house: House) -> None:
     await house.call("POST", f"{WORK}/leases/{first['lease']}", change)
     _, said = await house.call("POST", f"{WORK}/lease", {"ranges": [[0, 0, 3, 7], [9, 0, 2]]})
     assert said["ranges"] == [[0, 2, 3, 0]]
-    assert said["leased_by_others"] == [[0, 1, 2]]
+    assert (said["leased_by_others"], said["dying"]) == ([[0, 1, 2]], [])
     _, said = await house.call("POST", f"{WORK}/leases/{said['lease']}", {"reject": [[0, 2, 3]]})
     assert said["rejected"] == 1
     assert await house.take("work", "peek") == ["d"]
+
+
+@in_house()
+async def test_taken_over(house: House) -> None:
+    await filled(house, "a", "b")
+    _, first = await house.call("POST", f"{WORK}/lease", {"count": 2, "seconds": 5})
+    path = f"{WORK}/leases/{first['lease']}"
+    await asyncio.sleep(2)
+    _, said = await house.call("POST", path, {})
+    assert (said["lease"], said["idle_ms"]) == (first["lease"], 2_000)
+    asked = {"take_over": True, "release": [[0, 1, 2]], "renew_seconds": 5}
+    _, said = await house.call("POST", path, asked)
+    assert said["lease"] != first["lease"]
+    assert (said["left"], said["until_ms"]) == (1, house.clock.now_ms() + 5_000)
+    assert (await house.call("POST", path, {"release": [[0, 0, 2]]}))[0] == 404
+    assert await house.take("work", "peek") == ["b"]
+    status, said = await house.call(
+        "POST", f"{WORK}/leases/{said['lease']}", {"settle": [[0, 0, 1]]}
+    )
+    assert (status, said["settled"], said["idle_ms"]) == (200, 1, 0)
 
 
 @pytest.mark.parametrize(
