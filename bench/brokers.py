@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,15 +135,22 @@ def kafka(jars: Path) -> Contestant:
 
 
 def start_entrepot(
-    durability: str, directory: Path, session_ms: int | None = None, *, http: bool = False
+    durability: str,
+    directory: Path,
+    session_ms: int | None = None,
+    *,
+    http: bool = False,
+    settings: Sequence[str] = (),
 ) -> Broker:
-    """Serves when it has printed `ready`."""
+    """Serves when it has printed `ready`. Settings are as the option `--set` takes them."""
     program = [sys.executable, "-m", "entrepot.cli"]
     data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
     arguments += ["--amqp-port", "0", "--http-port", "0" if http else "off"]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
+    for each in settings:
+        arguments += ["--set", each]
     # As after an installation: compiled.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     process, started = spawn([*program, *arguments], directory, subprocess.PIPE, environment)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import click
 
-from bench import amqp_wire, brokers, wide
+from bench import amqp_wire, brokers, stalls_messages, wide
 from bench.amqp_wire import QUEUE_BIND_OK, QUEUE_DECLARE_OK, method, short, table
 from bench.pinger import Pinger, Waits
 from bench.wire import Refused
@@ -104,6 +104,7 @@ def rows() -> Rows:
     yield from _groups()
     yield from _queues()
     yield from _management()
+    yield from stalls_messages.rows()
     yield from _disappearing()
 
 
@@ -363,7 +364,8 @@ def measure(stage: Stage, patterns: tuple[str, ...]) -> Iterator[Row]:
 @contextlib.contextmanager
 def staged(topics: int) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="stalls-") as root:
-        broker = brokers.start_entrepot("os", Path(root), http=True)
+        settings = [f"queues.max_message_bytes={stalls_messages.LARGE_BYTES}"]
+        broker = brokers.start_entrepot("os", Path(root), http=True, settings=settings)
         try:
             endpoints = json.loads((Path(root) / brokers.DATA / "endpoints.json").read_text())
             yield Stage(broker, endpoints["http"]["port"], topics)

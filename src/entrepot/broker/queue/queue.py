@@ -35,7 +35,9 @@ from entrepot.broker.queue.message import PropertyReader, Publication, Run, Take
 from entrepot.broker.queue.outcome import Outcome
 from entrepot.broker.queue.overflow import Overflow
 from entrepot.broker.queue.settlement_watch import SettlementWatch
+from entrepot.broker.queue.slices import Slices
 from entrepot.broker.queue.timer import Timer
+from entrepot.broker.turns import Turns
 from entrepot.core import limits
 from entrepot.core.envelope import Message
 from entrepot.core.errors import InvalidQueue, QueueDown, StorageError
@@ -64,6 +66,7 @@ class Surroundings(NamedTuple):
     reader: PropertyReader
     dead_letters: DeadLetters
     on_unused: Callable[[Queue], None]  # The queue's time is over; it is to be deleted.
+    turns: Turns
     faults: Faults = Uncaught()
 
 
@@ -106,6 +109,8 @@ class Queue:
         counter = Counter(self._consumers.room, self._outcome.refused, self.dispatch, self.guard)
         self._intake = Intake(self._fronts, self._watches, self._overflow, self._reader, counter)
         self.desk = LeaseDesk(self._fronts, self._outcome, self, self._clock)
+        self._slices = Slices(surroundings.turns, self.guard, self._sliced)
+        self._waiting_for_slices: list[Waiter] = []
         self._turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # Messages that are read at once.
         self._is_dispatching = False
         self._is_continuing = False  # Another turn of dispatching is asked for.
@@ -253,8 +258,12 @@ class Queue:
         self._continue()
 
     def dispatch(self) -> None:
-        """Hand out what can be handed out, then see to what is left."""
-        if not self._is_dispatching and not self._is_gone and self.fault is None:
+        """Hand out what can be handed out, then see to what is left.
+
+        While messages are being handed back nobody gets any: these come first.
+        """
+        is_busy = self._is_dispatching or self._slices
+        if not is_busy and not self._is_gone and self.fault is None:
             self.guard(self._dispatch)
 
     def _dispatch(self) -> None:
@@ -379,15 +388,20 @@ class Queue:
         self._look_ahead()
 
     def _drop_excess(self) -> None:
+        """A turn's at once. The rest has the next turn."""
+        left = limits.QUEUE_TURN_MESSAGES_MAX
         excess = self._overflow.excess(self.ready_count)
         for number, front in self._by_priority:
-            while excess > 0 and front.ready_count_most:
-                popped = self._drop(number, min(excess, limits.QUEUE_TURN_MESSAGES_MAX))
+            while min(excess, left) > 0 and front.ready_count_most:
+                popped = self._drop(number, min(excess, left))
                 if not popped:
                     break
                 excess -= popped
-            while self._is_too_large and self._drop(number, 1):
-                pass
+                left -= popped
+            while left > 0 and self._is_too_large and self._drop(number, 1):
+                left -= 1
+        if left <= 0:
+            self._continue()
 
     @property
     def _is_too_large(self) -> bool:
@@ -439,12 +453,19 @@ class Queue:
 
     def reject(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
         """The owner wants nobody to have them."""
-        self._outcome.kill(lane, _ranges(offsets), owner, REJECTED)
+
+        def kill(some: Sequence[int]) -> None:
+            self._outcome.kill(lane, _ranges(some), owner, REJECTED)
+
+        self._slices.do(kill, offsets)
 
     def requeue(
         self, owner: object, lane: int, offsets: Sequence[int], *, is_attempt: bool = True
     ) -> None:
         """The owner hands them back, to their old place."""
+        self._slices.do(partial(self._requeue, owner, lane, is_attempt), offsets)
+
+    def _requeue(self, owner: object, lane: int, is_attempt: bool, offsets: Sequence[int]) -> None:
         ledger, limit = self._fronts[lane].ledger, self.arguments.delivery_limit
         if limit is not None and is_attempt:
             spent = [each for each in offsets if ledger.attempts(each) >= limit]
@@ -465,6 +486,9 @@ class Queue:
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
         """Call back once all that was settled so far is permanent, or will not be."""
+        if self._slices:
+            self._waiting_for_slices.append(waiter)
+            return
         waiting = len(self._fronts)
         failed: StorageError | None = None
 
@@ -477,6 +501,13 @@ class Queue:
 
         for front in self._fronts:
             front.lane.when_settlements_committed(one_done)
+
+    def _sliced(self) -> None:
+        """All that was handed back or rejected is where it belongs."""
+        waiters, self._waiting_for_slices = self._waiting_for_slices, []
+        for waiter in waiters:
+            self.when_settlements_committed(waiter)
+        self._continue()
 
     # --- what its keeper does
 
@@ -564,6 +595,7 @@ class Queue:
         self._intake.close()
         self.desk.close()
         self._outcome.close()
+        self._slices.close()
 
 
 def _ranges(offsets: Sequence[int]) -> Iterable[range]:

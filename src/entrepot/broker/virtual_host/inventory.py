@@ -261,7 +261,14 @@ class Inventory:
     ) -> Queue:
         assert self._maker is not None
         clock, reader = self._maker.clock, self._maker.reader
-        around = Surroundings(clock, reader, self._dead_letters, self._unused, self._broker.faults)
+        around = Surroundings(
+            clock,
+            reader,
+            self._dead_letters,
+            self._unused,
+            self._broker.turns,
+            self._broker.faults,
+        )
         return Queue(self._vhost, spec, arguments, lanes, around, owner)
 
     def add_stream(self, name: str) -> None:

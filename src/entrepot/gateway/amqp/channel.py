@@ -118,19 +118,27 @@ class Channel:
     # --- the end
 
     def release(self) -> None:
-        """The client has closed it, or we have, or the connection is gone."""
+        """The client has closed it, or we have."""
+        self.stop()
+        self.give_back()
+
+    def stop(self) -> None:
+        """Nothing more comes to it."""
         self.is_open = False
         if self.confirms is not None:
             self.confirms.is_over = True
+        for consumer in self.consumers.values():
+            consumer.stop()
+        self.consumers.clear()
+
+    def give_back(self) -> None:
+        """All that was delivered on it and not acknowledged."""
         held = self.unacked.take_all()
         if self.transaction is not None:
             held += self.transaction.taken()
-        for consumer in self.consumers.values():
-            consumer.stop()
         holders = {id(run.holder): run.holder for run in held}
         for holder in holders.values():
             holder.release()
-        self.consumers.clear()
 
     def facts(self) -> ChannelFacts:
         transaction = self.transaction

@@ -22,6 +22,7 @@ from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.ports import Buffer
+from entrepot.core.steps import Steps
 from entrepot.gateway.amqp import verbs
 from entrepot.gateway.amqp.channel import Channel
 from entrepot.gateway.amqp.confirms import Confirms
@@ -296,9 +297,16 @@ class Connection:
 
     def release(self) -> None:
         """Everything it has goes back, or goes with it."""
-        for channel in list(self.channels.values()):
-            self.guard(self._drop, channel)
+        channels, self.channels = [*self.channels.values()], {}
+        for channel in channels:
+            self.guard(channel.stop)
+        self.context.broker.turns.start(self._give_back(channels))
         self.guard(self.vhost.connection_gone, self)
+
+    def _give_back(self, channels: list[Channel]) -> Steps[None]:
+        for channel in channels:
+            self.guard(channel.give_back)
+            yield
 
     def facts(self, state: str, connected_ms: int) -> ConnectionFacts:
         context, terms = self.context, self.terms

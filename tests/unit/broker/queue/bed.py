@@ -14,6 +14,7 @@ from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Failure, Publication, Run, Taken
 from entrepot.broker.queue.queue import Queue, Surroundings
 from entrepot.broker.router.value import freeze_table
+from entrepot.broker.turns import Turns
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
@@ -190,7 +191,8 @@ class Bed:
         self.letter_failures: list[Failure | None] = []  # One for each, then none.
         self.unused: list[Queue] = []
         self.confirms: list[tuple[str, Failure | None]] = []
-        self.surroundings = Surroundings(clock, READER, self._dead_letters, self.unused.append)
+        letters, turns = self._dead_letters, Turns(clock)
+        self.surroundings = Surroundings(clock, READER, letters, self.unused.append, turns)
 
     def queue(self, arguments: Mapping[str, object] | None = None, **fields: Any) -> Queue:
         spec = QueueSpec("q", arguments=freeze_table(arguments or {}), **fields)
