@@ -41,6 +41,7 @@ def rows() -> Rows:
 def _one_large() -> Rows:
     for kind in ("classic", "quorum", "stream"):
         yield f"128 MiB published to a {kind} queue", partial(_publish_large, kind)
+    yield "128 MiB published between others", _publish_between
     yield "128 MiB delivered from a stream", partial(_deliver_large, "stream")
     yield "128 MiB delivered to a consumer", partial(_deliver_large, "classic")
     yield "128 MiB by basic.get, from the disk", _get_large
@@ -77,6 +78,20 @@ def _publish_confirmed(stage: Stage, queue: str) -> None:
         other.confirm()
         other.send(_large_publication(queue))
         other.expect(amqp_wire.ACK)
+
+
+def _publish_between(stage: Stage) -> Work:
+    """As a busy client does: others are in the same block of bytes as its end."""
+    _declare(stage, "large-between")
+    small = amqp_wire.publication("", "large-between", b"hello", persistent=True)
+    sent = 10 * small + _large_publication("large-between") + 10 * small
+
+    def work() -> None:
+        with stage.broker.amqp() as other:
+            other.send(sent)
+            _await_count(stage, "large-between", 21)
+
+    return work
 
 
 def _publish_large(kind: str, stage: Stage) -> Work:

@@ -19,6 +19,7 @@ from entrepot.broker.turns import Turns
 from entrepot.broker.users import Worker
 from entrepot.core import limits
 from entrepot.core.batch import (
+    HEADER_BYTES,
     BatchHeader,
     Codec,
     check,
@@ -104,6 +105,22 @@ class Stream:
     async def write_ahead(self, chunks: list[Buffer]) -> None:
         """Before a large batch is appended with `write_chunks`, so that nobody waits for it."""
         await self._log.write_ahead(self.partition, chunks)
+
+    async def append_large(self, chunks: list[Buffer], worker: Worker, turns: Turns) -> Appended:
+        """Check and append one large batch in nobody's name, which nobody waits for.
+
+        Raises what `append` does.
+        """
+        header, config = read_header(chunks[0]), self.config
+        if config.codec is None and not config.policy.compacts and not config.append_time:
+            self._check_size(header)
+            self._check_timestamps(header)
+        else:
+            data = await self.look_into(b"".join(chunks), worker, turns)
+            ((header, batch),) = self._accept(data, is_looked_into=True)
+            chunks = [batch[:HEADER_BYTES], memoryview(batch)[HEADER_BYTES:]]
+        await self.write_ahead(chunks)
+        return self._append([(header, chunks)])
 
     def takes_long(self, data: Buffer) -> bool:
         """Whether this has to be looked into, and is long or may unpack to anything."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Run
-from entrepot.core import limits
+from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Run, is_large
 from entrepot.core.envelope import Message
 
 
@@ -23,9 +22,8 @@ class Arrival(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether it is one message, to be prepared before it is appended."""
-        messages = self.run.messages
-        return len(messages) == 1 and len(messages[0][1]) > limits.QUEUE_LARGE_BYTES
+        """Whether it is to be prepared before it is appended."""
+        return is_large(self.run)
 
     def arrived(self, failure: Failure | None = None) -> None:
         if self.publication is not None:

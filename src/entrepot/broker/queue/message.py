@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
@@ -22,6 +23,12 @@ class Run(NamedTuple):
 
     time_ms: int  # When they came.
     messages: Sequence[Message]
+
+
+def is_large(run: Run) -> bool:
+    """Whether it is one message, to be written in slices before it is appended."""
+    messages = run.messages
+    return len(messages) == 1 and len(messages[0][1]) > limits.QUEUE_LARGE_BYTES
 
 
 class Taken(NamedTuple):

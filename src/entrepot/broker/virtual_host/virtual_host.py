@@ -228,7 +228,9 @@ class VirtualHost:
         if feed is None:
             assert self._maker is not None
             streams = partial(self._streams_of, name)
-            feed = self._feeds[name] = TopicFeed(streams, self._maker.reader)
+            reader, broker = self._maker.reader, self._broker
+            feed = TopicFeed(streams, reader, broker.codec_worker, broker.turns)
+            self._feeds[name] = feed
         return feed
 
     def _streams_of(self, name: str) -> list[Stream]:

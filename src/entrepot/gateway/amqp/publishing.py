@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.permissions import Right
 from entrepot.broker.queue.message import Failure, Publication
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Kind
+from entrepot.core import limits
 from entrepot.core.envelope import Message, kinds, routing_keys
 from entrepot.core.errors import PeerError, UnknownExchange
 from entrepot.gateway.amqp.property_reader import may_be_patient
@@ -39,7 +40,8 @@ def publish(channel: Channel, target: Target, messages: list[Message]) -> None:
     accepted, error = _checked(channel, messages)
     if accepted:
         for some in _replies_apart(target, accepted):
-            _take(channel, target, some)
+            for part in _large_apart(some):
+                _take(channel, target, part)
     if error is not None:
         raise error
 
@@ -51,6 +53,18 @@ def _replies_apart(target: Target, messages: Sequence[Message]) -> Iterator[Sequ
         return
     for _, some in groupby(messages, lambda message: _reply_name(message[0].routing_key)):
         yield list(some)
+
+
+def _large_apart(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """All of them, nearly always; or each large one by itself: it is written in slices."""
+    if len(messages) == 1 or sum([len(body) for _, body in messages]) <= limits.QUEUE_LARGE_BYTES:
+        yield messages
+        return
+    for is_large, some in groupby(messages, lambda each: len(each[1]) > limits.QUEUE_LARGE_BYTES):
+        if is_large:
+            yield from ([each] for each in some)
+        else:
+            yield list(some)
 
 
 def _reply_name(key: str) -> str:
