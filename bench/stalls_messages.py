@@ -194,8 +194,8 @@ def _answers() -> dict[str, tuple[bytes, ...]]:
     }
 
 
-def _filled(stage: Stage, queue: str, count: int = MANY, **given: str | int) -> None:
-    """A new queue with that many messages, persistent where the queue is durable."""
+def _filled(stage: Stage, queue: str, **given: str | int) -> None:
+    """A new queue with many messages, persistent where the queue is durable."""
     stage.amqp.delete_queue(queue)
     if given.pop("transient", 0):
         stage.amqp.declare_queue(queue)
@@ -204,9 +204,9 @@ def _filled(stage: Stage, queue: str, count: int = MANY, **given: str | int) -> 
         _declare(stage, queue, **given)
         message = amqp_wire.publication("", queue, b"hello", persistent=True)
     with stage.broker.amqp() as other:
-        for _ in range(count // 1_000):
+        for _ in range(MANY // 1_000):
             other.send(1_000 * message)
-        _await_count(stage, queue, count)
+        _await_count(stage, queue, MANY)
 
 
 def _held(stage: Stage, queue: str) -> amqp_wire.Connection:

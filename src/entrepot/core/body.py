@@ -24,19 +24,23 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
+from typing import TypeVar
 
 from entrepot.core.errors import InvalidBatch
-from entrepot.core.limits import HEADERS_PER_RECORD_MAX
+from entrepot.core.limits import HEADERS_PER_RECORD_MAX, MIB
 from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 # Records in a row that differ in their values alone: the first one's offset from the batch's
 # first, time in ms, key, headers as they are, and the values.
-Stretch = tuple[int, int, bytes | None, bytes, list[bytes | None]]
+Stretch = tuple[int, int, bytes | None, bytes, list[Buffer | None]]
 
 _TIMESTAMP_END = 2**63
 _VARINT_BYTES_MAX = 10
+_COPIED_BYTES_MAX = 2 * MIB  # A longer value is not copied where it need not be.
+
+Bytes = TypeVar("Bytes", bytes, memoryview)
 
 
 def _varint(number: int) -> bytes:
@@ -208,7 +212,10 @@ def split(
     timestamp_first: int,
     timestamp_fixed: int | None,
 ) -> list[Stretch]:
-    """As `decode`, but headers are left as they are: `decode_headers` reads them."""
+    """As `decode`, but headers are left as they are: `decode_headers` reads them.
+
+    A large value refers to the body.
+    """
     output: list[Stretch] = []
     delta, section = -1, b""
     try:
@@ -238,7 +245,11 @@ def split(
             if number & 1 or not delta < number >> 1 <= offset_delta_last:
                 raise InvalidBatch("a record's offset is out of order")
             delta = number >> 1
-            key, value, position = _read_key_and_value(body, position)
+            value: Buffer | None
+            if end - position <= _COPIED_BYTES_MAX:
+                key, value, position = _read_key_and_value(body, position)
+            else:
+                key, value, position = _read_large(body, position)
             if not position < end <= len(body):
                 raise InvalidBatch("a record does not end where its length says")
             same, section = section, body[position:end]
@@ -350,8 +361,9 @@ def decode_headers(section: bytes) -> Headers:
     return headers
 
 
-def _read_key_and_value(body: bytes, position: int) -> tuple[bytes | None, bytes | None, int]:
-    key = value = None
+def _read_key_and_value(body: Bytes, position: int) -> tuple[Bytes | None, Bytes | None, int]:
+    key: Bytes | None = None
+    value: Bytes | None = None
     number = body[position]
     position += 1
     if number != 1:
@@ -379,6 +391,13 @@ def _read_key_and_value(body: bytes, position: int) -> tuple[bytes | None, bytes
         value = body[position:end]
         position = end
     return key, value, position
+
+
+def _read_large(body: bytes, position: int) -> tuple[bytes | None, Buffer | None, int]:
+    """The same, but the value is not copied."""
+    view = memoryview(body)
+    key, value, position = _read_key_and_value(view, position)
+    return None if key is None else bytes(key), value, position
 
 
 def _read_headers(body: bytes, position: int) -> tuple[Headers, int]:
@@ -418,7 +437,7 @@ def _read_varint(body: bytes, position: int) -> tuple[int, int]:
     return number, position
 
 
-def _read_rest(body: bytes, position: int, number: int) -> tuple[int, int]:
+def _read_rest(body: bytes | memoryview, position: int, number: int) -> tuple[int, int]:
     """The same, two bytes into it."""
     number -= 1 << 14
     for shift in range(14, 7 * _VARINT_BYTES_MAX, 7):

@@ -155,6 +155,7 @@ DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no 
 HTTP_HEAD_BYTES_MAX = 32 * KIB  # The first line and the headers of a request.
 HTTP_HEADERS_MAX = 100
 HTTP_BODY_BYTES_MAX = 32 * MIB  # One request: a message, as base64 in JSON.
+HTTP_JSON_VALUES_MAX = 1_000_000  # In one document; in memory, each is about a hundred bytes.
 HTTP_PIPELINED_MAX = 16  # Requests of one connection that wait; then it is not read from.
 HTTP_QUERY_FIELDS_MAX = 100
 HTTP_PAGE_ROWS_MAX = 500  # Of a list that is asked for in pages; RabbitMQ's.

@@ -48,6 +48,7 @@ class Popped(NamedTuple):
 
 NOTHING = Popped(0, [], [], [])
 _GONE = Run(0, ())
+_PEEKED_AT_ONCE = 10  # They may be large.
 
 
 class Front:
@@ -94,14 +95,13 @@ class Front:
             self._count_bytes(self.ledger.ready(NEVER, self.lane.offset_end))
         return self._ready_bytes
 
-    def peek(self, count: int) -> list[Taken]:
-        """The next messages; they stay where they are."""
-        found: list[Taken] = []
-        for offsets in self.ledger.ready(count, self.lane.offset_end):
-            found += [
-                Taken(each, run, self._attempts(each)) for each, run in self.lane.read(offsets)
-            ]
-        return found
+    def peek(self, count: int) -> Iterator[Taken]:
+        """The next messages, read a few at a time; they stay where they are."""
+        for ready in self.ledger.ready(count, self.lane.offset_end):
+            while ready:
+                offsets, ready = ready[:_PEEKED_AT_ONCE], ready[_PEEKED_AT_ONCE:]
+                for each, run in self.lane.read(offsets):
+                    yield Taken(each, run, self._attempts(each))
 
     # --- what comes and goes
 

@@ -211,18 +211,14 @@ class Queue:
         """Say where all messages are, and what does not add up."""
         return self._outcome.account()
 
-    def peek(self, count: int) -> list[tuple[int, Taken]]:
-        """The next messages, each with its lane. They stay where they are.
-
-        Raises StorageError.
-        """
-        self.check_up()
-        found: list[tuple[int, Taken]] = []
+    def peek(self, count: int) -> Iterator[tuple[int, Taken]]:
+        """The next messages, each with its lane, read when they are asked for. They stay where
+        they are. Raises StorageError."""
         for number, front in self._by_priority:
+            self.check_up()
             for taken in front.peek(count):
-                found.append((number, taken))
+                yield number, taken
                 count -= len(taken.offsets)
-        return found
 
     # --- publishing
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.broker.queue.bed import Bed, Eater, on_queues, settle_down, words
 
 from entrepot.broker.queue.message import Run
 from entrepot.broker.queue.slices import Slices
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
+from tests.unit.broker.queue.bed import Bed, Eater, on_queues, settle_down, words
 
 SLICE = limits.QUEUE_TURN_MESSAGES_MAX
 
@@ -26,6 +26,11 @@ class BusyClock:
     def monotonic(self) -> float:
         self._now_s += 1.0
         return self._now_s
+
+
+async def all_turns() -> None:
+    for _ in range(5):
+        await settle_down()
 
 
 class Bench:
@@ -52,7 +57,7 @@ def test_few_are_done_at_once() -> None:
 
 
 @on_queues
-async def test_many_are_done_in_turns_and_what_is_said_later_comes_after_them(_: Bed) -> None:
+async def test_many_are_done_in_turns_and_what_is_said_later_comes_after_them(bed: Bed) -> None:
     bench = Bench()
     bench.slices.do(bench.note, range(2 * SLICE + 1))
     bench.slices.do(bench.note, range(5))
@@ -67,7 +72,7 @@ async def test_many_are_done_in_turns_and_what_is_said_later_comes_after_them(_:
 
 @pytest.mark.parametrize("fails", [True, False])
 @on_queues
-async def test_when_the_queue_is_closed_nothing_more_is_done(_: Bed, fails: bool) -> None:
+async def test_when_the_queue_is_closed_nothing_more_is_done(bed: Bed, fails: bool) -> None:
     bench = Bench()
     bench.slices.do(bench.note, range(3 * SLICE))
     if fails:
@@ -90,16 +95,14 @@ async def test_messages_of_a_consumer_that_is_gone_come_back_in_turns_and_in_ord
     queue.add_consumer(first)
     wanted = " ".join(map(str, range(5 * SLICE)))
     await bed.publish(queue, wanted)
-    while queue.ready_count:
-        await asyncio.sleep(0)
+    await all_turns()
     queue.remove_consumer(first)
     queue.release(first)
     queue.add_consumer(second)
     assert queue.unacked_count == 4 * SLICE
     await asyncio.sleep(0)
     assert not second.held
-    while len(second.held) < 5 * SLICE:
-        await asyncio.sleep(0)
+    await all_turns()
     assert second.has == wanted
     assert set(second.attempts) == {1}
 
@@ -113,8 +116,7 @@ async def test_what_was_settled_before_is_permanent_when_all_that_was_rejected_i
     eater = Eater()
     queue.add_consumer(eater)
     await bed.publish(queue, " ".join(map(str, range(3 * SLICE))))
-    while queue.ready_count:
-        await asyncio.sleep(0)
+    await all_turns()
     told: list[object] = []
     queue.reject(eater, 0, range(3 * SLICE))
     queue.when_settlements_committed(told.append)

@@ -14,9 +14,11 @@ import msgspec
 
 from entrepot.core import errors
 from entrepot.core.errors import PeerError, StorageError
-from entrepot.core.steps import Steps, parts
+from entrepot.core.steps import Steps
 from entrepot.gateway.http.login import Login
 from entrepot.gateway.http.management.call import Call, Context
+from entrepot.gateway.http.management.fields import Fields
+from entrepot.gateway.http.management.json_reader import AT_ONCE_BYTES_MAX
 from entrepot.gateway.http.management.listing import arranged
 from entrepot.gateway.http.management.routes import ROUTES, Function
 from entrepot.wire.http import target
@@ -25,7 +27,6 @@ from entrepot.wire.http.response import NO_CONTENT, Response
 
 PREFIX = "api"
 
-_ROWS_AT_ONCE = 100
 _JSON = ("Content-Type", "application/json")
 _UNCACHED = ("Cache-Control", "no-cache")
 _ASK = ("WWW-Authenticate", 'Basic realm="entrepot"')
@@ -77,8 +78,18 @@ class Management:
         if method not in functions:
             allowed = (("Allow", ", ".join([*functions, "OPTIONS"])),)
             return Response(200 if method == "OPTIONS" else 405, headers=allowed)
+        body, long_fields, turns = request.body, None, self._context.broker.turns
+        if len(body) > AT_ONCE_BYTES_MAX:
+            long_fields = await turns.run(Fields.read(body))
         call = Call(
-            self._context, user, peer_host, named, asked.query, request.headers, request.body
+            self._context,
+            user,
+            peer_host,
+            named,
+            asked.query,
+            request.headers,
+            body,
+            long_fields,
         )
         result = functions[method](call)
         if inspect.isawaitable(result):
@@ -86,8 +97,7 @@ class Management:
         if isinstance(result, list):
             result = arranged(result, asked.query)
         if isinstance(result, list | dict):
-            body = await self._context.broker.turns.run(encoded(result))
-            return Response(200, body, (_JSON, _UNCACHED))
+            return Response(200, await turns.run(encoded(result)), (_JSON, _UNCACHED))
         return answer(result)
 
 
@@ -151,8 +161,8 @@ def encoded(value: Any) -> Steps[bytes]:
     if not isinstance(value, list):
         return msgspec.json.encode(value)
     pieces = []
-    for some in parts(value, _ROWS_AT_ONCE):
-        pieces.append(msgspec.json.encode(some)[1:-1])
+    for row in value:
+        pieces.append(msgspec.json.encode(row))
         yield
     return b"[" + b",".join(pieces) + b"]"
 

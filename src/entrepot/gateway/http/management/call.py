@@ -15,7 +15,7 @@ from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Clock
-from entrepot.core.steps import listed
+from entrepot.core.steps import finish, listed
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.wire.http.request import HttpError
 
@@ -45,11 +45,14 @@ class Call:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    long_fields: Fields | None = None  # What is in a long body, which is read in turns before.
 
     @cached_property
     def fields(self) -> Fields:
         """Raises HttpError."""
-        return Fields.read(self.body)
+        if self.long_fields is not None:
+            return self.long_fields
+        return finish(Fields.read(self.body))
 
     @property
     def broker(self) -> Broker:

@@ -8,8 +8,9 @@ crash between the two leaves one in both. `deferred` are messages that wait for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -18,21 +19,22 @@ from entrepot.broker.queue.message import Failure, Publication, Refused, Run, Ta
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as DELAYED
 from entrepot.core import limits
+from entrepot.core.steps import Steps, finish
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
-from entrepot.gateway.http.management.messages import describe
+from entrepot.gateway.http.management.messages import Pieces, check_sizes, describe
 from entrepot.gateway.http.management.queues import find_queue
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
-Pieces = list[tuple[int, Taken]]  # Each with its lane.
+ToRows = Callable[[Pieces, int], Steps[list[Row]]]  # Of these, and of so many in all.
 
 PEEK = "peek"  # Ours: nobody notices.
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 MOVED_AT_ONCE = 500
 
 
-def take(call: Call) -> list[Row]:
+async def take(call: Call) -> list[Row]:
     queue, fields = _readable(call), call.fields
     fields.require("count", "ackmode", "encoding")
     mode, encoding = fields.text("ackmode"), fields.text("encoding")
@@ -42,31 +44,35 @@ def take(call: Call) -> list[Row]:
         raise bad("encoding: auto or base64")
     count = min(_count(fields), limits.HTTP_MESSAGES_MAX)
     bytes_max = fields.number("truncate") if "truncate" in fields else None
+    rows = partial(_rows, encoding=encoding, bytes_max=bytes_max)
     if mode == PEEK:
-        pieces = _light(queue.peek(count))
-        _check_sizes(pieces, bytes_max)
-        return _rows(pieces, queue.ready_count, encoding, bytes_max)
+        return await call.broker.turns.run(_look(queue, count, rows))
+    return await call.broker.turns.run(_take(queue, count, mode, rows))
+
+
+def _look(queue: Queue, count: int, rows: ToRows) -> Steps[list[Row]]:
+    pieces = yield from _light(queue.peek(count))
+    return (yield from rows(pieces, queue.ready_count))
+
+
+def _take(queue: Queue, count: int, mode: str, rows: ToRows) -> Steps[list[Row]]:
     owner = object()
-    pieces = _taken(queue, owner, count)
     try:
-        _check_sizes(pieces, bytes_max)
-    except HttpError:
+        pieces = yield from _light(_each(queue, owner, count))
+        left = queue.ready_count + sum(len(taken.offsets) for _, taken in pieces)
+        found = yield from rows(pieces, left)
+        for lane, taken in pieces:
+            if mode.endswith("requeue_true"):
+                queue.requeue(owner, lane, taken.offsets)
+            elif mode.startswith("ack"):
+                queue.settle(owner, lane, taken.offsets)
+            else:
+                queue.reject(owner, lane, taken.offsets)
+            yield
+    except BaseException:  # Also when the client has hung up: nobody else could give them back.
         queue.release(owner)
         raise
-    left = queue.ready_count + sum(len(taken.offsets) for _, taken in pieces)
-    try:
-        rows = _rows(pieces, left, encoding, bytes_max)
-    except BaseException:  # Nobody else could give them back.
-        queue.release(owner)
-        raise
-    for lane, taken in pieces:
-        if mode.endswith("requeue_true"):
-            queue.requeue(owner, lane, taken.offsets)
-        elif mode.startswith("ack"):
-            queue.settle(owner, lane, taken.offsets)
-        else:
-            queue.reject(owner, lane, taken.offsets)
-    return rows
+    return found
 
 
 def _count(fields: Fields) -> int:
@@ -81,46 +87,34 @@ def _readable(call: Call) -> Queue:
     return find_queue(call)
 
 
-def _taken(queue: Queue, owner: object, count: int) -> Pieces:
-    """One after the other, as a client would get them, as long as they are not too heavy."""
-    pieces: Pieces = []
-    weight = 0
-    while len(pieces) < count and weight < limits.HTTP_MESSAGES_BYTES_MAX:
+def _each(queue: Queue, owner: object, count: int) -> Iterator[tuple[int, Taken]]:
+    """One message after the other, as a client would get them."""
+    for _ in range(count):
         got = queue.get(owner, auto_ack=False)
         if got is None:
-            break
-        pieces.append(got)
-        weight += sum(len(body) for _, body in got[1].run.messages)
-    return pieces
+            return
+        yield got
 
 
-def _light(pieces: Pieces) -> Pieces:
+def _light(pieces: Iterator[tuple[int, Taken]]) -> Steps[Pieces]:
     """Those that come first, as long as they are not too heavy."""
     kept: Pieces = []
     weight = 0
     for lane, taken in pieces:
-        if weight >= limits.HTTP_MESSAGES_BYTES_MAX:
-            break
         kept.append((lane, taken))
         weight += sum(len(body) for _, body in taken.run.messages)
+        if weight >= limits.HTTP_MESSAGES_BYTES_MAX:
+            break
+        yield
     return kept
 
 
-def _check_sizes(pieces: Pieces, bytes_max: int | None) -> None:
-    """Refuse what would take several times its size to be told."""
-    told_max = limits.HTTP_MESSAGES_BYTES_MAX
-    if bytes_max is not None and bytes_max <= told_max:
-        return
-    for _, taken in pieces:
-        for _, body in taken.run.messages:
-            if len(body) > told_max:
-                raise bad(f"a message of {len(body)} bytes; say truncate, or get it over AMQP")
-
-
-def _rows(pieces: Pieces, left: int, encoding: str, bytes_max: int | None) -> list[Row]:
+def _rows(pieces: Pieces, left: int, *, encoding: str, bytes_max: int | None) -> Steps[list[Row]]:
+    check_sizes(pieces, bytes_max)
     rows = []
     for lane, taken in pieces:
         for place in range(len(taken.offsets)):
+            yield
             left -= 1
             row = describe(taken, place, encoding=encoding, bytes_max=bytes_max)
             rows.append(row | {"message_count": max(0, left), "lane": lane})
@@ -185,7 +179,7 @@ async def move_some(source: Queue, target: Queue, count: int) -> int:
     Raises StorageError; HttpError when the target does not take all of them.
     """
     owner = object()
-    pieces = _taken(source, owner, count)
+    pieces = finish(_light(_each(source, owner, count)))
     try:
         refused = await _publish(target, pieces)
         for place, (lane, taken) in enumerate(pieces):

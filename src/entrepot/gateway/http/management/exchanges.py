@@ -93,7 +93,7 @@ async def publish(call: Call) -> Row:
     call.require(Right.WRITE, "exchange", exchange.name)
     call.fields.require("routing_key")
     key, bytes_max = call.fields.short_text("routing_key"), call.context.message_bytes_max
-    message = read(exchange.name, key, call.fields, bytes_max)
+    message = await call.broker.turns.run(read(exchange.name, key, call.fields, bytes_max))
     user_id = PropertyView(message[0].properties).get("user_id")
     if user_id not in (None, call.user):
         raise bad(f"user_id property set to '{user_id}' but authenticated user was '{call.user}'")

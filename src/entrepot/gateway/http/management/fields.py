@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from entrepot.core import limits
 from entrepot.core.names import is_short
+from entrepot.core.steps import Steps
+from entrepot.gateway.http.management.json_reader import NotJson, read_in_steps
 from entrepot.wire.http.request import HttpError
 
 _TRUTHS = {True: True, False: False, "true": True, "false": False}
@@ -27,12 +27,12 @@ class Fields:
         self._values = values
 
     @classmethod
-    def read(cls, body: bytes) -> Fields:
+    def read(cls, body: bytes) -> Steps[Fields]:
         """Raises HttpError. No body is an empty object."""
         try:
-            values = msgspec.json.decode(body) if body.strip() else {}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise bad("not_json") from None
+            values = (yield from read_in_steps(body)) if body.strip() else {}
+        except NotJson as error:
+            raise bad(str(error)) from None
         if not isinstance(values, dict):
             raise bad("not_json")
         return cls(values)

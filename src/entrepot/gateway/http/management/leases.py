@@ -26,13 +26,12 @@ from entrepot.core import limits
 from entrepot.core.errors import UnknownLease
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
-from entrepot.gateway.http.management.messages import describe
+from entrepot.gateway.http.management.messages import Pieces, check_sizes, describe
 from entrepot.gateway.http.management.queues import find_queue
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
 Span = tuple[int, range]  # A lane, and offsets of it.
-Pieces = list[tuple[int, Taken]]
 
 SECONDS = 30
 
@@ -54,6 +53,8 @@ async def lease(call: Call) -> Row:
     made = queue.desk.open(_lasts_ms(fields, "seconds"), is_attempt=fields.truth("expiry_fails"))
     try:
         pieces = await _taken(queue.desk, made, wanted, count, with_bodies=with_messages)
+        check_sizes(pieces)
+        messages = await call.in_turns(_messages(pieces, encoding))
     except BaseException:  # Also when the client has hung up.
         queue.desk.release_all(made, is_attempt=False)
         raise
@@ -64,7 +65,7 @@ async def lease(call: Call) -> Row:
         row["leased_by_others"] = _among(wanted, partial(queue.desk.leased_by_others, made))
         row["dying"] = _among(wanted, queue.desk.dying)
     if with_messages:
-        row["messages"] = _messages(pieces, encoding)
+        row["messages"] = messages
     return row
 
 
@@ -155,12 +156,11 @@ def _ranges(lane: int, taken: Taken) -> Iterator[list[int]]:
             start = place
 
 
-def _messages(pieces: Pieces, encoding: str) -> list[Row]:
-    return [
-        describe(taken, place, encoding=encoding, bytes_max=None) | {"lane": lane}
-        for lane, taken in pieces
-        for place in range(len(taken.offsets))
-    ]
+def _messages(pieces: Pieces, encoding: str) -> Iterator[Row]:
+    """None of those that were taken without their bodies."""
+    for lane, taken in pieces:
+        for place in range(len(taken.run.messages)):
+            yield describe(taken, place, encoding=encoding, bytes_max=None) | {"lane": lane}
 
 
 # --- what becomes of them

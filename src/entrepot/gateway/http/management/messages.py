@@ -12,13 +12,17 @@ from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.names import is_short
 from entrepot.core.ports import Buffer
+from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.wire.amqp.deliver import CONTENT_HEADER_BYTES
 from entrepot.wire.amqp.frames import FRAME_ENVELOPE_BYTES
 from entrepot.wire.amqp.properties import NAMES, Properties, PropertyView, encode
 from entrepot.wire.amqp.table import Int64
 
+Pieces = list[tuple[int, Taken]]  # Each with its lane.
+
 _NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Below these.
+_BASE64_STEP = 256 * limits.KIB  # Characters that are decoded at once; whole groups of four.
 _INT32 = range(-(2**31), 2**31)
 # They go to consumers in one frame of AMQP.
 _PROPERTIES_BYTES_MAX = limits.AMQP_FRAME_BYTES_MAX - FRAME_ENVELOPE_BYTES - CONTENT_HEADER_BYTES
@@ -41,6 +45,17 @@ def describe(taken: Taken, place: int, *, encoding: str, bytes_max: int | None) 
     }
 
 
+def check_sizes(pieces: Pieces, bytes_max: int | None = None) -> None:
+    """Refuse what would take several times its size to be told. Raises HttpError."""
+    told_max = limits.HTTP_MESSAGES_BYTES_MAX
+    if bytes_max is not None and bytes_max <= told_max:
+        return
+    for _, taken in pieces:
+        for _, body in taken.run.messages:
+            if len(body) > told_max:
+                raise bad(f"a message of {len(body)} bytes; say truncate, or get it over AMQP")
+
+
 def _payload(body: bytes, encoding: str) -> tuple[str, str]:
     if encoding == "auto":
         try:
@@ -50,20 +65,21 @@ def _payload(body: bytes, encoding: str) -> tuple[str, str]:
     return b64encode(body).decode(), "base64"
 
 
-def read(exchange: str, key: str, fields: Fields, bytes_max: int) -> Message:
+def read(exchange: str, key: str, fields: Fields, bytes_max: int) -> Steps[Message]:
     """What is to be published there. Raises HttpError."""
     fields.require("properties", "payload", "payload_encoding")
     properties = properties_from_json(fields.table("properties"))
-    return Envelope(exchange, key, properties), _body(fields, bytes_max)
+    return Envelope(exchange, key, properties), (yield from _body(fields, bytes_max))
 
 
-def _body(fields: Fields, bytes_max: int) -> Buffer:
+def _body(fields: Fields, bytes_max: int) -> Steps[Buffer]:
     encoding, payload = fields.text("payload_encoding"), fields.text("payload")
+    body: Buffer
     if encoding == "string":
         body = payload.encode()
     elif encoding == "base64":
         try:
-            body = b64decode(payload, validate=True)
+            body = yield from _from_base64(payload)
         except ValueError:
             raise bad("payload: not base64") from None
     else:
@@ -71,6 +87,17 @@ def _body(fields: Fields, bytes_max: int) -> Buffer:
     if len(body) > bytes_max:
         raise bad(f"payload: more than {bytes_max} bytes")
     return body
+
+
+def _from_base64(payload: str) -> Steps[bytes]:
+    """Raises ValueError."""
+    pieces: list[bytes] = []
+    for start in range(0, len(payload), _BASE64_STEP):
+        yield
+        if pieces and len(pieces[-1]) < _BASE64_STEP // 4 * 3:
+            raise ValueError("it goes on after its end")
+        pieces.append(b64decode(payload[start : start + _BASE64_STEP], validate=True))
+    return b"".join(pieces)
 
 
 # Properties.

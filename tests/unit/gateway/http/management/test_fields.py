@@ -2,12 +2,15 @@
 
 import pytest
 
+from entrepot.core.steps import finish
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.wire.http.request import HttpError
 
 
 def test_kinds() -> None:
-    fields = Fields.read(b'{"t": "x", "b": "true", "n": "12", "o": {"a": 1}, "l": [{}], "z": null}')
+    fields = finish(
+        Fields.read(b'{"t": "x", "b": "true", "n": "12", "o": {"a": 1}, "l": [{}], "z": null}')
+    )
     assert (fields.text("t"), fields.text("nosuch", "d")) == ("x", "d")
     assert (fields.truth("b"), fields.truth("nosuch", default=True)) == (True, True)
     assert (fields.number("n"), fields.number("nosuch", 3)) == (12, 3)
@@ -16,13 +19,13 @@ def test_kinds() -> None:
 
 
 def test_no_body_says_nothing() -> None:
-    assert "x" not in Fields.read(b" ")
+    assert "x" not in finish(Fields.read(b" "))
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"1", b'"a"', b"\xff", b"{'a': 1}"])
 def test_what_is_no_object(body: bytes) -> None:
     with pytest.raises(HttpError):
-        Fields.read(body)
+        finish(Fields.read(body))
 
 
 def test_other_kinds() -> None:

@@ -1,0 +1,153 @@
+"""JSON that is long, read in steps.
+
+A short text is read at once, which is fast. Of a long one the objects and lists are walked
+through here, value by value, so that others have their turn in between; each text, number or
+word is still read by the same fast reader, a long text in pieces. There is a bound to how many
+values one document has: a byte or two on the wire is a hundred in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from entrepot.core import limits
+from entrepot.core.steps import Steps
+
+AT_ONCE_BYTES_MAX = 256 * limits.KIB  # A few milliseconds, whatever is in it.
+
+_PIECE_BYTES = 64 * limits.KIB
+_STEP_VALUES = 200  # Between two chances for others.
+_DEPTH_MAX = limits.AMQP_TABLE_DEPTH_MAX + 8  # Of tables, in rows, in lists, in the document.
+_SCALAR_BYTES_MAX = 1_000
+
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_SCALAR = re.compile(rb"-?[0-9][0-9.eE+-]*+|true|false|null")
+# A part of a text that ends neither in an escape nor between two that are one character.
+_TEXT = re.compile(
+    rb'(?:[^"\\]++|\\[^u]'
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*+",
+    re.DOTALL,
+)
+_QUOTE, _COLON, _COMMA = b'":,'
+_OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
+
+
+class NotJson(ValueError):
+    """With what is wrong with it."""
+
+
+def read(data: bytes) -> Any:
+    """Read a document at once. Raises NotJson."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise NotJson("not_json") from None
+
+
+def read_in_steps(data: bytes) -> Steps[Any]:
+    """Read a document of any length. Raises NotJson, also for one with too many values."""
+    if len(data) <= AT_ONCE_BYTES_MAX:
+        return read(data)
+    return (yield from _Reader(data).document())
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+        self._count = 0  # Values so far.
+
+    def document(self) -> Steps[Any]:
+        value = yield from self._value(_DEPTH_MAX)
+        if self._next() != -1:
+            raise NotJson("not_json")
+        return value
+
+    def _next(self) -> int:
+        """The next byte that is no space, which stays there; -1 at the end."""
+        match = _SPACE.match(self._data, self._at)
+        assert match is not None
+        self._at = match.end()
+        return self._data[self._at] if self._at < len(self._data) else -1
+
+    def _take(self, wanted: int) -> bool:
+        """Pass over the next byte if it is this one."""
+        found = self._next() == wanted
+        self._at += found
+        return found
+
+    def _need(self, wanted: int) -> None:
+        if not self._take(wanted):
+            raise NotJson("not_json")
+
+    def _value(self, depth: int) -> Steps[Any]:
+        self._count += 1
+        if self._count > limits.HTTP_JSON_VALUES_MAX:
+            raise NotJson(f"more than {limits.HTTP_JSON_VALUES_MAX} values in one document")
+        if self._count % _STEP_VALUES == 0:
+            yield
+        kind = self._next()
+        if kind == _QUOTE:
+            return (yield from self._text())
+        if kind not in (_OPEN_OBJECT, _OPEN_LIST):
+            return self._scalar()
+        if not depth:
+            raise NotJson(f"nested more than {_DEPTH_MAX} deep")
+        self._at += 1
+        if kind == _OPEN_OBJECT:
+            return (yield from self._object(depth - 1))
+        return (yield from self._list(depth - 1))
+
+    def _object(self, depth: int) -> Steps[dict[str, Any]]:
+        found: dict[str, Any] = {}
+        if self._take(_CLOSE_OBJECT):
+            return found
+        while True:
+            if self._next() != _QUOTE:
+                raise NotJson("not_json")
+            name = yield from self._text()
+            self._need(_COLON)
+            found[name] = yield from self._value(depth)
+            if self._take(_CLOSE_OBJECT):
+                return found
+            self._need(_COMMA)
+
+    def _list(self, depth: int) -> Steps[list[Any]]:
+        found: list[Any] = []
+        if self._take(_CLOSE_LIST):
+            return found
+        while True:
+            found.append((yield from self._value(depth)))
+            if self._take(_CLOSE_LIST):
+                return found
+            self._need(_COMMA)
+
+    def _scalar(self) -> Any:
+        match = _SCALAR.match(self._data, self._at, self._at + _SCALAR_BYTES_MAX)
+        if match is None:
+            raise NotJson("not_json")
+        self._at = match.end()
+        return read(match[0])
+
+    def _text(self) -> Steps[str]:
+        """From its first quote to its last."""
+        data, pieces = self._data, []
+        self._at += 1
+        while True:
+            match = _TEXT.match(data, self._at, self._at + _PIECE_BYTES)
+            assert match is not None
+            end = match.end()
+            while end > self._at and end < len(data) and data[end] & 0xC0 == 0x80:
+                end -= 1  # Within a character.
+            pieces.append(read(b'"' + data[self._at : end] + b'"'))
+            if data[end : end + 1] == b'"':
+                self._at = end + 1
+                return "".join(pieces)
+            if end == self._at:
+                raise NotJson("not_json")
+            self._at = end
+            yield
