@@ -18,7 +18,7 @@ from functools import partial
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.core.ports import NOTHING_UNFINISHED, Clock, Link, Unfinished
+from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Clock, Link, Unfinished
 from entrepot.wire.http.request import HttpError, Request, RequestReader
 from entrepot.wire.http.response import CONTINUE, Response, encode
 
@@ -44,7 +44,7 @@ class HttpAdapter:
         self._requests: deque[Request] = deque()  # Whole, waiting for their turn.
         self._served: Request | None = None  # What the next one waits for,
         self._serving: asyncio.Future[Response] | None = None  # and its answer to be.
-        self._out: list[bytes] = []  # Answers of this turn,
+        self._out: list[Buffer] = []  # Answers of this turn,
         self._out_bytes = 0  # and their size.
         self._begun = 0  # How many requests were handled, or are.
         self._is_paused = False
@@ -158,9 +158,9 @@ class HttpAdapter:
 
     def _put(self, answer: Response, request: Request | None, *, keeps_alive: bool) -> None:
         date = formatdate(self._clock.now_ms() // 1_000, usegmt=True)
-        data = encode(answer, request, date=date, keeps_alive=keeps_alive)
-        self._out.append(data)
-        self._out_bytes += len(data)
+        chunks = encode(answer, request, date=date, keeps_alive=keeps_alive)
+        self._out += chunks
+        self._out_bytes += sum(map(len, chunks))
 
     def _flush(self) -> None:
         if self._reader.awaits_continue and not self._requests and self._served is None:

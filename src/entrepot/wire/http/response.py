@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from entrepot.core.ports import Buffer
 from entrepot.wire.http.request import Request
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -16,12 +17,14 @@ _MAY_HAVE_NO_BODY = (NO_CONTENT, 304)
 @dataclass(frozen=True, slots=True)
 class Response:
     status: int
-    body: bytes = b""
+    body: Buffer = b""
     headers: tuple[tuple[str, str], ...] = ()  # Beside those of the connection and the body.
 
 
-def encode(response: Response, request: Request | None, *, date: str, keeps_alive: bool) -> bytes:
-    """`request` is None when what came was none."""
+def encode(
+    response: Response, request: Request | None, *, date: str, keeps_alive: bool
+) -> list[Buffer]:
+    """In chunks, for a body may be long. `request` is None when what came was none."""
     assert not (response.body and response.status in _MAY_HAVE_NO_BODY)
     lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"Date: {date}"]
     lines += _lines(response.headers)
@@ -33,7 +36,7 @@ def encode(response: Response, request: Request | None, *, date: str, keeps_aliv
         lines.append("Connection: keep-alive")
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
     is_wanted = request is None or request.method != "HEAD"
-    return head + response.body if is_wanted else head
+    return [head, response.body] if is_wanted and response.body else [head]
 
 
 def _lines(headers: Iterable[tuple[str, str]]) -> Iterable[str]:

@@ -1,10 +1,12 @@
 """Responses, read by the parser of the standard library."""
 
 import io
+from collections.abc import Sequence
 from http.client import HTTPResponse
 
 import pytest
 
+from entrepot.core.ports import Buffer
 from entrepot.wire.http.request import Request
 from entrepot.wire.http.response import Response, encode
 
@@ -16,8 +18,8 @@ class Socket(io.BytesIO):
         return self
 
 
-def read(data: bytes, method: str = "GET") -> HTTPResponse:
-    response = HTTPResponse(Socket(data), method=method)  # type: ignore[arg-type]
+def read(chunks: Sequence[Buffer], method: str = "GET") -> HTTPResponse:
+    response = HTTPResponse(Socket(b"".join(chunks)), method=method)  # type: ignore[arg-type]
     response.begin()
     return response
 
@@ -40,9 +42,9 @@ def test_none_at_all() -> None:
 
 
 def test_head_has_the_size_of_what_it_does_not_have() -> None:
-    data = encode(Response(200, b"abc"), request("HEAD"), date=DATE, keeps_alive=True)
-    assert data.endswith(b"\r\n\r\n")
-    assert read(data, "HEAD").headers["content-length"] == "3"
+    sent = encode(Response(200, b"abc"), request("HEAD"), date=DATE, keeps_alive=True)
+    assert b"".join(sent).endswith(b"\r\n\r\n")
+    assert read(sent, "HEAD").headers["content-length"] == "3"
 
 
 def test_whether_the_connection_is_kept() -> None:

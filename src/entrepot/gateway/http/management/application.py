@@ -150,21 +150,28 @@ def answer(result: object) -> Response:
     return Response(200, msgspec.json.encode(result), (_JSON, _UNCACHED))
 
 
-def encoded(value: Any) -> Steps[bytes]:
+def encoded(value: Any) -> Steps[bytearray]:
     """As JSON, in steps: there may be lists of many rows in it, at the top or right below."""
-    if isinstance(value, dict):
-        fields = []
-        for name, each in value.items():
-            fields.append(msgspec.json.encode(name) + b":" + (yield from encoded(each)))
-        return b"{" + b",".join(fields) + b"}"
-    yield
-    if not isinstance(value, list):
-        return msgspec.json.encode(value)
-    pieces = []
-    for row in value:
-        pieces.append(msgspec.json.encode(row))
+    output = bytearray()
+    yield from _encode(value, output)
+    return output
+
+
+def _encode(value: Any, output: bytearray) -> Steps[None]:
+    if isinstance(value, dict) and value:
+        for place, (name, each) in enumerate(value.items()):
+            output += (b"," if place else b"{") + msgspec.json.encode(name) + b":"
+            yield from _encode(each, output)
+        output += b"}"
+    elif isinstance(value, list) and value:
+        for place, each in enumerate(value):
+            output += b"," if place else b"["
+            output += msgspec.json.encode(each)
+            yield
+        output += b"]"
+    else:
+        output += msgspec.json.encode(value)
         yield
-    return b"[" + b",".join(pieces) + b"]"
 
 
 def failure(status: int, reason: str) -> Response:
