@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -371,16 +371,18 @@ class Broker:
             self.claims.release(topic.name)
         log.info("topic %s deleted", topic.name)
 
-    async def drop_streams(self, topic: Topic) -> None:
-        """It is deleted, and that is permanent. Its name may be another's when this returns."""
-        await self.turns.run(self._drop(topic))
+    async def drop_streams(self, *topics: Topic) -> None:
+        """They are deleted, and that is permanent. Their names may be others' when this
+        returns."""
+        await self.turns.run(self._drop(topics))
         await self._log.dropped()
 
-    def _drop(self, topic: Topic) -> Steps[None]:
-        for index in range(topic.partition_count):
-            stream = self._streams.pop(PartitionId(topic.id, index))
-            self._log.drop(stream.partition)
-            yield
+    def _drop(self, topics: Sequence[Topic]) -> Steps[None]:
+        for topic in topics:
+            for index in range(topic.partition_count):
+                stream = self._streams.pop(PartitionId(topic.id, index))
+                self._log.drop(stream.partition)
+                yield
 
     async def _unclaimed(self, topic: Topic) -> Topic:
         """The topic as it is once nobody else changes it. Raises UnknownTopic when it is gone."""

@@ -95,7 +95,7 @@ class Queue:
         self._clock, self._reader = surroundings.clock, surroundings.reader
         self._on_unused = surroundings.on_unused
         self._faults = surroundings.faults
-        self.is_stopped = False  # After a mistake of ours; the next start tries again.
+        self._stopped: str | None = None  # Why; the next start tries again.
         self._fronts = [Front(lane, arguments, self._reader) for lane in lanes]
         self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
         self._watches = [SettlementWatch(lane) for lane in lanes]
@@ -135,14 +135,18 @@ class Queue:
             self._faults.caught(f"{self._text} is stopped", error)
             self.stop()
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "a mistake of the broker's own; the log has more") -> None:
         """Serve nobody any more: what is ready, leased or settled is not known.
 
         The next start finds all that is permanent.
         """
-        self.is_stopped = True
+        self._stopped = reason
         self.close()
         self._send_away()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped is not None
 
     def _check_running(self) -> None:
         """Raises QueueDown, in RabbitMQ's words."""
@@ -184,7 +188,10 @@ class Queue:
 
     @property
     def fault(self) -> str | None:
-        """Why it is down: its messages, or what was settled of them, cannot be read."""
+        """Why it is down: it was stopped, or its messages, or what was settled of them, cannot be
+        read."""
+        if self._stopped is not None:
+            return self._stopped
         return next((front.lane.fault for front in self._fronts if front.lane.fault), None)
 
     def check_up(self) -> None:

@@ -56,7 +56,7 @@ from entrepot.core.errors import (
 )
 from entrepot.core.names import is_short
 from entrepot.core.record import Record
-from entrepot.core.steps import Steps, finish
+from entrepot.core.steps import Steps, finish, listed
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -241,7 +241,7 @@ class Inventory:
         """It was declared when less was checked. It is there with its messages, to be deleted."""
         log.error("%s is not served: %s", self._place(spec.name), error)
         queue = self._add(spec, QueueArguments(priority_max=len(lanes) - 1), lanes, None)
-        queue.stop()
+        queue.stop(str(error))
         return queue
 
     def _add(
@@ -426,10 +426,8 @@ class Inventory:
         if self.waiting is not None:
             gone[WAITING], self.waiting = self.waiting, None
         await self._routing.permanent()
-        for queue in gone.values():
-            queue.delete()
-        for stored in kept.values():
-            await self._broker.drop_streams(stored.topic)
+        await self._broker.turns.run(listed(queue.delete() for queue in gone.values()))
+        await self._broker.drop_streams(*[stored.topic for stored in kept.values()])
 
     async def close(self) -> None:
         """The broker stops."""

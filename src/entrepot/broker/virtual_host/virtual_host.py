@@ -86,6 +86,11 @@ class VirtualHost:
         """Without streams."""
         return self._inventory.queues
 
+    @property
+    def all_queues(self) -> list[Queue]:
+        """With what waits at delayed exchanges."""
+        return [*self.queues.values(), *filter(None, [self.delayed])]
+
     def queue(self, name: str, owner: object | None = None) -> Queue:
         """`owner` is the connection that asks; None: whoever may look at everything.
 

@@ -19,8 +19,8 @@ async def list_all(call: Call) -> list[Row]:
     """Of all queues, what waits at delayed exchanges included. Streams keep no account."""
     rows: list[Row] = []
     for vhost in call.vhosts:
-        for queue in [*vhost.queues.values(), *filter(None, [vhost.delayed])]:
-            if not queue.is_gone:  # It may be by its turn.
+        for queue in vhost.all_queues:
+            if queue.is_stopped or not queue.is_gone:  # It may be by its turn.
                 rows.append(_describe(queue))
                 await asyncio.sleep(0)  # Each may take a while, and others have their turn.
     return rows

@@ -7,7 +7,7 @@ taken from theirs: of users, the names say who is to be added.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import Permission, permission_record
@@ -15,8 +15,8 @@ from entrepot.broker.queue.arguments import STREAM, QueueSpec
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
 from entrepot.broker.router.value import freeze_table
+from entrepot.broker.turns import gathered
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
-from entrepot.core.steps import parts
 from entrepot.gateway.http.management import bindings, exchanges, queues, users, vhosts
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
@@ -25,7 +25,6 @@ from entrepot.wire.http.response import Response
 
 Row = dict[str, Any]
 
-_ROWS_AT_ONCE = 100
 _QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
 _BINDING = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments")
@@ -70,28 +69,28 @@ def _is_kept(row: Row, names: Mapping[tuple[str, str], None]) -> bool:
 async def take(call: Call) -> Response:
     """What is there already must be the same. What came before a mistake stays."""
     call.require_administrator()
-    document = call.fields
-    async for row in _rows(call, document, "vhosts"):
-        await call.broker.vhosts.create(_named(row))
-    async for row in _rows(call, document, "permissions"):
-        permission = Permission(row.text("configure"), row.text("write"), row.text("read"))
-        vhost = call.broker.vhosts.get(row.text("vhost")).name
-        await call.broker.change_security(permission_record(row.text("user"), vhost, permission))
-    async for row in _rows(call, document, "queues"):
-        await _declare_queue(call, row)
-    async for row in _rows(call, document, "exchanges"):
-        await _vhost(call, row).declare_exchange(_exchange(row))
-    async for row in _rows(call, document, "bindings"):
-        await _vhost(call, row).bind(_binding(row))
+    for name, change in _CHANGES.items():
+        rows = call.fields.rows(name)
+        await gathered(change(call, Fields(row)) for row in rows)  # One commit serves many.
     return Response(204)
 
 
-async def _rows(call: Call, document: Fields, name: str) -> AsyncIterator[Fields]:
-    """One after the other; now and then others have their turn."""
-    for some in parts(document.rows(name), _ROWS_AT_ONCE):
-        for row in some:
-            yield Fields(row)
-        await call.broker.turns.next()
+async def _create_vhost(call: Call, row: Fields) -> None:
+    await call.broker.vhosts.create(_named(row))
+
+
+async def _permit(call: Call, row: Fields) -> None:
+    permission = Permission(row.text("configure"), row.text("write"), row.text("read"))
+    vhost = call.broker.vhosts.get(row.text("vhost")).name
+    await call.broker.change_security(permission_record(row.text("user"), vhost, permission))
+
+
+async def _declare_exchange(call: Call, row: Fields) -> None:
+    await _vhost(call, row).declare_exchange(_exchange(row))
+
+
+async def _bind(call: Call, row: Fields) -> None:
+    await _vhost(call, row).bind(_binding(row))
 
 
 def _named(row: Fields) -> str:
@@ -137,3 +136,13 @@ def _binding(row: Fields) -> Binding:
         row.text("routing_key"),
         freeze_table(row.table("arguments")),
     )
+
+
+# In this order: each needs what those before it have made.
+_CHANGES: Mapping[str, Callable[[Call, Fields], Awaitable[None]]] = {
+    "vhosts": _create_vhost,
+    "permissions": _permit,
+    "queues": _declare_queue,
+    "exchanges": _declare_exchange,
+    "bindings": _bind,
+}

@@ -100,18 +100,18 @@ def is_alive(call: Call) -> Row:
     return {"status": "ok"}
 
 
-def faults(call: Call) -> list[Row]:
+async def faults(call: Call) -> list[Row]:
     """Ours: partitions and queues that cannot be used, or not all of it, and why."""
     call.require_administrator()
     rows: list[Row] = [
         {"kind": "partition", "name": name, "state": state, "reason": reason}
         for name, state, reason in call.broker.partition_faults()
     ]
-    queues = [queue for vhost in call.vhosts for queue in vhost.queues.values()]
-    for queue in queues:
-        if queue.fault is not None:
+    queues = [queue for vhost in call.vhosts for queue in vhost.all_queues]
+    for queue, fault in await call.in_turns((queue, queue.fault) for queue in queues):
+        if fault is not None:
             name = f"{queue.name} in vhost {queue.vhost}"
-            rows.append({"kind": "queue", "name": name, "state": "down", "reason": queue.fault})
+            rows.append({"kind": "queue", "name": name, "state": "down", "reason": fault})
     return rows
 
 

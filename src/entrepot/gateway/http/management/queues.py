@@ -100,7 +100,7 @@ def describe(call: Call, queue: Queue) -> Row:
     if fault is not None:
         return row | _down(fault)
     row |= {
-        "state": "crashed" if queue.is_stopped else "running",
+        "state": "running",
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,

@@ -168,6 +168,33 @@ async def test_one_that_is_down(house: House) -> None:
         assert said["reason"] == "queue 'work' in vhost '/' is down: a bad batch"
 
 
+@in_house()
+async def test_one_that_a_mistake_of_ours_has_stopped(house: House) -> None:
+    """It is down as any other that cannot be served, and every list says so."""
+    await house.declare("work")
+    await house.publish("work", "a")
+    house.broker.vhosts.default.queue("work").stop()
+    reason = "a mistake of the broker's own; the log has more"
+    shown = await house.get("/api/queues/%2F/work")
+    assert (shown["state"], shown["reason"]) == ("down", reason)
+    assert "messages" not in shown
+    fault = {"kind": "queue", "name": "work in vhost /", "state": "down", "reason": reason}
+    assert await house.get("/api/faults") == [fault]
+    [account] = await house.get("/api/accounts")
+    assert (account["ok"], account["wrong"]) == (False, [f"the queue is down: {reason}"])
+
+
+@in_house()
+async def test_what_waits_at_delayed_exchanges_can_be_down_too(house: House) -> None:
+    delayed = {"type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}
+    await house.call("PUT", "/api/exchanges/%2F/later", delayed)
+    queue = house.broker.vhosts.default.delayed
+    assert queue is not None
+    queue.stop("why")
+    [fault] = await house.get("/api/faults")
+    assert (fault["state"], fault["reason"]) == ("down", "why")
+
+
 @in_house(asks=True)
 async def test_what_cannot_be_used(house: House) -> None:
     await house.add_user("ana")
