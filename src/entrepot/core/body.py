@@ -21,7 +21,7 @@ nothing is allocated that the body does not hold.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import TypeVar
@@ -212,10 +212,7 @@ def split(
     timestamp_first: int,
     timestamp_fixed: int | None,
 ) -> list[Stretch]:
-    """As `decode`, but headers are left as they are: `decode_headers` reads them.
-
-    A large value refers to the body.
-    """
+    """As `decode`, but headers are left as they are, for `decode_headers`, and large values too."""
     output: list[Stretch] = []
     delta, section = -1, b""
     try:
@@ -245,11 +242,7 @@ def split(
             if number & 1 or not delta < number >> 1 <= offset_delta_last:
                 raise InvalidBatch("a record's offset is out of order")
             delta = number >> 1
-            value: Buffer | None
-            if end - position <= _COPIED_BYTES_MAX:
-                key, value, position = _read_key_and_value(body, position)
-            else:
-                key, value, position = _read_large(body, position)
+            key, value, position = _reader(end - position)(body, position)
             if not position < end <= len(body):
                 raise InvalidBatch("a record does not end where its length says")
             same, section = section, body[position:end]
@@ -398,6 +391,11 @@ def _read_large(body: bytes, position: int) -> tuple[bytes | None, Buffer | None
     view = memoryview(body)
     key, value, position = _read_key_and_value(view, position)
     return None if key is None else bytes(key), value, position
+
+
+def _reader(size: int) -> Callable[[bytes, int], tuple[bytes | None, Buffer | None, int]]:
+    """Return what reads a key and a value out of a record that has so many bytes left."""
+    return _read_key_and_value if size <= _COPIED_BYTES_MAX else _read_large
 
 
 def _read_headers(body: bytes, position: int) -> tuple[Headers, int]:

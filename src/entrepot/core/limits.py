@@ -149,6 +149,7 @@ LANE_ATTEMPTS_MAX = 1_000_000  # Messages that came back, and how often is remem
 QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are consumed.
 QUEUE_OFFSETS_CHECKED_MAX = 10_000  # With more out of order, an account is checked by counts.
 QUEUE_TIMER_MS_MAX = 3_600_000  # Then it is looked again: clocks may be set.
+DEAD_LETTER_DEATHS_MAX = 100  # The newest in `x-death`: together they fit into AMQP's frame.
 DEAD_LETTER_RETRY_MS = 1_000  # When a dead letter is tried again that found no room.
 
 # HTTP.

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from entrepot.core.body import decode, encode
+from entrepot.core.body import Stretch, decode, encode, split
 from entrepot.core.errors import InvalidBatch
-from entrepot.core.limits import HEADERS_PER_RECORD_MAX
+from entrepot.core.limits import HEADERS_PER_RECORD_MAX, MIB
 from entrepot.core.record import Record
 
 RECORDS = (
@@ -216,3 +216,19 @@ def test_any_byte_changed_to_anything() -> None:
             assert len(offsets) == 3
             assert 100 <= offsets[0] < offsets[1] < offsets[2] <= 109
     assert accepted > len(body)  # The contents of keys and values are nobody's business.
+
+
+@pytest.mark.parametrize("key", [varint(-1), varint(1) + b"k"])
+def test_a_large_value_is_not_copied(key: bytes) -> None:
+    large = b"v" * (3 * MIB)
+    body = record(key=key, value=varint(len(large)) + large)
+    [(_, _, found, section, [value])] = pieces(body)
+    assert isinstance(value, memoryview)
+    assert (found, section, value) == (None if len(key) == 1 else b"k", b"\0", large)
+    for cut in (body[:-1], body[: 2 * MIB], body + b"x"):
+        with pytest.raises(InvalidBatch):
+            pieces(cut)
+
+
+def pieces(body: bytes) -> list[Stretch]:
+    return split(body, 0, 1, offset_delta_last=9, timestamp_first=1_000, timestamp_fixed=None)

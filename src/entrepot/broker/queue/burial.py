@@ -64,7 +64,8 @@ class Burials:
     def bury_unborn(self, run: Run, reason: str) -> None:
         """They were never in the queue: there is nothing to settle."""
         for some, _ in self._written(run, reason):
-            self._publish(some.run, some.avoided, None)
+            if some.may_go:
+                self._publish(some.run, some.avoided, None)
 
     def close(self) -> None:
         self._is_closed = True
@@ -96,6 +97,9 @@ class Burials:
 
     def _send(self, some: Letters, offsets: range, buried: Buried) -> None:
         if self._is_closed:
+            return
+        if not some.may_go:
+            buried(offsets, UNROUTABLE)
             return
         nowhere: Sequence[Message] = ()
 

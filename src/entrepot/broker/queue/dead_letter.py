@@ -7,6 +7,9 @@ writes, so that applications that look into it find what they know.
 It also ends circles: a message that came back to a queue where it died before, without
 anybody having rejected it on the way, would go round for ever. Where that is so is told
 with the letters, as the queues that they must avoid.
+
+Only the newest deaths are told. A message that has died as often, and was never rejected, goes
+no further: whether it goes round could not be said any more.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message, distinct
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
@@ -39,6 +43,10 @@ class Letters(NamedTuple):
     run: Run
     avoided: Sequence[str]  # Queues where they must not go.
 
+    @property
+    def may_go(self) -> bool:
+        return len(self.avoided) < limits.DEAD_LETTER_DEATHS_MAX
+
 
 def letters(run: Run, death: Death, reader: PropertyReader) -> Iterator[Letters]:
     """The run's messages as dead letters, in their order, by where they may go."""
@@ -55,9 +63,9 @@ def _letter(
     exchange, key, properties = envelope
     headers = dict(reader.headers(properties))
     before = _deaths(headers)
-    deaths = _recorded(before, envelope, headers, death)
+    deaths = _recorded(before, envelope, headers, death)[: limits.DEAD_LETTER_DEATHS_MAX]
     ttl_ms = reader.facts(properties).ttl_ms
-    if ttl_ms is not None and len(deaths) > len(before):
+    if ttl_ms is not None and deaths[0].get("count") == 1:
         deaths[0] = {"original-expiration": str(ttl_ms), **deaths[0]}
     headers[_DEATHS] = deaths
     facts = {"reason": death.reason, "queue": death.queue, "exchange": exchange}

@@ -2,9 +2,17 @@
 
 import asyncio
 
-from entrepot.broker.queue.message import Refused
+from entrepot.broker.queue.message import Refused, Run
 from entrepot.core.errors import StorageError
-from tests.unit.broker.queue.bed import Bed, Eater, on_queues, ready, settle_down
+from tests.unit.broker.queue.bed import (
+    Bed,
+    Eater,
+    on_queues,
+    properties,
+    ready,
+    settle_down,
+    words,
+)
 
 ARGUMENTS = {"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "k"}
 AT_LEAST_ONCE = ARGUMENTS | {
@@ -78,3 +86,14 @@ async def test_without_an_exchange_the_dead_are_gone(bed: Bed) -> None:
     await bed.publish(queue, "a b c")
     eater.reject(queue, "a")
     assert (bed.dead, queue.unacked_count, ready(queue)) == ("", 1, "c")
+
+
+@on_queues
+async def test_a_message_that_died_in_too_many_queues_is_dropped_and_counted(bed: Bed) -> None:
+    queue = bed.queue(ARGUMENTS | {"x-message-ttl": 1})
+    died = [{"queue": f"q{n}", "reason": "expired"} for n in range(99)]
+    queue.publish(Run(0, words("far", properties({"x-death": died}))), None)
+    queue.publish(Run(0, words("near", properties({"x-death": died[1:]}))), None)
+    await asyncio.sleep(1)
+    assert bed.dead == "near"
+    assert queue.dropped == {"dead_letter_unroutable": 1}

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from entrepot.broker.queue.dead_letter import EXPIRED, MAXLEN, REJECTED, Death, Letters, letters
 from entrepot.broker.queue.message import Run
+from entrepot.core import limits
 from entrepot.core.envelope import Envelope
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.amqp.table import Int64, Timestamp, Value, type_name
@@ -137,3 +138,34 @@ def test_a_header_that_is_not_ours_does_no_harm() -> None:
     wrong = {"queue": "q", "reason": "expired", "count": "many"}
     letter, _ = one(properties({"x-death": [wrong]}), "q", EXPIRED)
     assert headers(letter)["x-death"][0]["count"] == 1
+
+
+def test_only_the_newest_deaths_are_told() -> None:
+    """Somebody rejects the message now and then, so it may go on for ever."""
+    head, kept = properties(expiration="9"), limits.DEAD_LETTER_DEATHS_MAX
+    for number in range(3 * kept):
+        head, avoided = one(head, f"q{number}", REJECTED if number % kept == 0 else EXPIRED)
+    deaths = headers(head)["x-death"]
+    assert [each["queue"] for each in deaths] == [f"q{2 * kept + n}" for n in range(kept)][::-1]
+    assert avoided == [f"q{2 * kept + n}" for n in range(1, kept)][::-1]
+    assert headers(head)["x-first-death-queue"] == "q0"
+
+
+def test_names_as_long_as_they_may_be_fit_into_a_frame() -> None:
+    head = properties()
+    for number in range(limits.DEAD_LETTER_DEATHS_MAX + 1):
+        name = f"{number:0255}"
+        run = Run(5, [(Envelope("x" * 255, "k" * 255, head), b"body")])
+        [some] = bury(run, name, EXPIRED, "k" * 255)
+        head = some.run.messages[0][0].properties
+    assert len(head) < limits.AMQP_FRAME_BYTES_MAX - limits.KIB
+
+
+def test_who_died_as_often_as_is_told_and_was_never_rejected_goes_no_further() -> None:
+    head, kept = properties(), limits.DEAD_LETTER_DEATHS_MAX
+    for number in range(kept):
+        [some] = bury(Run(5, [(envelope(head), b"body")]), f"q{number}", EXPIRED)
+        head = some.run.messages[0][0].properties
+        assert some.may_go is (number < kept - 1)
+    [some] = bury(Run(5, [(envelope(head), b"body")]), "last", REJECTED)
+    assert some.may_go
