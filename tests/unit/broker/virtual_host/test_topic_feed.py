@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from entrepot.broker.queue.message import Refused
+from entrepot.broker.stream import Stream
 from entrepot.core.errors import StorageError
+from entrepot.core.ports import Buffer
 from tests.unit.broker.virtual_host.bed import READER, Host, message
 from tests.unit.log.bed import simulated
 
@@ -87,3 +89,50 @@ async def test_a_large_message_finds_room_in_a_stream(bed: Host) -> None:
     await bed.declare("orders", queue_type="stream")
     await bed.publish("", "orders", bytes(5_000_000))
     assert len(bed.values("orders")[0] or b"") == 5_000_000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"compression_type": "zstd"}, {"message_timestamp_type": "LogAppendTime"}],
+)
+@simulated
+async def test_a_large_message_is_written_ahead_and_what_follows_waits_for_it(
+    bed: Host, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    ahead: list[int] = []
+    write_ahead = Stream.write_ahead
+
+    async def noted(stream: Stream, chunks: list[Buffer]) -> None:
+        ahead.append(stream.partition.offset_end)
+        await write_ahead(stream, chunks)
+
+    monkeypatch.setattr(Stream, "write_ahead", noted)
+    await bed.start()
+    await bed.create("orders", max_message_bytes="5000000", **settings)
+    large = bytes(3_000_000)
+    answers = [bed.send("", "orders", body)[1] for body in (b"a", large, b"b", large, b"c")]
+    assert [await answer for answer in answers] == [None] * 5
+    assert bed.values("orders") == [b"a", large, b"b", large, b"c"]
+    assert ahead == [1, 3]
+
+
+@simulated
+async def test_a_large_message_that_is_not_taken_holds_up_nobody(bed: Host) -> None:
+    await bed.start()
+    await bed.create("small", max_message_bytes="500")
+    answers = [bed.send("", "small", body)[1] for body in (bytes(3_000_000), b"b")]
+    refused, taken = [await answer for answer in answers]
+    assert isinstance(refused, Refused)
+    assert taken is None
+    assert bed.values("small") == [b"b"]
+
+
+@simulated
+async def test_a_topic_that_goes_while_a_large_message_is_written(bed: Host) -> None:
+    await bed.start()
+    await bed.create("orders")
+    answers = [bed.send("", "orders", body)[1] for body in (bytes(900_000), bytes(3_000_000), b"c")]
+    await bed.delete("orders")
+    for answer in answers:
+        failure = await answer
+        assert failure is None or isinstance(failure, Refused | StorageError)

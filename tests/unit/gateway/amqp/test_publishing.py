@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from entrepot.broker.queue.message import Publication, Run
 from entrepot.core import limits
 from entrepot.core.ports import Buffer
 from entrepot.wire.amqp.deliver import content
@@ -339,3 +340,26 @@ async def test_what_comes_before_the_wrong_one_is_published_under_any_key(node: 
     for name in ("work", "other"):
         found = await client.ask(queue.Declare(queue=name, passive=True), queue.DeclareOk)
         assert found.message_count == 1
+
+
+@on_node()
+async def test_a_large_message_between_others_is_a_run_of_its_own(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUEUE_LARGE_BYTES", 100)
+    client = await confirming(node)
+    runs: list[list[int]] = []
+    work = node.broker.vhosts.default.queue("work")
+    take = work.publish
+
+    def noted(run: Run, publication: Publication | None, **options: bool) -> None:
+        runs.append([len(body) for _, body in run.messages])
+        take(run, publication, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "publish", noted)
+    client.publish("work", b"a", b"b", bytes(101), bytes(102), b"c")
+    await asyncio.sleep(1)
+    assert runs == [[1, 1], [101], [102], [1]]
+    assert client.heard()[-1].method in (basic.Ack(5, multiple=True), basic.Ack(5))
+    client.publish("work", bytes(90), bytes(90))
+    assert runs[4:] == [[90, 90]]
