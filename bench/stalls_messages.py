@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench import amqp_wire
+from bench import amqp_wire, wide
 from bench.amqp_wire import BODY, CHANNEL, HEADER, QUEUE_DECLARE_OK, frame, method, short
 from bench.wire import Refused
 
@@ -32,6 +32,7 @@ _WAIT_S = 60
 def rows() -> Rows:
     yield from _one_large()
     yield from _many()
+    yield "compaction of a batch of 1,000,000 keys", _compaction
     yield from _over_http()
 
 
@@ -310,6 +311,28 @@ def _move(stage: Stage) -> Work:
     stage.amqp.delete_queue("moved")
     _declare(stage, "moved")
     return lambda: stage.http("POST", "/api/queues/%2F/many/move", b'{"to": "moved"}')
+
+
+# --- compaction
+
+
+def _compaction(stage: Stage) -> Work:
+    """One of the keys comes again, so all that is left of the batch is written anew."""
+    settings = [("cleanup.policy", "compact"), ("max.message.bytes", str(64 << 20))]
+    settings += [("segment.bytes", "1048576"), ("min.cleanable.dirty.ratio", "0.01")]
+    stage.ask(wide.create_topics([("cleaned", 1)], settings))
+    now_ms = int(time.time() * 1_000)
+    body = wide.distinct_records(1_000_000)
+    batches = [wide.record_batch(body, 1_000_000, now_ms, is_gzip=True)]
+    batches += [wide.record_batch(wide.distinct_records(1), 1, now_ms)]
+    batches += [wide.record_batch(wide.distinct_records(100_000), 100_000, now_ms)] * 2
+
+    def work() -> None:
+        for batch in batches:
+            stage.ask(wide.produce([("cleaned", 0, batch)]))
+        time.sleep(15)
+
+    return work
 
 
 # --- over HTTP

@@ -225,6 +225,15 @@ def keyed_records(count: int) -> bytes:
     return b"".join(records)
 
 
+def distinct_records(count: int) -> bytes:
+    """Records with a key of their own and no more than that."""
+    records: list[bytes] = []
+    for index in range(count):
+        inner = b"\0\0" + _uvarint(2 * index) + b"\x08" + struct.pack(">I", index) + b"\x02v\0"
+        records += (_uvarint(2 * len(inner)), inner)
+    return b"".join(records)
+
+
 def large_record(size: int) -> bytes:
     """One record of zeros without a key."""
     inner = b"\0\0\0\x01" + _uvarint(2 * size) + bytes(size) + b"\0"

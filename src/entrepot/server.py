@@ -23,13 +23,12 @@ from entrepot.broker.access import ANONYMOUS, Access
 from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.server_settings import Defaults
-from entrepot.broker.users import Worker, in_place
 from entrepot.config import Advertised, Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Link, Listener, Net, ServingReceiver, World
+from entrepot.core.ports import Link, Listener, Net, ServingReceiver, Worker, World, in_place
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter

@@ -47,7 +47,7 @@ from entrepot.broker.stream import Stream, committed
 from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
 from entrepot.broker.transaction_coordinator import TransactionCoordinator
 from entrepot.broker.turns import Turns
-from entrepot.broker.users import Users, Worker, in_place
+from entrepot.broker.users import Users
 from entrepot.broker.virtual_host.claims import Claims
 from entrepot.broker.virtual_host.virtual_hosts import VirtualHosts
 from entrepot.core import batch, limits
@@ -62,7 +62,7 @@ from entrepot.core.errors import (
 )
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
-from entrepot.core.ports import Clock, Disk, Entropy
+from entrepot.core.ports import Clock, Disk, Entropy, Worker, in_place
 from entrepot.core.record import Record
 from entrepot.core.steps import Steps, finish
 from entrepot.log.log import Log
@@ -111,7 +111,9 @@ class Broker:
         self._clock = clock
         self.entropy = entropy
         self.faults = faults or Uncaught()
-        self._log = Log(disk, clock, check_all=check_all, faults=self.faults)
+        self._log = Log(
+            disk, clock, check_all=check_all, faults=self.faults, codec_worker=codec_worker
+        )
         self.turns = Turns(clock)
         self.codec_worker = codec_worker
         self.access = access or Access()

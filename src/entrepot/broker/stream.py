@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from entrepot.broker.topic_config import TopicConfig
 from entrepot.broker.turns import Turns
-from entrepot.broker.users import Worker
 from entrepot.core import limits
 from entrepot.core.batch import (
     HEADER_BYTES,
@@ -38,7 +37,7 @@ from entrepot.core.errors import (
     NotInTransaction,
     StorageError,
 )
-from entrepot.core.ports import Buffer, Clock, FileRange
+from entrepot.core.ports import Buffer, Clock, FileRange, Worker
 from entrepot.core.record import Record
 from entrepot.core.steps import Steps, finish
 from entrepot.log.log import Log, Opened

@@ -16,15 +16,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from entrepot.core import limits, scram
 from entrepot.core.errors import InvalidName
-from entrepot.core.ports import Entropy
+from entrepot.core.ports import Entropy, Worker, in_place
 from entrepot.core.record import Record
 from entrepot.core.scram import Mechanism, Verifier
 
@@ -35,16 +35,6 @@ NONCE_BYTES = 18
 # 16 MiB of memory and some 50 ms of one core for every guess.
 _SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 2**14, 8, 1
 _SCRYPT_MEMORY_BYTES_MAX = 64 * limits.MIB
-
-
-class Worker(Protocol):
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Run what takes long; the loop goes on meanwhile."""
-
-
-async def in_place(work: Callable[[], T], /) -> T:
-    """Where there is no other place: a simulated world has no threads."""
-    return work()
 
 
 class Scrypt(msgspec.Struct, frozen=True):

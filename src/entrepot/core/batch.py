@@ -31,6 +31,7 @@ from entrepot.core.compression import Codec, compress, decompress, unpacked
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
+from entrepot.core.steps import Steps, finish, parts
 
 __all__ = [
     "HEADER_BYTES",
@@ -52,6 +53,7 @@ MAGIC = 2
 HEADER_BYTES = 61
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_RETAINED_AT_ONCE = 1_000
 _JOINED_BYTES_MAX = 2 * limits.MIB  # A longer body is not copied to be one with its header.
 _PREFIX = struct.Struct(">qiibI")  # Up to the checksum.
 _CHECKED = struct.Struct(">hiqqqhii")  # What the checksum covers of the header.
@@ -223,18 +225,32 @@ def recompress(batch: Buffer, codec: Codec) -> bytes:
     return _assemble(header, compress(codec, body))
 
 
-def retain(batch: Buffer, kept: Sequence[Record]) -> bytes:
-    """The same batch with only these of its records, at the offsets they have."""
+def retain(batch: Buffer, kept: Sequence[Record], body: Buffer | None = None) -> bytes:
+    """The same batch with only these of its records, at the offsets they have. `body` is what
+    `retained` has made of them before, if there are many."""
     header = read_header(batch)
-    times = [record.timestamp_ms for record in kept]
-    body = encode(kept, times, [record.offset - header.offset_first for record in kept])
+    if body is None:
+        body = finish(retained(batch, kept))
+    time_max = max(record.timestamp_ms for record in kept)
     header = header._replace(
-        timestamp_first=times[0],
-        timestamp_max=header.timestamp_max if header.is_append_time else max(times),
+        timestamp_first=kept[0].timestamp_ms,
+        timestamp_max=header.timestamp_max if header.is_append_time else time_max,
         count=len(kept),
     )
     codec = header.codec
     return _assemble(header, body if codec is Codec.NONE else compress(codec, body))
+
+
+def retained(batch: Buffer, kept: Sequence[Record]) -> Steps[bytearray]:
+    """Encode these of a batch's records, a thousand in each step."""
+    offset_first, time_first = read_header(batch).offset_first, kept[0].timestamp_ms
+    body = bytearray()
+    for some in parts(kept, _RETAINED_AT_ONCE):
+        times = [record.timestamp_ms for record in some]
+        deltas = [record.offset - offset_first for record in some]
+        body += encode(some, times, deltas, time_first)
+        yield
+    return body
 
 
 def _assemble(header: BatchHeader, body: Buffer) -> bytes:

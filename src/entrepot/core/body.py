@@ -58,12 +58,16 @@ _SMALL = tuple(_varint(number) for number in range(8_192))  # Those of one or tw
 
 
 def encode(
-    records: Sequence[Record], times: Sequence[int], deltas: Sequence[int] | None = None
+    records: Sequence[Record],
+    times: Sequence[int],
+    deltas: Sequence[int] | None = None,
+    time_first: int | None = None,
 ) -> bytearray:
-    """The records, each at its time; their offsets count from 0 unless `deltas` says otherwise."""
+    """The records, each at its time; their offsets count from 0 unless `deltas` says otherwise,
+    and their times from the first one's unless `time_first` does."""
     small, small_end, join = _SMALL, len(_SMALL), b"".join
     output = bytearray()
-    first = times[0]
+    first = times[0] if time_first is None else time_first
     numbered = zip(deltas or range(len(records)), times, records, strict=True)
     for index, time, (key, value, headers, _, _) in numbered:
         delta = time - first

@@ -9,11 +9,13 @@ Waiting is asyncio's: a simulated loop has simulated timers. Nothing behind the
 doors starts a thread; `Disk.sync` may use one, and that is its own affair.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from entrepot.core.faults import Faults, Uncaught
+
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -203,6 +205,16 @@ class Link(Protocol):
 
         Whatever runs later for a peer (from the loop, a timer, a commit) runs under its guard.
         """
+
+
+class Worker(Protocol):
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """Run what takes long; the loop goes on meanwhile."""
+
+
+async def in_place(work: Callable[[], T], /) -> T:
+    """Where there is no other place: a simulated world has no threads."""
+    return work()
 
 
 class Listener(Protocol):

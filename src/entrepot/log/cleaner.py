@@ -10,7 +10,8 @@ for readers to see it, counted from the pass that first met it, then dropped. Th
 same holds for the markers that end transactions, once none of the transaction's
 records are left before them; records of aborted transactions go at once.
 
-The work is done batch by batch between other work. New files are complete and
+The work is done batch by batch between other work, and within a long batch in slices; what
+unpacks and packs one is a thread's. New files are complete and
 permanent before a small file, the *swap*, says what they replace; from then on
 the exchange will happen, now or in the next recovery.
 """
@@ -19,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from uuid import UUID
 
@@ -30,10 +32,10 @@ from entrepot.core import batch, limits
 from entrepot.core.batch import BatchHeader, read_header
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Clock, Disk, File
+from entrepot.core.ports import Clock, Disk, File, Worker
 from entrepot.core.record import Record
 from entrepot.log import layout
-from entrepot.log.files import FilePool, load, replace, write_all
+from entrepot.log.files import FilePool, in_slices, load, replace, write_all
 from entrepot.log.partition import Partition
 from entrepot.log.segment import Glance, Segment
 
@@ -64,8 +66,9 @@ class _Pass:
 
 
 class Cleaner:
-    def __init__(self, disk: Disk, pool: FilePool, clock: Clock) -> None:
+    def __init__(self, disk: Disk, pool: FilePool, clock: Clock, worker: Worker) -> None:
         self._disk = disk
+        self._worker = worker
         self._pool = pool
         self._clock = clock
         self._passes: dict[PartitionId, list[tuple[int, int]]] = {}
@@ -149,9 +152,10 @@ class Cleaner:
                     header = read_header(data)
                     if header.is_control or header.offset_last < clean_end:
                         continue
-                    for record in await _readable(data) or ():
-                        if not self._is_aborted(partition, header, record):
-                            latest[_digest(record.key)] = record.offset
+                    async for some in _slices(await self._readable(data)):
+                        for record in some:
+                            if not self._is_aborted(partition, header, record):
+                                latest[_digest(record.key)] = record.offset
             offset_end = segment.offset_end
             if len(latest) >= limits.CLEANER_KEYS_MAX:
                 break
@@ -240,14 +244,36 @@ class Cleaner:
         if header.is_control:
             is_needed = work.open_producers.pop(header.producer_id, False) is None
             return data if is_needed or header.offset_last >= work.offset_settled else None
-        records = await _readable(data)
-        kept = [r for r in records or () if self._is_kept(partition, header, r, work)]
+        records = await self._readable(data)
+        kept: list[Record] = []
+        async for some in _slices(records):
+            kept += [r for r in some if self._is_kept(partition, header, r, work)]
         if records is not None and not kept:
             return None
         if header.is_transactional:
             work.open_producers[header.producer_id] = None
-        is_whole = records is None or len(kept) == len(records)
-        return data if is_whole else batch.retain(data, kept)
+        if records is not None and len(kept) < header.count:
+            body = await in_slices(batch.retained(data, kept), steps=1)
+            data = await self._worker(partial(batch.retain, data, kept, body))
+        async for _ in _slices(kept):
+            pass  # Letting go of them takes a while, too.
+        return data
+
+    async def _readable(self, data: bytes) -> list[Record] | None:
+        """The records, read a slice at a time; None when they cannot be: such a batch stays."""
+        found: list[Record] = []
+        try:
+            if len(data) > limits.BATCH_BYTES_AT_ONCE_MAX:
+                unpacked = await self._worker(partial(batch.records, data))
+            else:
+                unpacked = batch.records(data)
+            for record in unpacked:
+                found.append(record)
+                if len(found) % _RECORDS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+        except InvalidBatch:
+            return None
+        return found
 
     def _is_kept(
         self, partition: Partition, header: BatchHeader, record: Record, work: _Pass
@@ -268,17 +294,15 @@ class Cleaner:
         self._passes.pop(partition, None)
 
 
-async def _readable(data: bytes) -> list[Record] | None:
-    """The records, read a slice at a time; None when they cannot be: such a batch stays."""
-    found: list[Record] = []
-    try:
-        for record in batch.records(data):
-            found.append(record)
-            if len(found) % _RECORDS_PER_SLICE == 0:
-                await asyncio.sleep(0)
-    except InvalidBatch:
-        return None
-    return found
+async def _slices(records: list[Record] | None) -> AsyncIterator[list[Record]]:
+    """Take all of them out of the list, some at a time, and give others their turn."""
+    if records is not None:
+        records.reverse()
+    while records:
+        yield records[: -_RECORDS_PER_SLICE - 1 : -1]
+        del records[-_RECORDS_PER_SLICE:]
+        if records:
+            await asyncio.sleep(0)
 
 
 def finish_swap(disk: Disk, directory: str) -> None:

@@ -118,12 +118,12 @@ def load(disk: Disk, path: str) -> bytes | None:
     return data[4:]
 
 
-async def in_slices(steps: Steps[T]) -> T:
-    """Do what takes a step for each partition, some at a time so that nobody waits long."""
+async def in_slices(work: Steps[T], steps: int = _STEPS_PER_SLICE) -> T:
+    """Do what takes many steps, some at a time so that nobody waits long."""
     while True:
         try:
-            for _ in range(_STEPS_PER_SLICE):
-                next(steps)
+            for _ in range(steps):
+                next(work)
         except StopIteration as done:
             result: T = done.value
             return result

@@ -16,7 +16,7 @@ from entrepot.core import limits
 from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Buffer, Clock, Disk
+from entrepot.core.ports import Buffer, Clock, Disk, Worker, in_place
 from entrepot.log import layout
 from entrepot.log.checkpoint import (
     PartitionState,
@@ -61,6 +61,7 @@ class Log:
         *,
         check_all: bool = False,
         faults: Faults | None = None,
+        codec_worker: Worker = in_place,
     ) -> None:
         self._faults = faults or Uncaught()
         self._disk = disk
@@ -78,7 +79,7 @@ class Log:
         self._recovered: list[Partition] = []
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
-        self.cleaner = Cleaner(disk, self._pool, clock)
+        self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
         self._flush_due: dict[PartitionId, float] = {}
         # Begun or dropped, and the recovery checkpoint does not know yet.
         self._unlisted: dict[PartitionId, None] = {}

@@ -1,11 +1,19 @@
 """Compaction: the last record of each key, at its offset, whatever crashes in between."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar, cast
 
-from entrepot.core import batch
+import pytest
+
+from entrepot.core import batch, limits
 from entrepot.core.record import Record
 from entrepot.log.policy import Policy
 from tests.unit.log.bed import Bed, simulated
+
+T = TypeVar("T")
 
 COMPACT = Policy(
     segment_bytes=400, compacts=True, expires=False, tombstone_ms=1_000, dirty_ratio_min=0.1
@@ -164,3 +172,40 @@ async def test_a_batch_that_cannot_be_read_stays_and_holds_up_nothing(bed: Bed) 
     data = b"".join(bed.read_file(segment.path) for segment in bed["t"].segments)
     assert b"\xff" * 40 in data
     assert b"v0" not in data
+
+
+@pytest.mark.parametrize("codec", [batch.Codec.NONE, batch.Codec.GZIP])
+@simulated
+async def test_a_long_batch_is_looked_at_in_slices_and_packed_by_the_worker(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, codec: batch.Codec
+) -> None:
+    await bed.start("t", policy=replace(COMPACT, segment_bytes=20_000))
+    rows = [(b"k%d" % n, b"v") for n in range(3_500)]
+    long = batch.build([Record(*row, timestamp_ms=9) for row in rows], now_ms=1, codec=codec)
+    monkeypatch.setattr(limits, "BATCH_BYTES_AT_ONCE_MAX", 5_000)
+    packed: list[object] = []
+
+    async def worker(work: Callable[[], T], /) -> T:
+        packed.append(cast("partial[T]", work).func)
+        return work()
+
+    monkeypatch.setattr(bed.log.cleaner, "_worker", worker)
+    bed.append("t", long)
+    await fill(bed, (b"k0", b"new"), (b"k2000", b"new"))
+    await fill(bed, *((b"rest", bytes(4_000)) for _ in range(6)))
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(delay_s: float) -> None:
+        pauses.append(delay_s)
+        await sleep(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    await bed.do(bed.log.cleaner.clean(bed["t"]))
+    found = contents(bed)
+    gone = (0, 2_000)
+    kept = [(n, *row) for n, row in enumerate(rows) if n not in gone]
+    assert found[: len(kept)] == kept
+    assert found[len(kept) :][:2] == [(3_500, b"k0", b"new"), (3_501, b"k2000", b"new")]
+    assert packed == [batch.records, batch.records, batch.retain]
+    assert pauses.count(0) > 18, "of 3,500 records, in each of six ways of looking at them"

@@ -20,8 +20,8 @@ from entrepot.broker.queue.message import (
 from entrepot.broker.queue.record_batches import RunEncoder
 from entrepot.broker.stream import Stream
 from entrepot.broker.turns import Turns
-from entrepot.broker.users import Worker
 from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.ports import Worker
 
 Published = tuple[Run, Publication | None]
 
