@@ -66,18 +66,18 @@ def _table(fields: dict[str, str | int]) -> bytes:
     return struct.pack(">I", len(encoded)) + encoded
 
 
-def _large_publication(queue: str) -> bytes:
+def _large_publication(queue: str, size: int = LARGE_BYTES) -> bytes:
     publish = method(60, 40, b"\0\0" + short("") + short(queue) + b"\0")
-    head = frame(HEADER, CHANNEL, struct.pack(">HHQHB", 60, 0, LARGE_BYTES, 0x1000, 2))
+    head = frame(HEADER, CHANNEL, struct.pack(">HHQHB", 60, 0, size, 0x1000, 2))
     body = bytes(_FRAME_BYTES)
-    whole, rest = divmod(LARGE_BYTES, _FRAME_BYTES)
+    whole, rest = divmod(size, _FRAME_BYTES)
     return publish + head + whole * frame(BODY, CHANNEL, body) + frame(BODY, CHANNEL, body[:rest])
 
 
-def _publish_confirmed(stage: Stage, queue: str) -> None:
+def _publish_confirmed(stage: Stage, queue: str, size: int = LARGE_BYTES) -> None:
     with stage.broker.amqp() as other:
         other.confirm()
-        other.send(_large_publication(queue))
+        other.send(_large_publication(queue, size))
         other.expect(amqp_wire.ACK)
 
 
@@ -182,6 +182,7 @@ def _many() -> Rows:
     yield "queue.delete with 100,000", _delete_full
     yield "rewind of 1,000,000", _rewind
     yield "rewind of 1,000,000, all but one dropped", partial(_rewind, max_length=1)
+    yield "rewind of 1,000,000, counted in bytes", partial(_rewind, max_length_bytes=1 << 30)
     yield "move of 100,000", _move
     yield "disconnect with 100,000 unacked, durable", partial(_answered, "", (), "durable")
 
@@ -296,7 +297,7 @@ def _rewind(stage: Stage, **given: str | int) -> Work:
     with stage.broker.amqp() as other:
         for _ in range(1_000):
             other.send(1_000 * message)
-        _await_count(stage, "rewound", 1 if given else 1_000_000)
+        _await_count(stage, "rewound", int(given.get("max_length", 1_000_000)))
     stage.http("DELETE", "/api/queues/%2F/rewound/contents")
 
     def work() -> None:
@@ -348,7 +349,7 @@ def _over_http() -> Rows:
     yield "POST get, 32 MiB", partial(_taken, "ack_requeue_false", 3_000)
     yield "POST get, peek", partial(_taken, "peek", 1)
     yield "lease of 100,000", _lease
-    yield "lease of one large message", _lease_large
+    yield "lease of one message of 32 MiB", _lease_large
 
 
 _publish_path = "/api/exchanges/%2F/amq.default/publish"
@@ -423,6 +424,6 @@ def _lease(stage: Stage) -> Work:
 def _lease_large(stage: Stage) -> Work:
     stage.amqp.delete_queue("large-leased")
     _declare(stage, "large-leased")
-    _publish_confirmed(stage, "large-leased")
+    _publish_confirmed(stage, "large-leased", HTTP_BYTES)
     body = json.dumps({"count": 1, "messages": True, "encoding": "base64"}).encode()
     return lambda: stage.http("POST", "/api/queues/%2F/large-leased/lease", body)

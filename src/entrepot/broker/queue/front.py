@@ -21,6 +21,7 @@ from entrepot.broker.queue.message import PropertyReader, Run, Taken
 from entrepot.core import limits
 from entrepot.core.envelope import Message
 from entrepot.core.errors import StorageError
+from entrepot.core.ranges import Ranges
 
 
 class Popped(NamedTuple):
@@ -66,6 +67,7 @@ class Front:
         self._times_end = lane.offset_end if self._heeds_times else 0
         self._counts_bytes = arguments.length_bytes_max is not None
         self._ready_bytes: int | None = None  # None: to be counted.
+        self._uncounted = Ranges()  # Ready, and not in that count yet.
 
     # --- what there is
 
@@ -86,14 +88,22 @@ class Front:
 
     @property
     def ready_bytes(self) -> int:
-        """0 while they cannot be read: then they are counted another time."""
+        """As far as they are counted. 0 while they cannot be read: then they are counted another
+        time."""
         return self._known_bytes() or 0
 
     def _known_bytes(self) -> int | None:
         if self._ready_bytes is None:
             self._ready_bytes = 0
-            self._count_bytes(self.ledger.ready(NEVER, self.lane.offset_end))
+            self._uncounted = Ranges(self.ledger.ready(NEVER, self.lane.offset_end))
+            self.count_more()
         return self._ready_bytes
+
+    def count_more(self) -> bool:
+        """Count the bytes of a turn's messages. Whether some are left to be counted."""
+        if self._uncounted:
+            self._count_bytes(self._uncounted.pop(limits.QUEUE_TURN_MESSAGES_MAX))
+        return bool(self._uncounted)
 
     def peek(self, count: int) -> Iterator[Taken]:
         """The next messages, read a few at a time; they stay where they are."""
@@ -201,8 +211,18 @@ class Front:
     def _went(self, popped: Popped) -> None:
         """They are not ready any more."""
         if self._ready_bytes is not None:
-            self._ready_bytes -= sum(_size(taken.run) for taken in popped.good)
-            self._ready_bytes -= sum(_size(run) for _, run in (*popped.expired, *popped.lost))
+            good = [(taken.offsets, taken.run) for taken in popped.good]
+            for offsets, run in (*good, *popped.expired, *popped.lost):
+                self._ready_bytes -= self._counted_size(offsets, run)
+
+    def _counted_size(self, offsets: range, run: Run) -> int:
+        """Those that are not counted yet need not be any more."""
+        uncounted = self._uncounted.remove(offsets.start, offsets.stop)
+        size = _size(run)
+        for each in uncounted if run.messages else ():
+            first = each.start - offsets.start
+            size -= sum(len(body) for _, body in run.messages[first : first + len(each)])
+        return size
 
     def came_up(self) -> None:
         """All that is committed had its chance to be handed out."""
@@ -211,6 +231,7 @@ class Front:
     def discard(self) -> list[range]:
         """All that is ready is settled; whoever asks must tell the lane."""
         self._ready_bytes = 0 if self._counts_bytes else None
+        self._uncounted = Ranges()
         return self.ledger.discard(self.ready_count_most, self.lane.offset_end)
 
     def is_deferred(self, offset: int) -> bool:
@@ -230,7 +251,7 @@ class Front:
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
         self._times_end = self.appended_end if self._heeds_times else 0
-        self._ready_bytes = None
+        self._forget_bytes()
 
     # --- what is good
 
@@ -308,7 +329,10 @@ class Front:
                     pieces = self.lane.read(range(start, stop))
                     self._ready_bytes += sum(_size(run) for _, run in pieces)
         except StorageError:
-            self._ready_bytes = None
+            self._forget_bytes()
+
+    def _forget_bytes(self) -> None:
+        self._ready_bytes, self._uncounted = None, Ranges()
 
 
 def divide(piece: Piece, is_so: Callable[[Message], bool]) -> Iterator[tuple[bool, Piece]]:

@@ -386,6 +386,8 @@ class Queue:
     def _see_to_the_rest(self) -> None:
         for front in self._fronts:
             front.came_up()
+        if any(front.count_more() for front in self._fronts):
+            self._continue()
         if self._overflow.drops:
             self._drop_excess()
         self._look_ahead()

@@ -136,3 +136,30 @@ async def test_what_is_too_much_goes_in_turns(bed: Bed) -> None:
         counts.append(queue.dropped.get("maxlen", 0) - sum(counts))
     assert sum(counts) == 5 * SLICE - 1
     assert max(counts) <= 2 * SLICE  # The loop may come by twice before we look.
+
+
+@on_queues
+async def test_bytes_are_counted_in_turns(bed: Bed) -> None:
+    """What goes before it is counted is not subtracted."""
+    queue = bed.queue({"x-max-length-bytes": 4_000})
+    front = queue._fronts[0]
+    queue.publish(Run(0, words("one " * 3 * SLICE)), None)  # 9,000 bytes; some are dropped.
+    await all_turns()
+    assert (queue.ready_count, front.ready_bytes) == (4_000 // 3, 4_000 // 3 * 3)
+
+
+@on_queues
+async def test_a_count_that_is_not_finished_knows_what_goes_meanwhile(bed: Bed) -> None:
+    queue = bed.queue({"x-max-length-bytes": 1_000_000})
+    front = queue._fronts[0]
+    queue.publish(Run(0, words("one " * 3 * SLICE)), None)
+    await all_turns()
+    front._forget_bytes()
+    assert front.ready_bytes == 3 * SLICE, "a turn's"
+    front.pop(SLICE + 500, 0)
+    assert front.ready_bytes == 0
+    front.came_back([range(SLICE - 500, SLICE + 500)])
+    assert front.ready_bytes == 3 * SLICE
+    assert front.count_more()
+    assert not front.count_more()
+    assert front.ready_bytes == 3 * (2 * SLICE - 500 + SLICE)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from entrepot.core import errors
+from entrepot.core import errors, limits
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.login import Login
@@ -27,6 +27,7 @@ from entrepot.wire.http.response import NO_CONTENT, Response
 
 PREFIX = "api"
 
+_TEXT_AT_ONCE = 256 * limits.KIB  # Characters.
 _JSON = ("Content-Type", "application/json")
 _UNCACHED = ("Cache-Control", "no-cache")
 _ASK = ("WWW-Authenticate", 'Basic realm="entrepot"')
@@ -151,7 +152,7 @@ def answer(result: object) -> Response:
 
 
 def encoded(value: Any) -> Steps[bytearray]:
-    """As JSON, in steps: there may be lists of many rows in it, at the top or right below."""
+    """As JSON, in steps: there may be lists of many rows in it, and long texts in the rows."""
     output = bytearray()
     yield from _encode(value, output)
     return output
@@ -166,12 +167,25 @@ def _encode(value: Any, output: bytearray) -> Steps[None]:
     elif isinstance(value, list) and value:
         for place, each in enumerate(value):
             output += b"," if place else b"["
-            output += msgspec.json.encode(each)
+            if isinstance(each, dict) and any(map(_is_long, each.values())):
+                yield from _encode(each, output)
+            else:
+                output += msgspec.json.encode(each)
             yield
         output += b"]"
+    elif _is_long(value):
+        output += b'"'
+        for start in range(0, len(value), _TEXT_AT_ONCE):
+            output += msgspec.json.encode(value[start : start + _TEXT_AT_ONCE])[1:-1]
+            yield
+        output += b'"'
     else:
         output += msgspec.json.encode(value)
         yield
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, str) and len(value) > _TEXT_AT_ONCE
 
 
 def failure(status: int, reason: str) -> Response:

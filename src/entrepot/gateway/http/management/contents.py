@@ -114,9 +114,8 @@ def _rows(pieces: Pieces, left: int, *, encoding: str, bytes_max: int | None) ->
     rows = []
     for lane, taken in pieces:
         for place in range(len(taken.offsets)):
-            yield
             left -= 1
-            row = describe(taken, place, encoding=encoding, bytes_max=bytes_max)
+            row = yield from describe(taken, place, encoding=encoding, bytes_max=bytes_max)
             rows.append(row | {"message_count": max(0, left), "lane": lane})
     return rows
 

@@ -24,6 +24,7 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.stream import heard
 from entrepot.core import limits
 from entrepot.core.errors import UnknownLease
+from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.messages import Pieces, check_sizes, describe
@@ -54,7 +55,7 @@ async def lease(call: Call) -> Row:
     try:
         pieces = await _taken(queue.desk, made, wanted, count, with_bodies=with_messages)
         check_sizes(pieces)
-        messages = await call.in_turns(_messages(pieces, encoding))
+        messages = await call.broker.turns.run(_messages(pieces, encoding))
     except BaseException:  # Also when the client has hung up.
         queue.desk.release_all(made, is_attempt=False)
         raise
@@ -156,11 +157,14 @@ def _ranges(lane: int, taken: Taken) -> Iterator[list[int]]:
             start = place
 
 
-def _messages(pieces: Pieces, encoding: str) -> Iterator[Row]:
+def _messages(pieces: Pieces, encoding: str) -> Steps[list[Row]]:
     """None of those that were taken without their bodies."""
+    rows = []
     for lane, taken in pieces:
         for place in range(len(taken.run.messages)):
-            yield describe(taken, place, encoding=encoding, bytes_max=None) | {"lane": lane}
+            row = yield from describe(taken, place, encoding=encoding, bytes_max=None)
+            rows.append(row | {"lane": lane})
+    return rows
 
 
 # --- what becomes of them

@@ -23,15 +23,18 @@ Pieces = list[tuple[int, Taken]]  # Each with its lane.
 
 _NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Below these.
 _BASE64_STEP = 256 * limits.KIB  # Characters that are decoded at once; whole groups of four.
+_ENCODED_STEP = 192 * limits.KIB  # Bytes that are encoded at once; whole groups of three.
 _INT32 = range(-(2**31), 2**31)
 # They go to consumers in one frame of AMQP.
 _PROPERTIES_BYTES_MAX = limits.AMQP_FRAME_BYTES_MAX - FRAME_ENVELOPE_BYTES - CONTENT_HEADER_BYTES
 
 
-def describe(taken: Taken, place: int, *, encoding: str, bytes_max: int | None) -> dict[str, Any]:
+def describe(
+    taken: Taken, place: int, *, encoding: str, bytes_max: int | None
+) -> Steps[dict[str, Any]]:
     """One message of those taken. Its place in its queue is our own; the rest is RabbitMQ's."""
     (exchange, key, properties), body = taken.run.messages[place]
-    payload, payload_encoding = _payload(bytes(body[:bytes_max]), encoding)
+    payload, payload_encoding = yield from _payload(memoryview(body)[:bytes_max], encoding)
     return {
         "payload_bytes": len(body),
         "redelivered": taken.attempts is not None and taken.attempts[place] > 0,
@@ -56,13 +59,18 @@ def check_sizes(pieces: Pieces, bytes_max: int | None = None) -> None:
                 raise bad(f"a message of {len(body)} bytes; say truncate, or get it over AMQP")
 
 
-def _payload(body: bytes, encoding: str) -> tuple[str, str]:
+def _payload(body: memoryview, encoding: str) -> Steps[tuple[str, str]]:
+    yield
     if encoding == "auto":
         try:
-            return body.decode(), "string"
+            return str(body, "utf-8"), "string"
         except UnicodeDecodeError:
-            pass
-    return b64encode(body).decode(), "base64"
+            yield
+    pieces = []
+    for start in range(0, len(body), _ENCODED_STEP):
+        pieces.append(b64encode(body[start : start + _ENCODED_STEP]).decode("ascii"))
+        yield
+    return "".join(pieces), "base64"
 
 
 def read(exchange: str, key: str, fields: Fields, bytes_max: int) -> Steps[Message]:

@@ -30,6 +30,13 @@ def test_long_lists_are_written_in_steps() -> None:
         assert len(list(encoded(value))) >= (10 if value else 0)
 
 
+def test_long_texts_are_written_in_steps() -> None:
+    text = 'a"\\\n\u20ac\U0001f600' * 200_000
+    for value in ([{"payload": text, "n": 1}, {}], {"a": {"payload": text}}):
+        assert json.loads(finish(encoded(value))) == value
+        assert len(list(encoded(value))) >= 5
+
+
 @in_house()
 async def test_methods(house: House) -> None:
     assert await house.call("HEAD", "/api/overview") != (405, None)
