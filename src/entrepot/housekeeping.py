@@ -22,8 +22,7 @@ from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 
-from entrepot.broker.users import Worker
-from entrepot.core.ports import Clock
+from entrepot.core.ports import Clock, Worker
 from entrepot.gateway.kafka import apis
 from entrepot.wire.kafka.api import Api
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from entrepot import housekeeping
-from entrepot.broker.users import in_place
-from entrepot.core.ports import Clock
+from entrepot.core.ports import Clock, in_place
 from entrepot.gateway.kafka import apis
 from entrepot.housekeeping import collect_garbage, load, modules_of
 from sim import loop

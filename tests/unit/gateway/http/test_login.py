@@ -5,8 +5,9 @@ from base64 import b64encode
 
 import pytest
 
-from entrepot.broker.users import Users, in_place, user_record
+from entrepot.broker.users import Users, user_record
 from entrepot.core import limits
+from entrepot.core.ports import in_place
 from entrepot.gateway.http.login import Login
 from entrepot.wire.http.request import HttpError, Request
 from sim import loop
