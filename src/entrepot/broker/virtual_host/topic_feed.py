@@ -56,11 +56,13 @@ class TopicFeed:
         gathered, self._gathered = self._gathered, []
         place = next((at for at, (run, _) in enumerate(gathered) if is_large(run)), len(gathered))
         self._gathered = gathered[place + 1 :]
-        self._append_some(gathered[:place])
-        for large in gathered[place : place + 1]:
-            self._is_writing_large = True
-            work = asyncio.ensure_future(self._append_large(large))
-            work.add_done_callback(lambda done: done.cancelled() or done.result())
+        try:
+            self._append_some(gathered[:place])
+        finally:
+            for large in gathered[place : place + 1]:
+                self._is_writing_large = True
+                work = asyncio.ensure_future(self._append_large(large))
+                work.add_done_callback(lambda done: done.cancelled() or done.result())
 
     def _next_stream(self) -> Stream | None:
         """None: the topic is gone."""

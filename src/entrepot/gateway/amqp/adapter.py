@@ -232,7 +232,8 @@ class AmqpAdapter:
         self.hang_up(error.text)
 
     def leave(self) -> None:
-        """The client has closed the connection. What it had is free when it hears of it."""
+        """The client has closed the connection. What it had is free when it hears of it, unless
+        that is very much."""
         self._release()
         self.outbox.method(0, CloseOk())
         self.hang_up("closed by the client")
