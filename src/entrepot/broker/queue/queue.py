@@ -449,6 +449,12 @@ class Queue:
 
     def settle(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
         """The owner is done with them. What it does not have is not its to settle."""
+        if not self._slices and len(offsets) <= limits.QUEUE_TURN_MESSAGES_MAX:
+            self._settle(owner, lane, offsets)  # Nearly always.
+        else:
+            self._slices.do(partial(self._settle, owner, lane), offsets)
+
+    def _settle(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
         ledger = self._fronts[lane].ledger
         for each in _ranges(offsets):
             settled = ledger.settle(each, owner)
@@ -508,7 +514,7 @@ class Queue:
             front.lane.when_settlements_committed(one_done)
 
     def _sliced(self) -> None:
-        """All that was handed back or rejected is where it belongs."""
+        """All that was settled, handed back or rejected is where it belongs."""
         waiters, self._waiting_for_slices = self._waiting_for_slices, []
         for waiter in waiters:
             self.when_settlements_committed(waiter)

@@ -1,8 +1,8 @@
 """What a client says of very many messages at once, done some at a time.
 
-A hundred thousand messages are handed back with one word, or because their consumer is gone.
-Others must not wait for that, so it is done in turns, and what is said later of other messages
-comes after it. Until it is done, nobody has these messages but their old owner.
+A hundred thousand messages are settled or handed back with one word, or because their consumer
+is gone. Others must not wait for that, so it is done in turns, and what is said later of other
+messages comes after it. Until it is done, nobody has these messages but their old owner.
 """
 
 from __future__ import annotations

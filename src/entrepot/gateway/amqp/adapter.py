@@ -30,7 +30,7 @@ from entrepot.wire.amqp.scan import Event
 
 log = logging.getLogger("entrepot.amqp")
 
-_TURN_EVENTS_MAX = 500  # Then the others have their turn.
+_TURN_EVENTS_MAX = 500  # Or as many as there is time for; then the others have their turn.
 # Consumers are not delivered to above half of it; a client that asks for answers and does not
 # read them gets here, and is not heard until it has.
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
@@ -110,10 +110,14 @@ class AmqpAdapter:
         """Serve what waits, or as much of it as one may have at a time."""
         self._is_woken = False
         self.outbox.is_held = True
+        now_s = self._context.clock.monotonic
+        until_s = now_s() + limits.TURN_MS / 1_000
         for _ in range(_TURN_EVENTS_MAX):
             if not self._may_serve():
                 break
             self._serve(self._events.popleft())
+            if now_s() >= until_s:
+                break
         if self._connection is not None:
             self._connection.feed()
         self.outbox.flush()

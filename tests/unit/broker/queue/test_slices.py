@@ -127,6 +127,23 @@ async def test_what_was_settled_before_is_permanent_when_all_that_was_rejected_i
 
 
 @on_queues
+async def test_what_is_settled_in_turns_does_not_come_back_with_its_consumer(bed: Bed) -> None:
+    bed.surroundings = bed.surroundings._replace(turns=Turns(BusyClock()))
+    queue = bed.queue()
+    eater = Eater()
+    queue.add_consumer(eater)
+    await bed.publish(queue, " ".join(map(str, range(4 * SLICE))))
+    await all_turns()
+    queue.settle(eater, 0, range(3 * SLICE))
+    assert queue.unacked_count == 3 * SLICE
+    queue.remove_consumer(eater)
+    queue.release(eater)
+    await all_turns()
+    assert (queue.unacked_count, queue.ready_count) == (0, SLICE)
+    assert not queue.account().wrong
+
+
+@on_queues
 async def test_what_is_too_much_goes_in_turns(bed: Bed) -> None:
     queue = bed.queue({"x-max-length": 1})
     queue.publish(Run(0, words(" ".join(map(str, range(5 * SLICE))))), None)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -198,6 +199,20 @@ async def test_much_is_served_in_turns(node: Node, monkeypatch: pytest.MonkeyPat
     assert client.link.is_paused
     assert await client.told() == [basic.QosOk()] * 15
     assert not client.link.is_paused
+
+
+@on_node()
+async def test_what_takes_long_is_served_in_turns(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn is over after a time, too: twenty thousand queues may be declared in a row."""
+    client = await node.client()
+    start_s = node.clock.monotonic()
+    looks = count()  # Each takes a millisecond.
+    monkeypatch.setattr(node.clock, "monotonic", lambda: start_s + next(looks) / 1_000)
+    client.say(*[basic.Qos(0, number) for number in range(25)])
+    assert len(client.heard()) == limits.TURN_MS
+    assert await client.told() == [basic.QosOk()] * (25 - limits.TURN_MS)
 
 
 @on_node()
