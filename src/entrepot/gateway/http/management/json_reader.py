@@ -52,7 +52,12 @@ def read_in_steps(data: bytes) -> Steps[Any]:
     """Read a document of any length. Raises NotJson, also for one with too many values."""
     if len(data) <= AT_ONCE_BYTES_MAX:
         return read(data)
-    return (yield from _Reader(data).document())
+    reader = _Reader(data)
+    try:
+        return (yield from reader.document())
+    except NotJson:
+        yield from reader.let_go()
+        raise
 
 
 class _Reader:
@@ -60,12 +65,23 @@ class _Reader:
         self._data = data
         self._at = 0
         self._count = 0  # Values so far.
+        self._open: list[dict[str, Any] | list[Any]] = []  # Not at their end yet, one in another.
 
     def document(self) -> Steps[Any]:
         value = yield from self._value(_DEPTH_MAX)
         if self._next() != -1:
             raise NotJson("not_json")
         return value
+
+    def let_go(self) -> Steps[None]:
+        """Forget what was read, in steps: freeing a million values takes a while, too."""
+        for each in self._open:
+            while each:
+                if isinstance(each, dict):
+                    each.popitem()
+                else:
+                    del each[-_STEP_VALUES:]
+                yield
 
     def _next(self) -> int:
         """The next byte that is no space, which stays there; -1 at the end."""
@@ -104,7 +120,9 @@ class _Reader:
 
     def _object(self, depth: int) -> Steps[dict[str, Any]]:
         found: dict[str, Any] = {}
+        self._open.append(found)
         if self._take(_CLOSE_OBJECT):
+            self._open.pop()
             return found
         while True:
             if self._next() != _QUOTE:
@@ -113,16 +131,20 @@ class _Reader:
             self._need(_COLON)
             found[name] = yield from self._value(depth)
             if self._take(_CLOSE_OBJECT):
+                self._open.pop()
                 return found
             self._need(_COMMA)
 
     def _list(self, depth: int) -> Steps[list[Any]]:
         found: list[Any] = []
+        self._open.append(found)
         if self._take(_CLOSE_LIST):
+            self._open.pop()
             return found
         while True:
             found.append((yield from self._value(depth)))
             if self._take(_CLOSE_LIST):
+                self._open.pop()
                 return found
             self._need(_COMMA)
 

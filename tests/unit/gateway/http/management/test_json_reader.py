@@ -105,3 +105,13 @@ def test_nesting_has_a_bound() -> None:
 def test_no_json(data: bytes) -> None:
     with pytest.raises(NotJson):
         finish(read_in_steps(data))
+
+
+def test_what_was_read_of_a_document_that_is_refused_is_forgotten_in_steps() -> None:
+    reader = json_reader._Reader(b'{"a":[1,2,[{},{}],{"b":[3,4,5,6,x')
+    with pytest.raises(NotJson):
+        finish(reader.document())
+    held = [*reader._open]
+    assert held == [{}, [1, 2, [{}, {}]], {}, [3, 4, 5, 6]]
+    assert len(list(reader.let_go())) == 3
+    assert held == [{}, [], {}, []]
