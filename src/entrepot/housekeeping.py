@@ -52,6 +52,7 @@ async def load(modules: Iterable[str], clock: Clock, worker: Worker) -> None:
 
 def modules_of(protocol: str) -> Iterator[str]:
     """What a protocol's requests need, those first that others import."""
+    yield "re2"  # For names of topics, and for permissions.
     if protocol == "kafka":
         for api in apis.SERVED:
             yield from _modules_of_api(api)

@@ -23,6 +23,7 @@ def test_every_api_is_among_what_is_loaded() -> None:
         assert f"kio.schema.{api.name.lower()}.v{api.version_last}.request" in names
     for protocol in ("amqp", "http"):
         assert f"entrepot.gateway.{protocol}.adapter" in modules_of(protocol)
+        assert "re2" in modules_of(protocol)
     assert "entrepot.gateway.http.management.application" in modules_of("http")
 
 

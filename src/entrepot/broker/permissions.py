@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from entrepot.broker.access import Access
-from entrepot.broker.consumer_group.topic_regex import InvalidRegex, TopicRegex
+from entrepot.broker.regex import InvalidRegex, Regex
 from entrepot.core import limits
 from entrepot.core.errors import InvalidPermission
 from entrepot.core.record import Record
@@ -86,7 +86,7 @@ class Permissions:
         if entry is None:
             return False
         pattern: str = getattr(entry, right.value)
-        return search(pattern).matches(name or DEFAULT_EXCHANGE_NAME)
+        return search(pattern).is_within(name or DEFAULT_EXCHANGE_NAME)
 
 
 def permission_record(user: str, vhost: str, permission: Permission) -> Record:
@@ -104,60 +104,9 @@ def _key(user: str, vhost: str) -> bytes:
     return b"permission:" + json.dumps([user, vhost]).encode()
 
 
-# From "is found in the name" to "is the name", which is what `TopicRegex` answers.
-
-
-def search(pattern: str) -> TopicRegex:
-    """Matches names in which the expression is found. Raises InvalidPermission."""
+def search(pattern: str) -> Regex:
+    """Read an expression that is looked for in names. Raises InvalidPermission."""
     try:
-        return TopicRegex("|".join(map(_widened, _alternatives(pattern or "^$"))))
+        return Regex(pattern or "^$")
     except InvalidRegex as error:
         raise InvalidPermission(f"the regular expression {pattern!r}: {error}") from None
-
-
-def _widened(alternative: str) -> str:
-    """What stands before and after it in the name may be anything, unless it says otherwise."""
-    start, end = alternative.startswith("^"), _ends_in_anchor(alternative)
-    inner = alternative[start : len(alternative) - end]
-    # In a group, so that what it begins or ends with cannot change the meaning of the rest.
-    return f"{'' if start else '.*'}(?:{inner}){'' if end else '.*'}"
-
-
-def _ends_in_anchor(alternative: str) -> bool:
-    body = alternative.removesuffix("$")
-    escapes = len(body) - len(body.rstrip("\\"))
-    return body != alternative and escapes % 2 == 0
-
-
-def _alternatives(pattern: str) -> list[str]:
-    """Cut at each | that is in no group. Anchors must be in none, either: they would count
-    for nothing there, and the expression would allow more than it says."""
-    found, depth, position = [""], 0, 0
-    while position < len(pattern):
-        piece = _piece(pattern, position)
-        position += len(piece)
-        if piece == "|" and depth == 0:
-            found.append("")
-            continue
-        if piece in ("^", "$") and depth > 0:
-            raise InvalidRegex(f"{piece} inside of a group")
-        depth += (piece == "(") - (piece == ")")
-        if depth < 0:
-            raise InvalidRegex(f"nothing opens the ) at {position - 1}")
-        found[-1] += piece
-    return found
-
-
-def _piece(pattern: str, position: int) -> str:
-    """One character, what is escaped with its backslash, a class in brackets as a whole."""
-    char = pattern[position]
-    if char == "\\":
-        return pattern[position : position + 2]
-    if char != "[":
-        return char
-    end = position + 1 + pattern.startswith("^", position + 1)
-    is_first = True
-    while end < len(pattern) and (is_first or pattern[end] != "]"):
-        end += 2 if pattern[end] == "\\" else 1
-        is_first = False
-    return pattern[position : end + 1]

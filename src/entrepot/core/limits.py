@@ -75,9 +75,8 @@ GROUP_MEMBERS_MAX = 10_000
 GROUP_BYTES_MAX = 32 * MIB  # What the members of one classic group say of themselves.
 OFFSETS_AT_ONCE_MAX = 1_000  # Committed or deleted in one record batch; a request has several.
 OFFSET_METADATA_SIZE_MAX = 4_096  # Characters beside a committed offset.
-TOPIC_REGEX_SIZE_MAX = 1_000  # Characters of a regular expression for topics.
-TOPIC_REGEX_STATES_MAX = 1_000  # Of the automaton that it becomes.
-TOPIC_REGEX_CACHED_MAX = 10_000  # Its combinations of states that are remembered.
+REGEX_CHARACTERS_MAX = 1_000  # Of a regular expression for names.
+REGEX_BYTES_MAX = 1 * MIB  # Of the automaton that it becomes.
 
 # The commit.
 SEGMENTS_SYNCED_DIRECTLY_MAX = 8  # A tick that touches more goes through the journal.

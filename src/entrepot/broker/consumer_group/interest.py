@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.records import Subscription
-from entrepot.broker.consumer_group.topic_regex import InvalidRegex, TopicRegex
+from entrepot.broker.regex import InvalidRegex, Regex
 
 _WHOLE_MATCHES = 1  # Expressions that are held against all topics at once.
 _INTERNAL = "__"  # Topics of the broker's own are not what a regular expression means.
@@ -30,7 +30,7 @@ class Topics(Protocol):
 
 
 class _Matched(NamedTuple):
-    regex: TopicRegex
+    regex: Regex
     version: int  # Of the topics it was looked for among.
     names: dict[str, None]
 
@@ -81,7 +81,7 @@ class Interest:
         return tuple(sorted({*subscription.topics, *matched.names}))
 
 
-def _match(regex: TopicRegex, topics: Topics, may_see: Callable[[str], bool]) -> _Matched:
+def _match(regex: Regex, topics: Topics, may_see: Callable[[str], bool]) -> _Matched:
     names = (name for name in topics.topics if _is_wanted(regex, name, may_see))
     return _Matched(regex, topics.version, dict.fromkeys(names))
 
@@ -97,14 +97,14 @@ def _match_again(
     return known._replace(version=topics.version)
 
 
-def _is_wanted(regex: TopicRegex, name: str, may_see: Callable[[str], bool]) -> bool:
-    return not name.startswith(_INTERNAL) and regex.matches(name) and may_see(name)
+def _is_wanted(regex: Regex, name: str, may_see: Callable[[str], bool]) -> bool:
+    return not name.startswith(_INTERNAL) and regex.is_whole(name) and may_see(name)
 
 
-def compile_regex(pattern: str) -> TopicRegex:
+def compile_regex(pattern: str) -> Regex:
     """Raises GroupError."""
     try:
-        return TopicRegex(pattern)
+        return Regex(pattern)
     except InvalidRegex as error:
         raise GroupError(Fault.INVALID_REGULAR_EXPRESSION, str(error)) from None
 

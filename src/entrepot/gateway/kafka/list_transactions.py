@@ -12,7 +12,7 @@ from kio.schema.list_transactions.v2.response import ListTransactionsResponse, T
 from kio.schema.types import ProducerId, TransactionalId
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.consumer_group.topic_regex import InvalidRegex, TopicRegex
+from entrepot.broker.regex import InvalidRegex, Regex
 from entrepot.broker.transaction import State, Transaction
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.transactions import state_name
@@ -27,7 +27,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
     pattern = None
     if request.transactional_id_pattern:
         try:
-            pattern = TopicRegex(request.transactional_id_pattern)
+            pattern = Regex(request.transactional_id_pattern)
         except InvalidRegex:
             return ListTransactionsResponse(
                 throttle_time=NO_THROTTLE,
@@ -40,7 +40,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
         if number % _OTHERS_EVERY == _OTHERS_EVERY - 1:
             await asyncio.sleep(0)
         if _is_wanted(context, request, each) and (
-            pattern is None or pattern.matches(each.transactional_id)
+            pattern is None or pattern.is_whole(each.transactional_id)
         ):
             found.append(_listed(each))
     return ListTransactionsResponse(

@@ -7,7 +7,7 @@ from entrepot.broker.catalog import Catalog, Topic, topic_deleted_record, topic_
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.interest import Interest, compile_regex, hash_of
 from entrepot.broker.consumer_group.records import Subscription
-from entrepot.broker.consumer_group.topic_regex import TopicRegex
+from entrepot.broker.regex import Regex
 from entrepot.core.names import TopicName
 
 
@@ -50,13 +50,13 @@ def test_by_name_and_by_regular_expression() -> None:
 def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that an expression was held against."""
     names: list[str] = []
-    matches = TopicRegex.matches
+    matches = Regex.is_whole
 
-    def counting(self: TopicRegex, name: str) -> bool:
+    def counting(self: Regex, name: str) -> bool:
         names.append(name)
         return matches(self, name)
 
-    monkeypatch.setattr(TopicRegex, "matches", counting)
+    monkeypatch.setattr(Regex, "is_whole", counting)
     return names
 
 

@@ -55,7 +55,7 @@ def _filter(query: Mapping[str, str]) -> Callable[[str], bool]:
     if query.get("use_regex") != "true":
         return lambda name: wanted.lower() in name.lower()
     try:
-        return search(wanted).matches
+        return search(wanted).is_within
     except InvalidPermission as error:
         raise bad(str(error)) from None
 

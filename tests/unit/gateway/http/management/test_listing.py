@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from entrepot.broker.consumer_group.topic_regex import TopicRegex
 from entrepot.broker.permissions import search
+from entrepot.broker.regex import Regex
 from entrepot.gateway.http.management import listing
 from entrepot.gateway.http.management.listing import arranged
 from entrepot.wire.http.request import HttpError
@@ -70,7 +70,7 @@ def test_pages() -> None:
 def test_a_regular_expression_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
 
-    def counting(pattern: str) -> TopicRegex:
+    def counting(pattern: str) -> Regex:
         nonlocal read
         read += 1
         return search(pattern)

@@ -40,6 +40,11 @@ async def test_permissions(house: House) -> None:
     [
         ("ana", {"configure": ".*"}, "[{key_missing,write},{key_missing,read}]"),
         ("ana", {"configure": "*", "write": "", "read": ""}, "the regular expression '*'"),
+        (
+            "ana",
+            {"configure": "^(?!x)", "write": "", "read": ""},
+            "the regular expression '^(?!x)'",
+        ),
         ("bob", {"configure": "", "write": "", "read": ""}, "vhost_or_user_not_found"),
     ],
 )
