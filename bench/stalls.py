@@ -24,11 +24,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.types import TopicName
 
 from bench import amqp_wire, brokers, stalls_messages, wide
 from bench.amqp_wire import QUEUE_BIND_OK, QUEUE_DECLARE_OK, method, short, table
+from bench.members import ClassicMember, Crowd, Share, is_divided
 from bench.pinger import Pinger, Waits
 from bench.wire import Refused
+from entrepot.core.steps import parts
 
 STALL_MS_MAX = 100.0
 _SETTLE_S = 0.05  # What a request left for the loop to do later belongs to it.
@@ -54,6 +58,17 @@ class Stage:
         self.kafka = broker.connect()
         self.amqp = broker.amqp()
         self._http_port = http_port
+        self.closing = contextlib.ExitStack()
+
+    def topic_ids(self, names: list[str]) -> dict[str, bytes]:
+        topics = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(n)) for n in names)
+        asked = MetadataRequest(
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        found = self.kafka.call(asked).topics
+        return {each.name: each.topic_id.bytes for each in found}
 
     def ask(self, request: bytes) -> bytes:
         self.kafka.socket.sendall(request)
@@ -169,6 +184,38 @@ def _records() -> Rows:
     yield "Fetch, waiting while 3,000 are produced to", _waiting_fetch
     yield "Produce, 2,000,000 keys to compact", _compacted
     yield "Produce, eight bombs to recompress", _bombs
+    yield "Produce, to 20,000 topics", _produced(lambda s: wide.produce_to_all(s.narrow, _small()))
+    yield "Produce, to 69,300", _produced(lambda s: wide.produce_to_all(s.wide, _small()))
+    yield (
+        "Produce, 50,000 times to one",
+        _produced(lambda s: wide.produce_to_all([("topic-0", 1)], _small(), 50_000)),
+    )
+    yield "Produce, one batch of 100 MiB", _large_batch(is_gzip=False)
+    yield "Produce, one batch of 100 MiB in gzip", _large_batch(is_gzip=True)
+
+
+def _small() -> bytes:
+    return wide.record_batch(wide.large_record(10), 1, int(time.time() * 1_000))
+
+
+def _produced(make: Callable[[Stage], bytes]) -> Callable[[Stage], Work]:
+    def prepare(stage: Stage) -> Work:
+        request = make(stage)
+        return lambda: stage.ask(request)
+
+    return prepare
+
+
+def _large_batch(*, is_gzip: bool) -> Callable[[Stage], Work]:
+    def prepare(stage: Stage) -> Work:
+        settings = [("max.message.bytes", str(129 << 20))]
+        stage.ask(wide.create_topics([("large", 1)], settings))
+        body = wide.large_record(100 << 20)
+        batch = wide.record_batch(body, 1, int(time.time() * 1_000), is_gzip=is_gzip)
+        request = wide.produce([("large", 0, batch)])
+        return lambda: stage.ask(request)
+
+    return prepare
 
 
 def _waiting_fetch(stage: Stage) -> Work:
@@ -206,6 +253,14 @@ def _bombs(stage: Stage) -> Work:
 
 def _groups() -> Rows:
     yield "300 regular expressions of a group", _regular_expressions
+    yield "2,000 members of a modern group", _modern_members
+    yield "Ten members that want different topics", _different_wishes
+    yield "ConsumerGroupDescribe, 2,000 members", _describe_members
+    yield "10,000 members of a classic group", _classic_members
+    yield "ShareGroupHeartbeat, 20,000 topics", _share_heartbeat
+    yield "ShareFetch, 69,300", _share_fetch
+    yield "ShareAcknowledge, 69,300", _share_acknowledge
+    yield "ShareAcknowledge, 200,000 ranges", _share_ranges
 
 
 def _regular_expressions(stage: Stage) -> Work:
@@ -217,6 +272,88 @@ def _regular_expressions(stage: Stage) -> Work:
             stage.kafka.answer()
 
     return work
+
+
+def _modern_members(stage: Stage) -> Work:
+    return _members(stage, "many", ["topic-.*"] * 2_000)
+
+
+def _different_wishes(stage: Stage) -> Work:
+    return _members(stage, "different", [f"topic-.*[{i}{i + 1}].*" for i in range(9)])
+
+
+def _members(stage: Stage, group: str, regexes: list[str]) -> Work:
+    """They join, and go where the broker wants them."""
+    members = [(f"member-{i}", regex) for i, regex in enumerate(regexes)]
+
+    def ask(requests: list[bytes]) -> list[int]:
+        epochs: list[int] = []
+        for some in parts(requests, 100):  # Not more than the broker would read.
+            stage.kafka.socket.sendall(b"".join(some))
+            epochs += [wide.epoch_of(stage.kafka.answer()) for _ in some]
+        return epochs
+
+    def work() -> None:
+        epochs = ask([wide.join_by_regex(group, regex, name) for name, regex in members])
+        for _ in range(3):
+            time.sleep(0.3)  # A large group is not divided for each of those that join at once.
+            beats = zip(members, epochs, strict=True)
+            epochs = ask([wide.group_heartbeat(group, name, epoch) for (name, _), epoch in beats])
+
+    return work
+
+
+def _describe_members(stage: Stage) -> Work:
+    return lambda: stage.ask(wide.describe_modern(["many"]))
+
+
+def _classic_members(stage: Stage) -> Work:
+    count = 10_000
+    share = Share("classic", "wide-0", count, 45_000)
+    crowd = Crowd(stage.broker, 3.0)
+    stage.closing.callback(crowd.close)
+
+    def work() -> None:
+        for _ in range(count):
+            crowd.add(ClassicMember, share)
+        crowd.run_until(lambda: is_divided(crowd.members, count), 60, "dividing")
+
+    return work
+
+
+_SHARING = "share-group"
+_SHARER = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def _share_heartbeat(stage: Stage) -> Work:
+    return lambda: wide.epoch_of(
+        stage.ask(wide.share_heartbeat("share-narrow", _SHARER, stage.names))
+    )
+
+
+def _share_fetch(stage: Stage) -> Work:
+    names = [name for name, _ in stage.wide]
+    wide.epoch_of(stage.ask(wide.share_heartbeat(_SHARING, _SHARER, names)))
+    ids = stage.topic_ids(names)
+    topics = [(ids[name], [(i, ()) for i in range(count)]) for name, count in stage.wide]
+    stage.ask(wide.produce_to_all(stage.wide, _small()))
+    request = wide.share_fetch(_SHARING, _SHARER, 0, topics)
+    return lambda: stage.ask(request)
+
+
+def _share_acknowledge(stage: Stage) -> Work:
+    ids = stage.topic_ids([name for name, _ in stage.wide])
+    accepted = [(0, 0, b"\1")]
+    topics = [(ids[name], [(i, accepted) for i in range(count)]) for name, count in stage.wide]
+    request = wide.share_acknowledge(_SHARING, _SHARER, 1, topics)
+    return lambda: stage.ask(request)
+
+
+def _share_ranges(stage: Stage) -> Work:
+    ids = stage.topic_ids(["wide-0"])
+    ranges = [(i, i, b"\1") for i in range(200_000)]
+    request = wide.share_acknowledge(_SHARING, _SHARER, 2, [(ids["wide-0"], [(0, ranges)])])
+    return lambda: stage.ask(request)
 
 
 def _queues() -> Rows:
@@ -368,7 +505,9 @@ def staged(topics: int) -> Iterator[Stage]:
         broker = brokers.start_entrepot("os", Path(root), http=True, settings=settings)
         try:
             endpoints = json.loads((Path(root) / brokers.DATA / "endpoints.json").read_text())
-            yield Stage(broker, endpoints["http"]["port"], topics)
+            stage = Stage(broker, endpoints["http"]["port"], topics)
+            with stage.closing:
+                yield stage
         finally:
             broker.stop()
 

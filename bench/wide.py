@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from crc32c import crc32c
 
+from bench.wire import Refused
+
 Topic = tuple[str, int]  # A name, and how many partitions.
 
 CREATE_TIMEOUT_MS = 120_000
@@ -136,6 +138,10 @@ def describe_groups(groups: Sequence[str]) -> bytes:
     return request(15, 4, array(map(text, groups)) + b"\0")
 
 
+def describe_modern(groups: Sequence[str]) -> bytes:
+    return request(69, 1, compact_array(map(compact, groups)) + b"\0\0", is_flexible=True)
+
+
 def delete_groups(groups: Sequence[str]) -> bytes:
     return request(42, 1, array(map(text, groups)))
 
@@ -180,28 +186,95 @@ def alter_share_group_offsets(group: str, topics: Sequence[Topic]) -> bytes:
     return request(91, 0, compact(group) + wanted + b"\0", is_flexible=True)
 
 
-def join_by_regex(group: str, regex: str) -> bytes:
+def join_by_regex(group: str, regex: str, member: str = "member") -> bytes:
     """The first heartbeat of a member of a modern group."""
-    return _join(group, b"\0", compact(regex))
+    return _heartbeat(group, member, 0, 60_000, b"\0", compact(regex))
 
 
-def join_by_names(group: str, names: Sequence[str]) -> bytes:
-    return _join(group, compact_array(map(compact, names)), compact(None))
+def join_by_names(group: str, names: Sequence[str], member: str = "member") -> bytes:
+    wanted = compact_array(map(compact, names))
+    return _heartbeat(group, member, 0, 60_000, wanted, compact(None))
 
 
-def _join(group: str, names: bytes, regex: bytes) -> bytes:
-    body = compact(group) + compact("member-of-" + group) + struct.pack(">i", 0)
-    body += compact(None) + compact(None) + struct.pack(">i", 60_000)
+def group_heartbeat(group: str, member: str, epoch: int) -> bytes:
+    """Of a member that has let go of everything."""
+    return _heartbeat(group, member, epoch, -1, b"\0", compact(None))
+
+
+def _heartbeat(
+    group: str, member: str, epoch: int, rebalance_ms: int, names: bytes, regex: bytes
+) -> bytes:
+    body = compact(group) + compact(member) + struct.pack(">i", epoch)
+    body += compact(None) + compact(None) + struct.pack(">i", rebalance_ms)
     body += names + regex + compact(None) + compact_array(()) + b"\0"
     return request(68, 1, body, is_flexible=True)
 
 
+def epoch_of(answer: bytes) -> int:
+    """Of a member, in the answer to its heartbeat; either kind of group."""
+    code, position = struct.unpack_from(">h", answer, 9)[0], 11
+    for _ in range(2):  # A message, and the member's id.
+        position += max(1, answer[position])
+    if code:
+        raise Refused(f"heartbeat: {code} {answer[11:120]!r}")
+    return int(struct.unpack_from(">i", answer, position)[0])
+
+
+def share_heartbeat(group: str, member: str, names: Sequence[str]) -> bytes:
+    body = compact(group) + compact(member) + struct.pack(">i", 0) + compact(None)
+    return request(76, 1, body + compact_array(map(compact, names)) + b"\0", is_flexible=True)
+
+
+Acknowledged = Sequence[tuple[int, int, bytes]]  # First and last offset, and types.
+SharedTopic = tuple[bytes, Sequence[tuple[int, Acknowledged]]]  # Its id, its partitions.
+
+
+def share_fetch(group: str, member: str, epoch: int, topics: Iterable[SharedTopic]) -> bytes:
+    bounds = struct.pack(">iiiiii", epoch, 0, 1, 1 << 26, 10_000, 10_000)
+    body = compact(group) + compact(member) + bounds + _shared(topics) + compact_array(())
+    return request(78, 1, body + b"\0", is_flexible=True)
+
+
+def share_acknowledge(group: str, member: str, epoch: int, topics: Iterable[SharedTopic]) -> bytes:
+    body = compact(group) + compact(member) + struct.pack(">i", epoch) + _shared(topics)
+    return request(79, 1, body + b"\0", is_flexible=True)
+
+
+def _shared(topics: Iterable[SharedTopic]) -> bytes:
+    return compact_array(
+        identity
+        + compact_array(
+            struct.pack(">i", index)
+            + compact_array(
+                struct.pack(">qq", first, last) + _uvarint(len(types) + 1) + types + b"\0"
+                for first, last, types in acknowledged
+            )
+            + b"\0"
+            for index, acknowledged in partitions
+        )
+        + b"\0"
+        for identity, partitions in topics
+    )
+
+
 def produce(batches: Iterable[tuple[str, int, bytes]], acks: int = -1) -> bytes:
+    """Each batch with a topic's name of its own."""
     data = array(
         text(name) + array([struct.pack(">ii", index, len(batch)) + batch])
         for name, index, batch in batches
     )
     return request(0, 8, text(None) + struct.pack(">hi", acks, 60_000) + data)
+
+
+def produce_to_all(topics: Sequence[Topic], batch: bytes, times: int = 1) -> bytes:
+    """The same batch to each partition, so many times."""
+    each = times * [struct.pack(">i", len(batch)) + batch]
+    data = array(
+        text(name)
+        + array(struct.pack(">i", index) + data for index in range(count) for data in each)
+        for name, count in topics
+    )
+    return request(0, 8, text(None) + struct.pack(">hi", -1, 60_000) + data)
 
 
 def record_batch(body: bytes, count: int, timestamp_ms: int, *, is_gzip: bool = False) -> bytes:

@@ -25,6 +25,7 @@ from kio.static.primitive import Records, i8, i16, i32, i64
 
 from entrepot.broker.consumer_group.modern import ModernGroup
 from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.partitions import Holders
 from entrepot.broker.consumer_group.records import Value
 from entrepot.client.connection import Connection
 from entrepot.config import Config, Groups, Ports, Topics
@@ -351,7 +352,7 @@ class _Careless(ModernGroup):
 
     def _apply_current(self, member_id: str, value: Value | None) -> None:
         super()._apply_current(member_id, value)
-        self._holders.clear()
+        self._holders = Holders()
 
 
 def plant(server: Server, bug: str) -> None:

@@ -32,14 +32,22 @@ from entrepot.broker.consumer_group.messages import (
 )
 from entrepot.broker.consumer_group.modern import ModernGroup, check
 from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.consumer_group.records import CommittedOffset, Kind, Row, StoredGroup
+from entrepot.broker.consumer_group.records import (
+    CommittedOffset,
+    Kind,
+    Row,
+    StoredGroup,
+    encode,
+)
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.consumer_group.store import Kept, Store
 from entrepot.broker.consumer_group.watch import Watch, Watched
 from entrepot.broker.deadlines import Deadlines
+from entrepot.broker.one_at_a_time import OneAtATime
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import Clock, Entropy
+from entrepot.core.steps import Steps, finish, listed
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -51,6 +59,7 @@ Group = ClassicGroup | ModernGroup
 _RETENTION_EVERY_MS = 10 * 60_000
 _RETENTION: Watched = ("", Watch.RETENTION, "")
 _RETRY_MS = 1_000  # When a member whose time is up could not be removed.
+_BEATING_MS = 10  # Until a deadline is looked at again that came during somebody's heartbeat.
 
 
 class Coordinator:
@@ -66,6 +75,7 @@ class Coordinator:
         self._empty_since_ms: dict[str, int] = {}  # Wall time; of classic ones that had members.
         self._deleted: dict[str, None] = {}  # Topics, in this turn.
         self._commits = Commits(self._store, clock)
+        self._beating = OneAtATime()  # Modern groups in which a heartbeat is worked on.
         self._deadlines: Deadlines[Watched] = Deadlines()
         self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
         self._now = self._alarm.now
@@ -140,6 +150,8 @@ class Coordinator:
         if watch is Watch.RETENTION:
             self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
             self._expire_offsets()
+        elif group_id in self._beating:
+            self._deadlines.set(watched, self._now() + _BEATING_MS)
         elif group is not None:
             group.expire(watch, member_id, self._now())
             try:
@@ -221,25 +233,41 @@ class Coordinator:
         if not group_id:
             raise GroupError(Fault.INVALID_REQUEST, "a group's id cannot be empty")
         check(request)
-        if not self._store.is_ready:
-            return self._heartbeat_prepared(group_id, request)
-        self.check_readable(group_id)
-        group = self._modern(group_id, request)
-        try:
-            answer = group.heartbeat(request, self._broker.catalog, self._now())
-        except GroupError:
-            group.undo(self._now())
-            raise
-        if group.has_rows:
-            self._settle(group)
-        if self._store.is_kept(group_id):
-            return answer
-        return self._answer_kept(group_id, answer)
+        if not self._store.is_ready or group_id in self._beating:
+            return self._heartbeat_later(group_id, request)
+        self._beating.enter(group_id)
+        answer = self._broker.turns.begin(self._heartbeat(group_id, request))
+        if isinstance(answer, HeartbeatAnswer):
+            return answer if self._store.is_kept(group_id) else self._answer_kept(group_id, answer)
+        return self._answer_later(group_id, answer)
 
-    async def _heartbeat_prepared(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
+    async def _heartbeat_later(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
         await self.prepare()
-        answer = self.heartbeat_modern(group_id, request)
-        return answer if isinstance(answer, HeartbeatAnswer) else await answer
+        await self._beating.wait_and_enter(group_id)
+        answer = self._broker.turns.run(self._heartbeat(group_id, request))
+        return await self._answer_later(group_id, answer)
+
+    def _heartbeat(self, group_id: str, request: Heartbeat) -> Steps[HeartbeatAnswer]:
+        """In a group that was entered. Whoever asked may be gone before it is done."""
+        try:
+            self.check_readable(group_id)
+            group = self._modern(group_id, request)
+            try:
+                answer = yield from group.heartbeat(request, self._broker.catalog, self._now())
+                if group.has_rows:
+                    yield from self._keep_modern(group)
+                    self._alarm.arm()
+                return answer
+            except BaseException:
+                group.undo(self._now())
+                raise
+        finally:
+            self._beating.leave(group_id)
+
+    async def _answer_later(
+        self, group_id: str, answer: Awaitable[HeartbeatAnswer]
+    ) -> HeartbeatAnswer:
+        return await self._answer_kept(group_id, await answer)
 
     async def _answer_kept(self, group_id: str, answer: HeartbeatAnswer) -> HeartbeatAnswer:
         await self._store.kept(group_id)
@@ -284,20 +312,20 @@ class Coordinator:
     def _settle(self, group: Group) -> None:
         """Keep what the machine wants kept, and answer those who wait when it is."""
         if isinstance(group, ModernGroup):
-            self._keep_modern(group)
+            try:
+                finish(self._keep_modern(group))
+            except StorageError:
+                group.undo(self._now())
+                raise
         else:
             self._keep_classic(group)
         self._alarm.arm()
 
-    def _keep_modern(self, group: ModernGroup) -> None:
-        """Raises StorageError, and the group is as before."""
-        rows = group.take_rows()
-        try:
-            if rows:
-                self._store.append(group.id, rows)
-        except StorageError:
-            group.undo(self._now())
-            raise
+    def _keep_modern(self, group: ModernGroup) -> Steps[None]:
+        """Raises StorageError, and the group is to be as before."""
+        records = yield from listed(map(encode, group.take_rows()))
+        if records:
+            self._store.append_records(group.id, records)
         group.kept()
 
     def _keep_classic(self, group: ClassicGroup) -> None:

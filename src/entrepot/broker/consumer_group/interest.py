@@ -1,8 +1,10 @@
 """Which topics the members of a modern group want: by name, or by regular expression.
 
 A regular expression is held against all topics once, and then against those that changed.
-Only one at a time is held against all: a group may have hundreds, and everybody else waits
+Only one at a time is held against all: a group may have hundreds, and its members wait
 meanwhile. So after a start it takes some heartbeats until it is known what a group wants.
+
+All of it is in steps, between which topics come and go. What came is looked at next time.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.records import Subscription
 from entrepot.broker.regex import InvalidRegex, Regex
+from entrepot.core.steps import Steps
 
 _WHOLE_MATCHES = 1  # Expressions that are held against all topics at once.
 _INTERNAL = "__"  # Topics of the broker's own are not what a regular expression means.
@@ -44,8 +47,9 @@ class Interest:
         subscriptions: Mapping[str, Subscription],
         topics: Topics,
         may_see: Callable[[str], bool],
-    ) -> dict[str, list[Topic]] | None:
-        """By member: of the topics it wants, those that there are. None: ask again later."""
+    ) -> Steps[dict[str, tuple[Topic, ...]] | None]:
+        """By member: of the topics it wants, those that there are; the same object for members
+        that want the same. None: ask again later."""
         matched: dict[str, _Matched] = {}
         room, is_complete = _WHOLE_MATCHES, True
         for regex in dict.fromkeys(each.regex for each in subscriptions.values()):
@@ -54,22 +58,31 @@ class Interest:
             known = self._matched.get(regex)
             changed = None if known is None else topics.changed_since(known.version)
             if known is not None and changed is not None:
-                matched[regex] = _match_again(known, changed, topics, may_see)
+                matched[regex] = yield from _match_again(known, changed, topics, may_see)
             elif room:
                 room -= 1
                 compiled = compile_regex(regex) if known is None else known.regex
-                matched[regex] = _match(compiled, topics, may_see)
+                matched[regex] = yield from _match(compiled, topics, may_see)
             else:
                 is_complete = False
                 if known is not None:
                     matched[regex] = known
         self._matched = matched
-        if not is_complete:
-            return None
-        return {
-            member_id: [topics.topics[name] for name in self._names(each) if name in topics.topics]
-            for member_id, each in subscriptions.items()
-        }
+        return (yield from self._by_member(subscriptions, topics)) if is_complete else None
+
+    def _by_member(
+        self, subscriptions: Mapping[str, Subscription], topics: Topics
+    ) -> Steps[dict[str, tuple[Topic, ...]]]:
+        found: dict[tuple[tuple[str, ...], str | None], tuple[Topic, ...]] = {}
+        wanted: dict[str, tuple[Topic, ...]] = {}
+        for member_id, each in subscriptions.items():
+            alike = each.topics, each.regex
+            if alike not in found:
+                there = (topics.topics.get(name) for name in self._names(each))
+                found[alike] = tuple([topic for topic in there if topic is not None])
+            wanted[member_id] = found[alike]
+            yield
+        return wanted
 
     def covers(self, subscription: Subscription, topic: str) -> bool:
         return topic in self._names(subscription)
@@ -81,20 +94,27 @@ class Interest:
         return tuple(sorted({*subscription.topics, *matched.names}))
 
 
-def _match(regex: Regex, topics: Topics, may_see: Callable[[str], bool]) -> _Matched:
-    names = (name for name in topics.topics if _is_wanted(regex, name, may_see))
-    return _Matched(regex, topics.version, dict.fromkeys(names))
+def _match(regex: Regex, topics: Topics, may_see: Callable[[str], bool]) -> Steps[_Matched]:
+    version, names = topics.version, list(topics.topics)
+    wanted: dict[str, None] = {}
+    for name in names:
+        if _is_wanted(regex, name, may_see):
+            wanted[name] = None
+        yield
+    return _Matched(regex, version, wanted)
 
 
 def _match_again(
     known: _Matched, changed: Iterable[str], topics: Topics, may_see: Callable[[str], bool]
-) -> _Matched:
+) -> Steps[_Matched]:
+    version = topics.version
     for name in changed:
         if name in topics.topics and _is_wanted(known.regex, name, may_see):
             known.names[name] = None
         else:
             known.names.pop(name, None)
-    return known._replace(version=topics.version)
+        yield
+    return known._replace(version=version)
 
 
 def _is_wanted(regex: Regex, name: str, may_see: Callable[[str], bool]) -> bool:
@@ -109,8 +129,11 @@ def compile_regex(pattern: str) -> Regex:
         raise GroupError(Fault.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
-def hash_of(topics: Iterable[Topic]) -> int:
+def hash_of(topics: Iterable[Topic]) -> Steps[int]:
     """Another number when other topics are wanted, or they have other partitions."""
-    rows = sorted([(each.name, each.id.bytes, each.partition_count) for each in topics])
-    digest = hashlib.blake2b(repr(rows).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    total = 0
+    for each in topics:
+        row = each.id.bytes + each.partition_count.to_bytes(4, "big")
+        total += int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big")
+        yield
+    return total % 2**64 - 2**63

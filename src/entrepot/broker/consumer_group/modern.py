@@ -37,11 +37,11 @@ from entrepot.broker.consumer_group.messages import (
     HeartbeatAnswer,
 )
 from entrepot.broker.consumer_group.partitions import (
+    Holders,
     difference,
     has_any,
     intersection,
     is_same,
-    partitions,
 )
 from entrepot.broker.consumer_group.records import (
     Assignment,
@@ -57,6 +57,7 @@ from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.consumer_group.watch import Watch, Watched
 from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
+from entrepot.core.steps import Steps
 
 
 class Phase(IntEnum):  # Persisted: Kafka's numbers.
@@ -84,7 +85,7 @@ class ModernGroup:
         self._targets: dict[str, Assignment] = {}
         self._size = 0  # Bytes of what members want.
         self._static: dict[str, str] = {}  # Instance id to member id.
-        self._holders: dict[tuple[UUID, int], str] = {}  # Who has a partition or lets go of it.
+        self._holders = Holders()
         self._interest = Interest()
         # Who may not know yet what it has: told again until it says that it does.
         self._untold: dict[str, None] = {}
@@ -168,13 +169,12 @@ class ModernGroup:
     def _apply_current(self, member_id: str, value: Value | None) -> None:
         old = self._currents.pop(member_id, None)
         if old is not None:
-            for partition in partitions(old.assigned, old.revoking):
-                if self._holders.get(partition) == member_id:
-                    del self._holders[partition]
+            self._holders.clear(member_id, old.assigned)
+            self._holders.clear(member_id, old.revoking)
         if isinstance(value, Current):
             self._currents[member_id] = value
-            for partition in partitions(value.assigned, value.revoking):
-                self._holders[partition] = member_id
+            self._holders.set(member_id, value.assigned)
+            self._holders.set(member_id, value.revoking)
 
     def restore(self, now_ms: int) -> None:
         """After the rows that were kept: members have a session's time to show themselves."""
@@ -185,28 +185,29 @@ class ModernGroup:
 
     # --- heartbeats
 
-    def heartbeat(self, request: Heartbeat, topics: Topics, now_ms: int) -> HeartbeatAnswer:
-        """What is to be kept is in `take_rows`. Raises GroupError, perhaps half way: `undo`."""
+    def heartbeat(self, request: Heartbeat, topics: Topics, now_ms: int) -> Steps[HeartbeatAnswer]:
+        """What is to be kept is in `take_rows`. Raises GroupError, perhaps half way: `undo`.
+        Nothing else happens to the group until it is done or undone."""
         if request.epoch in (LEAVES, LEAVES_FOR_NOW):
             return self._leave(request)
-        before = self._member(request)
+        before = yield from self._member(request)
         wants_others = self._subscribe(request)
-        self._divide(request, topics, now_ms, anew=wants_others)
+        yield from self._divide(request, topics, now_ms, anew=wants_others)
         # Of an older epoch: it did not hear the last answer, or this comes late. What it had then
         # is not what it has now, so it is told again before anything else becomes of it.
         is_behind = request.epoch not in (JOINS, before.epoch)
-        after = before if is_behind else self._reconcile(request, now_ms)
+        after = before if is_behind else (yield from self._reconcile(request, now_ms))
         self._hear(request.member_id, now_ms)
         member_id = request.member_id
-        if after.assigned != before.assigned:
+        if after is not before and after.assigned != before.assigned:
             self._untold[member_id] = None
-        elif request.owned is not None and is_same(request.owned, after.assigned):
+        elif request.owned is not None and (yield from is_same(request.owned, after.assigned)):
             self._untold.pop(member_id, None)
         is_news = is_behind or request.is_whole or member_id in self._untold
         told = after.assigned if is_news else None
         return HeartbeatAnswer(member_id, after.epoch, self._settings.heartbeat_ms, told)
 
-    def _member(self, request: Heartbeat) -> Current:
+    def _member(self, request: Heartbeat) -> Steps[Current]:
         """Where the member is, who may be new or one that comes back."""
         member_id, former = request.member_id, self._static.get(request.instance_id or "")
         if request.instance_id is not None and former is not None and former != member_id:
@@ -218,7 +219,7 @@ class ModernGroup:
             return current or _NEW
         if current is None or (request.instance_id is not None and former is None):
             raise GroupError(Fault.UNKNOWN_MEMBER_ID, f"{member_id} is not a member")
-        _check_epoch(request, current)
+        yield from _check_epoch(request, current)
         return current
 
     def _replace(self, former: str, request: Heartbeat) -> None:
@@ -263,24 +264,28 @@ class ModernGroup:
 
     # --- the target
 
-    def _divide(self, request: Heartbeat, topics: Topics, now_ms: int, *, anew: bool) -> None:
+    def _divide(
+        self, request: Heartbeat, topics: Topics, now_ms: int, *, anew: bool
+    ) -> Steps[None]:
         """A new epoch and a new target, if members want other topics or topics are others.
 
         Dividing is work for each member: a large group that many join at once does not do it
         for each of them, nor before it is known what all want. New ones wait for that."""
         epoch, is_behind = self.epoch.epoch, self.epoch.epoch > self.target_epoch
-        if not (anew or is_behind or topics.version != self._version):
+        version = topics.version
+        if not (anew or is_behind or version != self._version):
             return
         wanted, rest_ms = None, len(self._subscriptions) // _MEMBERS_PER_MS
         if self.target_epoch == 0 or now_ms >= self._divided_ms + rest_ms:
-            wanted = self._interest.wanted(self._subscriptions, topics, request.may_see)
+            wanted = yield from self._interest.wanted(self._subscriptions, topics, request.may_see)
         if wanted is None:
             if anew:
                 self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=epoch + 1))
             return
-        everything = {topic.id: topic for each in wanted.values() for topic in each}
-        topics_hash = hash_of(everything.values())
-        self._version = topics.version
+        alike = {id(each): each for each in wanted.values()}
+        everything = {topic.id: topic for each in alike.values() for topic in each}
+        topics_hash = yield from hash_of(everything.values())
+        self._version = version
         if anew or topics_hash != self.epoch.topics_hash:
             # Somebody's going may have begun a new epoch already.
             epoch += anew or not is_behind
@@ -288,24 +293,25 @@ class ModernGroup:
         if epoch > self.target_epoch:
             self._divided_ms = now_ms
             counts = {topic.id: topic.partition_count for topic in everything.values()}
-            self._set_targets(wanted, counts)
+            yield from self._set_targets(wanted, counts)
 
     def _set_targets(
-        self, wanted: Mapping[str, list[Topic]], partition_counts: Mapping[UUID, int]
-    ) -> None:
-        subscribers = [
-            Subscriber(
-                member_id,
-                self._subscriptions[member_id].instance_id,
-                tuple(topic.id for topic in topics),
-                self._targets.get(member_id, _NOTHING),
-            )
-            for member_id, topics in wanted.items()
-        ]
-        targets = ASSIGNORS[self.assignor](subscribers, partition_counts)
+        self, wanted: Mapping[str, tuple[Topic, ...]], partition_counts: Mapping[UUID, int]
+    ) -> Steps[None]:
+        ids: dict[int, tuple[UUID, ...]] = {}  # Once for members that want the same.
+        subscribers: list[Subscriber] = []
+        for member_id, topics in wanted.items():
+            if id(topics) not in ids:
+                ids[id(topics)] = tuple([topic.id for topic in topics])
+            instance_id = self._subscriptions[member_id].instance_id
+            target = self._targets.get(member_id, _NOTHING)
+            subscribers.append(Subscriber(member_id, instance_id, ids[id(topics)], target))
+            yield
+        targets = yield from ASSIGNORS[self.assignor](subscribers, partition_counts)
         for member_id, target in targets.items():
             if target != self._targets.get(member_id):
                 self._put(Kind.TARGET, member_id, target)
+            yield
         self._put(Kind.TARGET_EPOCH, "", self.epoch.epoch)
 
     @property
@@ -317,38 +323,32 @@ class ModernGroup:
 
     # --- the way there
 
-    def _reconcile(self, request: Heartbeat, now_ms: int) -> Current:
+    def _reconcile(self, request: Heartbeat, now_ms: int) -> Steps[Current]:
         member_id = request.member_id
         current = self._currents.get(member_id, _NEW)
-        following = self._following(member_id, current, request.owned)
+        following = yield from self._following(member_id, current, request.owned)
         if following != self._currents.get(member_id):
             self._put(Kind.CURRENT, member_id, following)
             self._watch_revocation(member_id, now_ms)
         return following
 
-    def _following(self, member_id: str, current: Current, owned: Assignment | None) -> Current:
+    def _following(
+        self, member_id: str, current: Current, owned: Assignment | None
+    ) -> Steps[Current]:
         """The next step of a member on its way to the target, or where it is."""
         if current.state == Phase.STABLE and current.epoch == self.target_epoch:
             return current
         epoch = current.epoch
         if current.state == Phase.UNREVOKED:
-            if has_any(owned, current.revoking):
+            if (yield from has_any(owned, current.revoking)):
                 return current
             epoch += 1
         target = self._targets.get(member_id, _NOTHING)
-        kept = intersection(current.assigned, target)
-        revoking = difference(current.assigned, target)
-        if revoking and has_any(owned, revoking):
+        revoking = yield from difference(current.assigned, target)
+        if revoking and (yield from has_any(owned, revoking)):
+            kept = yield from intersection(current.assigned, target)
             return Current(epoch, current.epoch, Phase.UNREVOKED, kept, revoking)
-        free = {
-            topic: tuple(
-                number
-                for number in numbers
-                if self._holders.get((topic, number), member_id) == member_id
-            )
-            for topic, numbers in target.items()
-        }
-        assigned = {topic: numbers for topic, numbers in free.items() if numbers}
+        assigned = yield from self._holders.free(member_id, target)
         phase = Phase.STABLE if assigned == target else Phase.UNRELEASED
         if (self.target_epoch, phase, assigned) == (epoch, current.state, current.assigned):
             return current
@@ -440,7 +440,7 @@ class ModernGroup:
             DescribedModernMember(
                 member_id,
                 subscription,
-                self._currents[member_id],
+                self._currents.get(member_id, _NEW),  # One that is about to join has none yet.
                 self._targets.get(member_id, _NOTHING),
             )
             for member_id, subscription in self._subscriptions.items()
@@ -487,12 +487,12 @@ def check(request: Heartbeat) -> None:
         compile_regex(request.regex)
 
 
-def _check_epoch(request: Heartbeat, current: Current) -> None:
+def _check_epoch(request: Heartbeat, current: Current) -> Steps[None]:
     """An older epoch is fine if the answer with the newer one may have been lost."""
     if request.epoch == current.epoch:
         return
     is_lost = request.epoch == current.previous_epoch and request.owned is not None
-    if is_lost and not difference(request.owned or _NOTHING, current.assigned):
+    if is_lost and not (yield from difference(request.owned or _NOTHING, current.assigned)):
         return
     raise GroupError(
         Fault.FENCED_MEMBER_EPOCH,

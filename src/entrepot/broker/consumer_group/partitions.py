@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID
 
 from entrepot.broker.consumer_group.records import Assignment
+from entrepot.core.steps import Steps
 
 
-def partitions(*assignments: Assignment) -> Iterator[tuple[UUID, int]]:
-    for assignment in assignments:
-        for topic, numbers in assignment.items():
-            for number in numbers:
-                yield topic, number
+def intersection(one: Assignment, other: Assignment) -> Steps[Assignment]:
+    return (yield from _compare(one, other, are=True))
 
 
-def intersection(one: Assignment, other: Assignment) -> Assignment:
-    both = {topic: _among(numbers, other.get(topic, ())) for topic, numbers in one.items()}
-    return {topic: numbers for topic, numbers in both.items() if numbers}
+def difference(one: Assignment, other: Assignment) -> Steps[Assignment]:
+    return (yield from _compare(one, other, are=False))
 
 
-def difference(one: Assignment, other: Assignment) -> Assignment:
-    rest = {
-        topic: _among(numbers, other.get(topic, ()), are=False) for topic, numbers in one.items()
-    }
-    return {topic: numbers for topic, numbers in rest.items() if numbers}
+def _compare(one: Assignment, other: Assignment, *, are: bool) -> Steps[Assignment]:
+    """Those of the one that are, or are not, in the other."""
+    found: dict[UUID, tuple[int, ...]] = {}
+    for topic, numbers in one.items():
+        known = frozenset(other.get(topic, ()))
+        if some := tuple([number for number in numbers if (number in known) is are]):
+            found[topic] = some
+        yield
+    return found
 
 
-def _among(
-    numbers: tuple[int, ...], others: tuple[int, ...], *, are: bool = True
-) -> tuple[int, ...]:
-    known = frozenset(others)
-    return tuple(number for number in numbers if (number in known) is are)
+def is_same(one: Assignment, other: Assignment) -> Steps[bool]:
+    return not (yield from difference(one, other)) and not (yield from difference(other, one))
 
 
-def is_same(one: Assignment, other: Assignment) -> bool:
-    return not difference(one, other) and not difference(other, one)
-
-
-def has_any(owned: Assignment | None, wanted: Assignment) -> bool:
+def has_any(owned: Assignment | None, wanted: Assignment) -> Steps[bool]:
     """One that does not say what it has may still have everything."""
-    return bool(wanted) and (owned is None or bool(intersection(wanted, owned)))
+    return bool(wanted) and (owned is None or bool((yield from intersection(wanted, owned))))
+
+
+class Holders:
+    """Who has a partition, or lets go of it."""
+
+    def __init__(self) -> None:
+        self._holders: dict[UUID, dict[int, str]] = {}  # By topic and partition.
+
+    def set(self, member_id: str, assignment: Assignment) -> None:
+        for topic, numbers in assignment.items():
+            self._holders.setdefault(topic, {}).update(dict.fromkeys(numbers, member_id))
+
+    def clear(self, member_id: str, assignment: Assignment) -> None:
+        """Free those that this one has."""
+        for topic, numbers in assignment.items():
+            held = self._holders.get(topic, {})
+            for number in numbers:
+                if held.get(number) == member_id:
+                    del held[number]
+            if not held:
+                self._holders.pop(topic, None)
+
+    def free(self, member_id: str, wanted: Assignment) -> Steps[Assignment]:
+        """Return those that nobody else has."""
+        found: dict[UUID, tuple[int, ...]] = {}
+        for topic, numbers in wanted.items():
+            held = self._holders.get(topic, {})
+            if some := tuple([n for n in numbers if held.get(n, member_id) == member_id]):
+                found[topic] = some
+            yield
+        return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from struct import Struct, error
+from struct import Struct, error, pack
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -371,8 +371,7 @@ def _write_assignment(to: _Writer, value: Assignment) -> None:
     for topic, partitions in value.items():
         to.data += topic.bytes
         to.size(len(partitions) + 1)
-        to.data += Struct(f">{len(partitions)}i").pack(*partitions)
-        to.tags()
+        to.data += pack(f">{len(partitions)}ib", *partitions, 0)  # And no tags.
 
 
 def _read_assignment(data: _Reader) -> Assignment:

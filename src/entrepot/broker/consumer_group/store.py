@@ -16,6 +16,7 @@ from entrepot.broker.consumer_group.records import Key, Row, decode_key, decode_
 from entrepot.core import batch, limits
 from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.ports import Clock
+from entrepot.core.record import Record
 from entrepot.log.partition import Waiter
 
 if TYPE_CHECKING:
@@ -135,12 +136,18 @@ class Store:
         self, group: str, rows: Sequence[Row], producer: tuple[int, int] | None = None
     ) -> int:
         """Returns the first record's offset. Raises StorageError, and nothing is kept."""
+        return self.append_records(group, [encode(row) for row in rows], producer)
+
+    def append_records(
+        self, group: str, records: Sequence[Record], producer: tuple[int, int] | None = None
+    ) -> int:
+        """The same, of rows that are encoded."""
         stream = self._streams[self.partition_of(group)]
         producer_id, producer_epoch = producer or (-1, -1)
         if producer is not None:
             stream.check_ended(*producer)
         data = batch.build(
-            [encode(row) for row in rows],
+            records,
             now_ms=self._clock.now_ms(),
             producer_id=producer_id,
             producer_epoch=producer_epoch,

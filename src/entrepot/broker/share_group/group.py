@@ -21,6 +21,7 @@ from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.interest import Topics, hash_of
 from entrepot.broker.consumer_group.messages import JOINS, LEAVES
 from entrepot.core import limits
+from entrepot.core.steps import finish
 
 Assignment = Mapping[UUID, tuple[int, ...]]
 
@@ -142,7 +143,7 @@ class ShareGroup:
         if topics.version == self._version and not anew:
             return
         self._version = topics.version
-        topics_hash = hash_of(self.wanted(topics))
+        topics_hash = finish(hash_of(self.wanted(topics)))
         if anew or topics_hash != self._topics_hash:
             self._topics_hash = topics_hash
             self.epoch += 1

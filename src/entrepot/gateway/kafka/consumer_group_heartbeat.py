@@ -23,6 +23,7 @@ from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.messages import JOINS, Heartbeat, HeartbeatAnswer
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason, milliseconds
@@ -84,7 +85,7 @@ async def _later(answer: Awaitable[HeartbeatAnswer]) -> Told:
         return group_reason(error)
 
 
-def respond(told: Told) -> ConsumerGroupHeartbeatResponse:
+def respond(told: Told) -> Steps[ConsumerGroupHeartbeatResponse]:
     if not isinstance(told, HeartbeatAnswer):
         return _failed(*told)
     assignment = None
@@ -93,7 +94,7 @@ def respond(told: Told) -> ConsumerGroupHeartbeatResponse:
             TopicPartitions(topic_id=topic, partitions=tuple(map(i32, partitions)))
             for topic, partitions in told.assignment.items()
         )
-        assignment = Assignment(topic_partitions=tuple(rows))
+        assignment = Assignment(topic_partitions=tuple((yield from listed(rows))))
     return ConsumerGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,

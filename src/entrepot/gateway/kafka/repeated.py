@@ -5,21 +5,22 @@ written once, for as long as both stay the same. A module that is served this wa
 
 - `understand(context, header, request)`: what the broker is to be asked, whenever it is said;
 - `ask(context, asked)`: what there is to tell, or an awaitable for it;
-- `respond(told)`: that as kio's class.
+- `respond(told)`: that as kio's class, or a generator that makes it in steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from entrepot.core import limits
+from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.context import Context, Exchange
 from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.frames import RequestHeader
-from entrepot.wire.kafka.layout import decode, decode_steps, encode
+from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
@@ -62,9 +63,8 @@ class Repeated:
             context.exchange = exchange if len(said) <= _SAID_BYTES_MAX else None
         told = self._module.ask(context, exchange.asked)
         if hasattr(told, "__await__"):
-            return self._tell_later(cost, cost.watch(told), exchange, answer)
-        self._tell(cost, told, exchange, answer)
-        return None
+            return self._tell_later(cost, context, cost.watch(told), exchange, answer)
+        return self._tell(cost, context, told, exchange, answer)
 
     async def _serve_long(
         self,
@@ -83,22 +83,42 @@ class Repeated:
         told = self._module.ask(context, asked)
         if hasattr(told, "__await__"):
             told = await cost.watch(told)
-        self._tell(cost, told, Exchange(self._layout, header.client_id, b"", asked), answer)
+        exchange = Exchange(self._layout, header.client_id, b"", asked)
+        later = self._tell(cost, context, told, exchange, answer)
+        if later is not None:
+            await later
 
     async def _tell_later(
-        self, cost: Cost, told: Awaitable[Any], exchange: Exchange, answer: Answer
+        self,
+        cost: Cost,
+        context: Context,
+        told: Awaitable[Any],
+        exchange: Exchange,
+        answer: Answer,
     ) -> None:
-        self._tell(cost, await told, exchange, answer)
+        later = self._tell(cost, context, await told, exchange, answer)
+        if later is not None:
+            await later
 
-    def _tell(self, cost: Cost, told: Any, exchange: Exchange, answer: Answer) -> None:
+    def _tell(
+        self, cost: Cost, context: Context, told: Any, exchange: Exchange, answer: Answer
+    ) -> Awaitable[None] | None:
         throttle_ms = cost.throttle_ms()
+        if exchange.body and not throttle_ms and exchange.told == told:
+            answer.send([exchange.body], len(exchange.body))
+            return None
+        result = context.broker.turns.begin(self._write(told, throttle_ms, exchange, answer))
+        return result if isinstance(result, Awaitable) else None
+
+    def _write(
+        self, told: Any, throttle_ms: int, exchange: Exchange, answer: Answer
+    ) -> Steps[None]:
+        response = self._module.respond(told)
+        if isinstance(response, Generator):
+            response = yield from response
         if throttle_ms:
-            throttle_time = timedelta(milliseconds=throttle_ms)
-            response = replace(self._module.respond(told), throttle_time=throttle_time)
-            body = encode(response, self._response)
-        elif exchange.body and exchange.told == told:
-            body = exchange.body
-        else:
-            body = encode(self._module.respond(told), self._response)
+            response = replace(response, throttle_time=timedelta(milliseconds=throttle_ms))
+        body = b"".join((yield from encode_steps(response, self._response)))
+        if not throttle_ms:
             exchange.told, exchange.body = told, body
         answer.send([body], len(body))

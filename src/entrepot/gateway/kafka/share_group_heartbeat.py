@@ -18,6 +18,7 @@ from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation
 from entrepot.broker.share_group.group import ShareHeartbeat, ShareHeartbeatAnswer
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason, milliseconds
@@ -65,7 +66,7 @@ async def _later(answer: Awaitable[ShareHeartbeatAnswer]) -> Told:
         return group_reason(error)
 
 
-def respond(told: Told) -> ShareGroupHeartbeatResponse:
+def respond(told: Told) -> Steps[ShareGroupHeartbeatResponse]:
     if not isinstance(told, ShareHeartbeatAnswer):
         code, text = told
         return ShareGroupHeartbeatResponse(
@@ -81,7 +82,7 @@ def respond(told: Told) -> ShareGroupHeartbeatResponse:
             TopicPartitions(topic_id=topic, partitions=tuple(map(i32, partitions)))
             for topic, partitions in told.assignment.items()
         )
-        assignment = Assignment(topic_partitions=tuple(rows))
+        assignment = Assignment(topic_partitions=tuple((yield from listed(rows))))
     return ShareGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,

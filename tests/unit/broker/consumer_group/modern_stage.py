@@ -11,6 +11,7 @@ from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.consumer_group.watch import Watched
 from entrepot.broker.deadlines import Deadlines
 from entrepot.core.names import TopicName
+from entrepot.core.steps import finish
 
 SETTINGS = GroupSettings(members_max=5, heartbeat_ms=1_000, session_ms=10_000)
 REBALANCE_MS = 5_000
@@ -79,7 +80,7 @@ class ModernStage:
         )
         check(request)
         try:
-            answer = self.group.heartbeat(request, self.topics, self.now_ms)
+            answer = finish(self.group.heartbeat(request, self.topics, self.now_ms))
         except BaseException:
             self.group.undo(self.now_ms)
             raise

@@ -1,16 +1,37 @@
 """What must hold of a division, over many groups."""
 
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
 import pytest
 
-from entrepot.broker.consumer_group.assignors import ASSIGNORS, Subscriber, by_range, uniform
-from entrepot.broker.consumer_group.partitions import intersection, partitions
+from entrepot.broker.consumer_group.assignors import ASSIGNORS, Subscriber
+from entrepot.broker.consumer_group.partitions import intersection
 from entrepot.broker.consumer_group.records import Assignment
+from entrepot.core.steps import finish
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 Division = dict[str, Assignment]
+
+
+def divide(
+    name: str, subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
+) -> Division:
+    return finish(ASSIGNORS[name](subscribers, partition_counts))
+
+
+def uniform(subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> Division:
+    return divide("uniform", subscribers, partition_counts)
+
+
+def by_range(subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> Division:
+    return divide("range", subscribers, partition_counts)
+
+
+def partitions(assignment: Assignment) -> Iterator[tuple[UUID, int]]:
+    return ((topic, number) for topic, numbers in assignment.items() for number in numbers)
 
 
 def member(name: str, *topics: UUID, has: Assignment | None = None) -> Subscriber:
@@ -33,7 +54,7 @@ def sizes(found: Division) -> list[int]:
 
 def kept(before: Division, after: Division) -> int:
     return sum(
-        len(list(partitions(intersection(before[name], after[name]))))
+        len(list(partitions(finish(intersection(before[name], after[name])))))
         for name in before
         if name in after
     )
@@ -53,7 +74,7 @@ def some_group(random: Random, *, alike: bool) -> tuple[list[Subscriber], dict[U
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_every_partition_has_one_owner(name: str, alike: bool, seed: int) -> None:
     subscribers, counts = some_group(Random(seed), alike=alike)
-    check_division(subscribers, counts, ASSIGNORS[name](subscribers, counts))
+    check_division(subscribers, counts, divide(name, subscribers, counts))
 
 
 def test_uniform_is_even(seed: int) -> None:
@@ -131,3 +152,30 @@ def test_a_large_group_is_divided_at_once() -> None:
     after = uniform(rest, {A: 1_000})
     assert kept(before, after) == 990
     assert sorted(sizes(after)) == [10] * 89 + [11] * 10
+
+
+def test_different_wishes_for_many_topics_are_no_more_work_than_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pushed: list[object] = []
+    push = heapq.heappush
+
+    def counting(heap: list[object], entry: object) -> None:
+        pushed.append(entry)
+        push(heap, entry)
+
+    monkeypatch.setattr(heapq, "heappush", counting)
+    topics = [UUID(int=number) for number in range(300)]
+    found = uniform([member("a", *topics), member("b", *topics[1:])], dict.fromkeys(topics, 1))
+    assert sizes(found) == [150, 150]
+    assert len(pushed) <= 4 * len(topics)
+
+
+def test_members_that_want_the_same_are_looked_at_together() -> None:
+    topics = tuple(UUID(int=number) for number in range(300))
+    counts = dict.fromkeys(topics, 1)
+    members = [Subscriber(str(number), None, topics, {}) for number in range(300)]
+    for name in ASSIGNORS:
+        steps = sum(1 for _ in ASSIGNORS[name](members, counts))
+        assert steps < 10 * len(topics), "and not topics times members"
+        check_division(members, counts, divide(name, members, counts))

@@ -9,6 +9,7 @@ from entrepot.broker.consumer_group.interest import Interest, compile_regex, has
 from entrepot.broker.consumer_group.records import Subscription
 from entrepot.broker.regex import Regex
 from entrepot.core.names import TopicName
+from entrepot.core.steps import finish
 
 
 class Topics(Catalog):
@@ -26,7 +27,7 @@ def wants(*names: str, regex: str | None = None) -> Subscription:
 
 def names_of(interest: Interest, topics: Topics, *wanted: Subscription) -> list[list[str]]:
     members = {str(number): each for number, each in enumerate(wanted)}
-    found = interest.wanted(members, topics, lambda name: name != "secret")
+    found = finish(interest.wanted(members, topics, lambda name: name != "secret"))
     assert found is not None
     return [[topic.name for topic in each] for each in found.values()]
 
@@ -83,7 +84,7 @@ def test_one_expression_at_a_time_is_held_against_all_topics(matched: list[str])
     members = {str(number): wants(regex=f"a|{number}") for number in range(5)}
     for number in range(5):
         assert len(matched) == number
-        found = interest.wanted(members, topics, lambda name: True)
+        found = finish(interest.wanted(members, topics, lambda name: True))
     assert found is not None
     assert all([topic.name for topic in each] == ["a"] for each in found.values())
 
@@ -104,10 +105,10 @@ def test_the_hash_tells_what_matters() -> None:
     topics.add("a")
     topics.add("b", 2)
     one, two = topics.topics.values()
-    assert hash_of([one, two]) == hash_of([two, one])
-    assert hash_of([one]) != hash_of([one, two])
+    assert finish(hash_of([one, two])) == finish(hash_of([two, one]))
+    assert finish(hash_of([one])) != finish(hash_of([one, two]))
     topics.add("b", 3)
-    assert hash_of([one, two]) != hash_of(topics.topics.values())
+    assert finish(hash_of([one, two])) != finish(hash_of(topics.topics.values()))
 
 
 def test_a_bad_expression_is_a_fault() -> None:

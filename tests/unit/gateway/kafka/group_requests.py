@@ -15,6 +15,7 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from entrepot.broker.access import Access
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import consumer_group_heartbeat, join_group, sync_group
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.frames import RequestHeader
@@ -113,8 +114,8 @@ async def answered(
     asked = consumer_group_heartbeat.understand(node.context, asking, request)
     told = consumer_group_heartbeat.ask(node.context, asked)
     if isinstance(told, tuple):
-        return consumer_group_heartbeat.respond(told)
-    return consumer_group_heartbeat.respond(await told)
+        return finish(consumer_group_heartbeat.respond(told))
+    return finish(consumer_group_heartbeat.respond(await told))
 
 
 def commit_request(

@@ -20,6 +20,7 @@ from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResp
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     incremental_alter_configs,
     share_acknowledge,
@@ -73,8 +74,8 @@ async def beat(
     asked = share_group_heartbeat.understand(node.context, asking, request)
     told = share_group_heartbeat.ask(node.context, asked)
     if isinstance(told, tuple):
-        return share_group_heartbeat.respond(told)
-    return share_group_heartbeat.respond(await told)
+        return finish(share_group_heartbeat.respond(told))
+    return finish(share_group_heartbeat.respond(await told))
 
 
 class Member:

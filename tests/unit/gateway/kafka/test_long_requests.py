@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
 from bench import wide
-from entrepot.broker.catalog import CATALOG_ID
+from entrepot.broker.catalog import CATALOG_ID, Topic, topic_record
+from entrepot.broker.consumer_group.watch import Watch
 from entrepot.broker.turns import Turns
 from entrepot.core import batch, limits
 from entrepot.core.errors import InvalidPartitions, MalformedFrame
+from entrepot.core.names import TopicName
 from entrepot.core.record import Record
 from entrepot.gateway.kafka import apis
 from entrepot.wire.kafka.frames import read_request_header
@@ -110,6 +113,72 @@ async def test_what_changes_much_takes_many_turns(
     answer = await ask(node, CHANGING[name]())
     assert len(turns) >= MANY
     assert b"\xff\xff\xff" not in answer[:20]  # No code of an unknown error.
+
+
+def epoch_of(body: bytes) -> int:
+    return wide.epoch_of(bytes(5) + body)  # There is no header here.
+
+
+def many_topics(node: Node) -> None:
+    for number, name in enumerate(NAMES):
+        topic = Topic(TopicName(name), UUID(int=number + 1), 1)
+        node.context.broker.catalog.apply(topic_record(topic))
+
+
+@on_node()
+async def test_a_group_that_wants_many_topics_is_divided_in_many_turns(
+    node: Node, turns: list[Turns]
+) -> None:
+    many_topics(node)
+    await node.context.broker.groups.prepare()
+    turns.clear()
+    joining = asyncio.ensure_future(ask(node, wide.join_by_regex("group", "name.*", "a")))
+    await until(turns, 10)
+    turns.clear()
+    others = [
+        asyncio.ensure_future(ask(node, wide.join_by_regex("group", "name.*", name)))
+        for name in ("b", "c")
+    ]
+    assert epoch_of(await joining) == 1
+    assert sorted([epoch_of(await each) for each in others]) == [2, 3]
+    assert len(turns) >= 5 * MANY
+    found = node.context.broker.groups.describe_modern("group")
+    assert [len(each.target) for each in found.members] == 3 * [MANY // 3]
+
+
+@on_node()
+async def test_who_is_gone_before_the_group_is_divided_never_joined(
+    node: Node, turns: list[Turns]
+) -> None:
+    many_topics(node)
+    groups = node.context.broker.groups
+    await groups.prepare()
+    turns.clear()
+    joining = asyncio.ensure_future(ask(node, wide.join_by_regex("group", "name.*", "a")))
+    await until(turns, MANY)
+    waiting = asyncio.ensure_future(ask(node, wide.join_by_regex("group", "name.*", "b")))
+    await asyncio.sleep(0)
+    assert [each.id for each in groups.describe_modern("group").members] == ["a"]
+    joining.cancel()
+    assert epoch_of(await waiting) == 1
+    assert [each.id for each in groups.describe_modern("group").members] == ["b"]
+
+
+@on_node()
+async def test_nobody_is_given_up_while_a_heartbeat_is_worked_on(
+    node: Node, turns: list[Turns]
+) -> None:
+    many_topics(node)
+    groups = node.context.broker.groups
+    await ask(node, wide.join_by_regex("group", "name-0+", "silent"))
+    turns.clear()
+    joining = asyncio.ensure_future(ask(node, wide.join_by_regex("group", "name.*", "a")))
+    await until(turns, 10)
+    groups._ring(("group", Watch.SESSION, "silent"))
+    assert len(groups.describe_modern("group").members) == 2
+    assert epoch_of(await joining) == 2
+    await asyncio.sleep(0.1)
+    assert [each.id for each in groups.describe_modern("group").members] == ["a"]
 
 
 @on_node()
