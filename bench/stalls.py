@@ -260,7 +260,8 @@ def _groups() -> Rows:
     yield "ShareGroupHeartbeat, 20,000 topics", _share_heartbeat
     yield "ShareFetch, 69,300", _share_fetch
     yield "ShareAcknowledge, 69,300", _share_acknowledge
-    yield "ShareAcknowledge, 200,000 ranges", _share_ranges
+    yield "disconnect with 69,300 locked", _share_disconnect
+    yield "ShareAcknowledge, 60,000 ranges", _share_ranges
 
 
 def _regular_expressions(stage: Stage) -> Work:
@@ -349,9 +350,26 @@ def _share_acknowledge(stage: Stage) -> Work:
     return lambda: stage.ask(request)
 
 
+def _share_disconnect(stage: Stage) -> Work:
+    ids = stage.topic_ids([name for name, _ in stage.wide])
+    topics = [(ids[name], [(i, ()) for i in range(count)]) for name, count in stage.wide]
+    stage.ask(wide.produce_to_all(stage.wide, _small()))
+    other = stage.broker.connect()
+    for start in range(0, 70_000, 10_000):  # No request gets more records.
+        other.socket.sendall(wide.share_fetch(_SHARING, _SHARER, min(1, start), topics))
+        other.answer()
+        topics = []
+
+    def work() -> None:
+        other.socket.close()
+        time.sleep(1)
+
+    return work
+
+
 def _share_ranges(stage: Stage) -> Work:
     ids = stage.topic_ids(["wide-0"])
-    ranges = [(i, i, b"\1") for i in range(200_000)]
+    ranges = [(i, i, b"\1") for i in range(60_000)]
     request = wide.share_acknowledge(_SHARING, _SHARER, 2, [(ids["wide-0"], [(0, ranges)])])
     return lambda: stage.ask(request)
 

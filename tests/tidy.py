@@ -16,6 +16,7 @@ FILE_LINES_MAX = 500
 LONG_FILES = {
     "log/log.py": "all partitions of a node: opening, recovery, closing, housekeeping",
     "broker/consumer_group/coordinator.py": "what groups of both protocols need of the world",
+    "broker/consumer_group/modern.py": "the modern protocol of a group is one machine",
     "broker/queue/queue.py": "what a queue does, on every occasion, is one thought",
 }
 

@@ -1,4 +1,8 @@
-"""One timer for many deadlines: it rings for each when its time has come."""
+"""One timer for many deadlines: it rings for each when its time has come.
+
+Thousands may come at once, as when a consumer's locks end: they have their turn, and then the
+others, and then the rest of them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Callable
 from typing import Generic
 
 from entrepot.broker.deadlines import Deadlines, K
+from entrepot.core import limits
 from entrepot.core.faults import Faults
 from entrepot.core.ports import Clock
 
@@ -42,9 +47,12 @@ class Alarm(Generic[K]):
 
     def _ring_all(self) -> None:
         self._timer = None
-        for key in self._deadlines.due(self.now()):
+        now_ms, until_s = self.now(), self._clock.monotonic() + limits.TURN_MS / 1_000
+        while (key := self._deadlines.pop_due(now_ms)) is not None:
             try:
                 self._ring(key)
             except Exception as error:  # It is one group's, or one transaction's.
                 self._faults.caught(f"the deadline of {key}", error)
+            if self._clock.monotonic() >= until_s:
+                break
         self.arm()

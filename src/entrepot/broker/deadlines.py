@@ -40,7 +40,10 @@ class Deadlines(Generic[K]):
 
     def due(self, now_ms: int) -> list[K]:
         """Those whose time has come, earliest first; they are gone from here."""
-        found: list[K] = []
+        return list(iter(lambda: self.pop_due(now_ms), None))
+
+    def pop_due(self, now_ms: int) -> K | None:
+        """The earliest whose time has come; it is gone from here."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != queued_ms:
@@ -49,10 +52,10 @@ class Deadlines(Generic[K]):
             when_ms = self._when.get(key)
             if when_ms is not None and when_ms <= now_ms:
                 del self._when[key]
-                found.append(key)
-            elif when_ms is not None:
+                return key
+            if when_ms is not None:
                 self._push(key, when_ms)
-        return found
+        return None
 
     def _push(self, key: K, when_ms: int) -> None:
         self._queued[key] = when_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from entrepot.core import limits
@@ -46,9 +46,26 @@ class Turns:
         """Do it in the background, beginning now. It goes on whoever asked for it."""
         result = self.begin(steps)
         if isinstance(result, Awaitable):
-            task = asyncio.ensure_future(result)
-            self._background[task] = None
-            task.add_done_callback(self._done)
+            self._keep(result)
+
+    def start_each(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Call them in the background, some in each turn, beginning now: what each of them sets
+        in motion takes longer than the call itself."""
+        for call in calls[: limits.CHANGES_AT_ONCE_MAX]:
+            call()
+        if len(calls) > limits.CHANGES_AT_ONCE_MAX:
+            self._keep(self._call_rest(calls))
+
+    async def _call_rest(self, calls: Sequence[Callable[[], None]]) -> None:
+        for some in parts(calls[limits.CHANGES_AT_ONCE_MAX :], limits.CHANGES_AT_ONCE_MAX):
+            await self.next()
+            for call in some:
+                call()
+
+    def _keep(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background[task] = None
+        task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Future[None]) -> None:
         del self._background[task]

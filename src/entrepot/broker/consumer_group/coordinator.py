@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -339,8 +340,9 @@ class Coordinator:
         if answers:
 
             def answer_all(error: StorageError | None) -> None:
-                for token, answer in answers:
-                    _answer(token, answer, error)
+                # Each is a request that goes on, and there may be ten thousand of them.
+                told = [partial(_answer, token, answer, error) for token, answer in answers]
+                self._broker.turns.start_each(told)
                 if error is not None:
                     self._not_kept(group, error)
 

@@ -66,7 +66,8 @@ class Phase(IntEnum):  # Persisted: Kafka's numbers.
     UNRELEASED = 2
 
 
-_MEMBERS_PER_MS = 10  # How fast a group may be divided: 10,000 members once a second.
+# How often a group may be divided: one of 10,000 members, or of 50,000 topics, once a second.
+_MEMBERS_PER_MS, _TOPICS_PER_MS = 10, 50
 _NOTHING: Assignment = {}
 _NEW = Current(JOINS, JOINS, Phase.STABLE, _NOTHING, _NOTHING)
 
@@ -89,7 +90,8 @@ class ModernGroup:
         self._interest = Interest()
         # Who may not know yet what it has: told again until it says that it does.
         self._untold: dict[str, None] = {}
-        self._divided_ms = 0  # When the target was last worked out.
+        self._divided_ms = 0  # When the target was last worked out,
+        self._topic_count = 0  # and of how many topics.
         self._version = -1  # Of the topics, when they were last looked at.
         self._rows: list[Row] = []  # To be kept,
         self._undo: list[Row] = []  # and what was there instead.
@@ -275,7 +277,8 @@ class ModernGroup:
         version = topics.version
         if not (anew or is_behind or version != self._version):
             return
-        wanted, rest_ms = None, len(self._subscriptions) // _MEMBERS_PER_MS
+        wanted = None
+        rest_ms = len(self._subscriptions) // _MEMBERS_PER_MS + self._topic_count // _TOPICS_PER_MS
         if self.target_epoch == 0 or now_ms >= self._divided_ms + rest_ms:
             wanted = yield from self._interest.wanted(self._subscriptions, topics, request.may_see)
         if wanted is None:
@@ -291,7 +294,7 @@ class ModernGroup:
             epoch += anew or not is_behind
             self._put(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, topics_hash))
         if epoch > self.target_epoch:
-            self._divided_ms = now_ms
+            self._divided_ms, self._topic_count = now_ms, len(everything)
             counts = {topic.id: topic.partition_count for topic in everything.values()}
             yield from self._set_targets(wanted, counts)
 

@@ -190,12 +190,16 @@ class ShareCoordinator:
     # --- sessions
 
     def end_session(self, session: ShareSession) -> None:
-        """What it has is ready for others."""
+        """What it has is ready for others, as much of it as there are turns for."""
         self.sessions.close(session)
-        for topic, number in session.locked:
+        self._broker.turns.start(self._release(session))
+
+    def _release(self, session: ShareSession) -> Steps[None]:
+        for topic, number in list(session.locked):
             partition = self._partitions.get(ShareName(session.group, topic, number))
             if partition is not None:
                 partition.release(session)
+            yield
 
     # --- partitions
 

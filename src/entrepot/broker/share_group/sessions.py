@@ -9,11 +9,12 @@ connection: what it had is then ready for others.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from entrepot.core import limits
+from entrepot.core.steps import Steps
 
 OPENS = 0  # What a request says as its epoch when it begins a session
 CLOSES = -1  # or ends it.
@@ -61,17 +62,23 @@ class ShareSessions:
         return session
 
     def update(
-        self, session: ShareSession, added: Sequence[Place], forgotten: Sequence[Place]
-    ) -> bool:
-        """False when there is no room for what is added."""
-        new = sum(1 for place in dict.fromkeys(added) if place not in session.places)
-        if self._place_count + new > limits.SHARE_SESSION_PARTITIONS_MAX:
-            return False
-        before = len(session.places)
-        session.places.update(dict.fromkeys(added))
+        self, session: ShareSession, added: Iterable[Place], forgotten: Iterable[Place]
+    ) -> Steps[bool]:
+        """False when there is no room for what is added, or the session has ended meanwhile."""
+        for place in added:
+            if place not in session.places:
+                is_there = self.find(session.group, session.member_id) is session
+                if not is_there or self._place_count >= limits.SHARE_SESSION_PARTITIONS_MAX:
+                    return False
+                session.places[place] = None
+                self._place_count += 1
+            yield
         for place in forgotten:
-            session.places.pop(place, None)
-        self._place_count += len(session.places) - before
+            is_there = self.find(session.group, session.member_id) is session
+            if is_there and place in session.places:
+                del session.places[place]
+                self._place_count -= 1
+            yield
         return True
 
     def close(self, session: ShareSession) -> None:

@@ -4,7 +4,7 @@ An epoch of -1 ends the session: what is not acknowledged by then is ready for o
 Answered when what was said is permanent. v2: locks can be renewed.
 """
 
-from itertools import groupby
+from collections.abc import Mapping
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
@@ -16,12 +16,19 @@ from kio.schema.share_acknowledge.v2.response import (
 )
 from kio.static.primitive import i32
 
-from entrepot.broker.share_group.sessions import CLOSES, OPENS
+from entrepot.broker.share_group.sessions import CLOSES, OPENS, Place
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import milliseconds
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
-from entrepot.gateway.kafka.share_requests import Acknowledging, end_session, session_of
+from entrepot.gateway.kafka.share_requests import (
+    Acknowledging,
+    Outcome,
+    by_topic,
+    end_session,
+    session_of,
+)
 
 
 async def handle(context: Context, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
@@ -42,34 +49,41 @@ async def handle(context: Context, request: ShareAcknowledgeRequest) -> ShareAck
             responses=(),
             node_endpoints=(),
         )
-    told = Acknowledging(context, session, may_renew=request.is_renew_ack)
-    for topic in request.topics:
-        for each in topic.partitions:
-            told.tell(topic.topic_id, each.partition_index, each.acknowledgement_batches)
+    told, turns = (
+        Acknowledging(context, session, may_renew=request.is_renew_ack),
+        context.broker.turns,
+    )
+    await turns.run(told.tell_all(request.topics))
     if epoch == CLOSES:
         end_session(context, session)
-    outcomes = sorted((await told.outcomes()).items(), key=lambda row: row[0])
-    leader = LeaderIdAndEpoch(leader_id=i32(context.node_id), leader_epoch=i32(0))
+    responses = await turns.run(_responses(context, await told.outcomes()))
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         acquisition_lock_timeout=milliseconds(
             context.broker.share_groups.settings.of(session.group).lock_ms
         ),
-        responses=tuple(
-            ShareAcknowledgeTopicResponse(
-                topic_id=topic,
-                partitions=tuple(
-                    PartitionData(
-                        partition_index=i32(place[1]),
-                        error_code=outcome.error_code,
-                        error_message=outcome.error_message,
-                        current_leader=leader,
-                    )
-                    for place, outcome in rows
-                ),
-            )
-            for topic, rows in groupby(outcomes, key=lambda row: row[0][0])
-        ),
+        responses=tuple(responses),
         node_endpoints=(),
     )
+
+
+def _responses(
+    context: Context, outcomes: Mapping[Place, Outcome]
+) -> Steps[list[ShareAcknowledgeTopicResponse]]:
+    leader = LeaderIdAndEpoch(leader_id=i32(context.node_id), leader_epoch=i32(0))
+    responses: list[ShareAcknowledgeTopicResponse] = []
+    for topic, numbers in (yield from by_topic(outcomes)).items():
+        partitions = yield from listed(
+            PartitionData(
+                partition_index=i32(number),
+                error_code=outcomes[topic, number].error_code,
+                error_message=outcomes[topic, number].error_message,
+                current_leader=leader,
+            )
+            for number in numbers
+        )
+        responses.append(
+            ShareAcknowledgeTopicResponse(topic_id=topic, partitions=tuple(partitions))
+        )
+    return responses

@@ -10,9 +10,8 @@ request that then acquires nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from datetime import timedelta
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
@@ -22,12 +21,14 @@ from entrepot.broker.quotas import Limit
 from entrepot.broker.share_group.sessions import CLOSES, OPENS, Place, ShareSession
 from entrepot.broker.share_group.share_partition import Delivery, SharePartition
 from entrepot.core import limits
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
 from entrepot.gateway.kafka.share_requests import (
     Acknowledging,
     Outcome,
+    by_topic,
     end_session,
     new_session,
     session_of,
@@ -36,7 +37,7 @@ from entrepot.gateway.kafka.share_requests import (
 from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import RequestHeader
-from entrepot.wire.kafka.layout import decode
+from entrepot.wire.kafka.layout import decode, decode_steps
 from entrepot.wire.kafka.share_fetch import (
     AcquiredRecords,
     ShareFetchedPartition,
@@ -57,9 +58,19 @@ def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None]:
     layout = request_class(Api.SHARE_FETCH, header.version)
-    request = decode(ShareFetchRequest, layout, frame, position)
     cost = Cost(context, header.client_id)
+    if len(frame) - position > limits.REQUEST_BYTES_NARROW:
+        decoding = decode_steps(ShareFetchRequest, layout, frame, position)
+        return cost.watch(_serve_long(context, decoding, answer, cost))
+    request = decode(ShareFetchRequest, layout, frame, position)
     return cost.watch(_ShareFetch(context, request, answer, cost).serve())
+
+
+async def _serve_long(
+    context: Context, decoding: Steps[ShareFetchRequest], answer: Answer, cost: Cost
+) -> None:
+    request = await context.broker.turns.run(decoding)
+    await _ShareFetch(context, request, answer, cost).serve()
 
 
 class _ShareFetch:
@@ -73,21 +84,19 @@ class _ShareFetch:
         self._request = request
         self._answer = answer
         self._cost = cost
-        self._session: ShareSession | None = None
         self._found: dict[Place, Delivery | Outcome] = {}
         self._listening: list[SharePartition] = []
         self._woken: asyncio.Future[None] | None = None
+        self._is_news = False  # Something may have come since it was last looked for.
         self._is_over = False  # The client's patience.
+        self._run = context.broker.turns.run
 
     async def serve(self) -> None:
         request = self._request
         try:
-            session = self._resolve_session()
-            self._session = session
+            session = await self._run(self._resolve_session())
             told = Acknowledging(self._context, session, may_renew=request.is_renew_ack)
-            for topic in request.topics:
-                for each in topic.partitions:
-                    told.tell(topic.topic_id, each.partition_index, each.acknowledgement_batches)
+            await self._run(told.tell_all(request.topics))
             if request.share_session_epoch == CLOSES:
                 end_session(self._context, session)
             elif request.max_records > 0 and not request.is_renew_ack:
@@ -95,11 +104,12 @@ class _ShareFetch:
             outcomes = await told.outcomes()
         except KNOWN as error:
             code, text = reason_of(error)
-            self._answer.send(*encode_response([], error_code=code, error_message=text))
+            body = await self._run(encode_response([], error_code=code, error_message=text))
+            self._answer.send(*body)
             return
-        self._send(session, dict(outcomes))
+        await self._run(self._send(session, outcomes))
 
-    def _resolve_session(self) -> ShareSession:
+    def _resolve_session(self) -> Steps[ShareSession]:
         """What is wanted is in the session then. Raises Refusal."""
         request = self._request
         epoch, group_id, member_id = (
@@ -107,28 +117,35 @@ class _ShareFetch:
             request.group_id,
             request.member_id,
         )
-        added = [
+        added = (
             (topic.topic_id, each.partition_index)
             for topic in request.topics
             for each in topic.partitions
             if topic.topic_id is not None
-        ]
-        forgotten = [
+        )
+        forgotten = (
             (topic.topic_id, index)
             for topic in request.forgotten_topics_data
             for index in topic.partitions
             if topic.topic_id is not None
-        ]
+        )
         if epoch != OPENS:
             session = session_of(self._context, group_id, member_id, epoch)
         elif any(e.acknowledgement_batches for t in request.topics for e in t.partitions):
             raise Refusal(ErrorCode.invalid_request, "nothing was fetched in a new session")
         else:
             session = new_session(self._context, group_id, member_id)
-        if epoch != CLOSES and not self._groups.sessions.update(session, added, forgotten):
-            end_session(self._context, session)
-            raise Refusal(ErrorCode.share_session_limit_reached, "share sessions want too much")
+        if epoch != CLOSES:
+            has_room = yield from self._groups.sessions.update(session, added, forgotten)
+            self._check_open(session)
+            if not has_room:
+                end_session(self._context, session)
+                raise Refusal(ErrorCode.share_session_limit_reached, "share sessions want too much")
         return session
+
+    def _check_open(self, session: ShareSession) -> None:
+        if self._groups.sessions.find(session.group, session.member_id) is not session:
+            raise Refusal(ErrorCode.share_session_not_found, "the share session has ended")
 
     # --- acquiring
 
@@ -138,28 +155,35 @@ class _ShareFetch:
         timer = asyncio.get_running_loop().call_later(max(0, wait_ms) / 1_000, self._end)
         self._is_over = wait_ms <= 0
         try:
-            while not self._acquire_now(session) and not self._is_over:
-                self._listen(session)
-                await self._something_new(session)
+            while not await self._run(self._acquire_now(session)) and not self._is_over:
+                if not self._listening:
+                    await self._run(self._listen(session))
+                    continue  # Something may have come before.
+                await self._something_new()
+                self._check_open(session)
         finally:
             timer.cancel()
-            for share in self._listening:
-                share.unlisten(self)
+            self._context.broker.turns.start(self._unlisten())
 
-    def _listen(self, session: ShareSession) -> None:
-        if not self._listening:
-            for place in session.places:
-                share = share_partition_of(self._context, session, place)
-                share.listen(self, self._wake)
-                self._listening.append(share)
+    def _listen(self, session: ShareSession) -> Steps[None]:
+        for place in list(session.places):
+            share = share_partition_of(self._context, session, place)
+            share.listen(self, self._wake)
+            self._listening.append(share)
+            yield
 
-    async def _something_new(self, session: ShareSession) -> None:
-        self._woken = asyncio.get_running_loop().create_future()
-        await self._woken
-        if self._groups.sessions.find(session.group, session.member_id) is not session:
-            raise Refusal(ErrorCode.share_session_not_found, "the share session has ended")
+    def _unlisten(self) -> Steps[None]:
+        for share in self._listening:
+            share.unlisten(self)
+            yield
+
+    async def _something_new(self) -> None:
+        if not self._is_news:
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
 
     def _wake(self) -> None:
+        self._is_news = True
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -167,15 +191,20 @@ class _ShareFetch:
         self._is_over = True
         self._wake()
 
-    def _acquire_now(self, session: ShareSession) -> bool:
+    def _acquire_now(self, session: ShareSession) -> Steps[bool]:
         """Whether there is something to answer."""
-        if not self._is_over and not self._is_enough(session):
+        self._is_news = False
+        if not self._is_over and not (yield from self._is_enough(session)):
             return False
         left: int = self._request.max_records
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         for place in list(session.places):
             if left <= 0 or room <= 0:
                 break
+            yield
+            self._check_open(session)
+            if place not in session.places:
+                continue  # Another request of the session has forgotten it meanwhile.
             found = self._acquire_from(session, place, left, room)
             if found is None:
                 continue
@@ -205,10 +234,11 @@ class _ShareFetch:
             self._groups.watch(share)
         return found
 
-    def _is_enough(self, session: ShareSession) -> bool:
+    def _is_enough(self, session: ShareSession) -> Steps[bool]:
         """Whether the bytes asked for are there, or an error is to be told."""
         size = 0
-        for place in session.places:
+        for place in list(session.places):
+            yield
             try:
                 size += share_partition_of(self._context, session, place).available()
             except KNOWN:
@@ -219,24 +249,23 @@ class _ShareFetch:
 
     # --- answering
 
-    def _send(self, session: ShareSession, acknowledged: dict[Place, Outcome]) -> None:
+    def _send(self, session: ShareSession, acknowledged: Mapping[Place, Outcome]) -> Steps[None]:
         """Of partitions that have something to tell; in the first answer, of all."""
         places = dict.fromkeys((*acknowledged, *self._found))
         if self._request.share_session_epoch == OPENS:
             places.update(dict.fromkeys(session.places))
-        topics = [
-            ShareFetchedTopic(
-                topic, [self._fetched(place, acknowledged.get(place, Outcome())) for place in rows]
-            )
-            for topic, rows in groupby(sorted(places), key=lambda place: place[0])
-        ]
+        topics: list[ShareFetchedTopic] = []
+        for topic, numbers in (yield from by_topic(places)).items():
+            rows = ((topic, number) for number in numbers)
+            fetched = (self._fetched(row, acknowledged.get(row, Outcome())) for row in rows)
+            topics.append(ShareFetchedTopic(topic, (yield from listed(fetched))))
         size = sum(
             each.size
             for found in self._found.values()
             if isinstance(found, Delivery)
             for each in found.batches
         )
-        body, size = encode_response(
+        body, size = yield from encode_response(
             topics,
             throttle_ms=self._cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, size),
             lock_ms=self._groups.settings.of(session.group).lock_ms,

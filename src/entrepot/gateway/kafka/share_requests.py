@@ -6,17 +6,19 @@ soon as it is gone, and not only when its locks end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i8, i64
+from kio.static.primitive import i8, i32, i64
 
 from entrepot.broker.access import Operation
 from entrepot.broker.share_group.sessions import CLOSES, Place, ShareSession
 from entrepot.broker.share_group.share_partition import Ack, Acknowledgement, SharePartition
+from entrepot.core import limits
 from entrepot.core.errors import InvalidAcknowledgement
+from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group
@@ -31,6 +33,20 @@ class AckBatch(Protocol):
     def last_offset(self) -> i64: ...
     @property
     def acknowledge_types(self) -> Sequence[i8]: ...
+
+
+class AckPartition(Protocol):
+    @property
+    def partition_index(self) -> i32: ...
+    @property
+    def acknowledgement_batches(self) -> Sequence[AckBatch]: ...
+
+
+class AckTopic(Protocol):
+    @property
+    def topic_id(self) -> UUID | None: ...
+    @property
+    def partitions(self) -> Sequence[AckPartition]: ...
 
 
 class Outcome(NamedTuple):
@@ -96,7 +112,7 @@ def share_partition_of(context: Context, session: ShareSession, place: Place) ->
 
 
 class Acknowledging:
-    """Of one request: the partitions are told at once, the outcome is known later."""
+    """Of one request: the partitions are told in turns, the outcome is known later."""
 
     def __init__(self, context: Context, session: ShareSession, *, may_renew: bool) -> None:
         self._context = context
@@ -105,10 +121,15 @@ class Acknowledging:
         self._waiting: dict[Place, SharePartition] = {}
         self._outcomes: dict[Place, Outcome] = {}
 
-    def tell(self, topic: UUID | None, index: int, batches: Sequence[AckBatch]) -> None:
-        place = topic or UUID(int=0), index
-        if not batches:
-            return
+    def tell_all(self, topics: Sequence[AckTopic]) -> Steps[None]:
+        for topic in topics:
+            for each in topic.partitions:
+                if each.acknowledgement_batches:
+                    place = topic.topic_id or UUID(int=0), int(each.partition_index)
+                    self._tell(place, each.acknowledgement_batches)
+                yield
+
+    def _tell(self, place: Place, batches: Sequence[AckBatch]) -> None:
         try:
             share = share_partition_of(self._context, self._session, place)
             now_ms = self._context.broker.share_groups.now()
@@ -131,7 +152,9 @@ class Acknowledging:
 
     async def outcomes(self) -> Mapping[Place, Outcome]:
         """By partition, when what was said is permanent."""
-        for place, share in self._waiting.items():
+        for number, (place, share) in enumerate(self._waiting.items(), start=1):
+            if number % limits.CHANGES_AT_ONCE_MAX == 0:
+                await self._context.broker.turns.next()  # Most have nothing to wait for.
             try:
                 await share.kept()
                 self._outcomes[place] = Outcome()
@@ -139,3 +162,15 @@ class Acknowledging:
                 self._outcomes[place] = Outcome(*reason_of(error))
         self._waiting.clear()
         return self._outcomes
+
+
+def by_topic(places: Iterable[Place]) -> Steps[dict[UUID, list[int]]]:
+    """The partitions of each topic in ascending order. Ids are slow to sort, and stay as they
+    come."""
+    found: dict[UUID, list[int]] = {}
+    for topic, number in places:
+        found.setdefault(topic, []).append(number)
+        yield
+    for numbers in found.values():
+        numbers.sort()
+    return found

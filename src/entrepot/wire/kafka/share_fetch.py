@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from entrepot.core.ports import Chunk, FileRange
+from entrepot.core.steps import Steps
 from entrepot.wire.kafka.encoding import CompactWriter
 
 _INDEX_ERROR = Struct(">ih")
@@ -53,7 +54,7 @@ def encode_response(
     error_code: int = 0,
     error_message: str | None = None,
     lock_ms: int = 0,
-) -> tuple[list[Chunk], int]:
+) -> Steps[tuple[list[Chunk], int]]:
     """The chunks of the message, none of them empty, and their size together."""
     write = CompactWriter
     chunks: list[Chunk] = []
@@ -78,6 +79,7 @@ def encode_response(
             pending.append(write.length(len(partition.acquired)))
             pending += (_ACQUIRED.pack(*each, 0) for each in partition.acquired)
             pending.append(write.NO_TAGS)
+            yield
         pending.append(write.NO_TAGS)
     pending += (write.length(0), write.NO_TAGS)  # No other node has anything.
     tail = b"".join(pending)

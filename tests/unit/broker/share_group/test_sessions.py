@@ -4,6 +4,7 @@ import pytest
 
 from entrepot.broker.share_group.sessions import ShareSessions
 from entrepot.core import limits
+from entrepot.core.steps import finish
 
 A, B = (UUID(int=1), 0), (UUID(int=1), 1)
 
@@ -13,8 +14,8 @@ def test_what_was_said_is_remembered() -> None:
     session = sessions.open("g", "m", "connection")
     assert session is not None
     assert session.epoch == 1
-    assert sessions.update(session, [A, B, A], [])
-    assert sessions.update(session, [], [A])
+    assert finish(sessions.update(session, [A, B, A], []))
+    assert finish(sessions.update(session, [], [A]))
     assert list(session.places) == [B]
     assert sessions.find("g", "m") is session
     sessions.close(session)
@@ -26,7 +27,7 @@ def test_one_that_begins_anew_is_the_same_owner() -> None:
     sessions = ShareSessions()
     session = sessions.open("g", "m", "one")
     assert session is not None
-    sessions.update(session, [A], [])
+    finish(sessions.update(session, [A], []))
     session.advance()
     session.locked[A] = None
     again = sessions.open("g", "m", "other")
@@ -50,9 +51,9 @@ def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     session = sessions.open("g", "m", None)
     assert session is not None
     assert sessions.open("g", "n", None) is None
-    assert not sessions.update(session, [A, B], [])
-    assert sessions.update(session, [A], [])
+    assert not finish(sessions.update(session, [A, B], []))
+    assert finish(sessions.update(session, [A], []))
     sessions.close(session)
     other = sessions.open("g", "n", None)
     assert other is not None
-    assert sessions.update(other, [B], [])
+    assert finish(sessions.update(other, [B], []))

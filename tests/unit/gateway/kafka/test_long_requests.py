@@ -182,6 +182,49 @@ async def test_nobody_is_given_up_while_a_heartbeat_is_worked_on(
 
 
 @on_node()
+async def test_many_shared_partitions_are_fetched_and_acknowledged_in_many_turns(
+    node: Node, turns: list[Turns]
+) -> None:
+    broker = node.context.broker
+    topic = await broker.create_topic("many", MANY)
+    await ask(node, wide.share_heartbeat("share", "m", ["many"]))
+    await ask(node, wide.produce_to_all(TOPICS, BATCH))
+    turns.clear()
+    wanted = [(topic.id.bytes, [(index, ()) for index in range(MANY)])]
+    await ask(node, wide.share_fetch("share", "m", 0, wanted))
+    # Read, kept in the session, looked at, acquired, arranged, written.
+    assert len(turns) >= 6 * MANY
+    shares = [broker.share_groups.partition("share", topic, index) for index in range(MANY)]
+    assert all(share.ledger.leased for share in shares)
+    turns.clear()
+    accepted = [(topic.id.bytes, [(index, [(0, 0, b"\1")]) for index in range(MANY)])]
+    await ask(node, wide.share_acknowledge("share", "m", 1, accepted))
+    assert len(turns) >= 4 * MANY
+    assert not any(share.lag for share in shares)
+
+
+@on_node()
+async def test_what_a_share_session_had_is_released_in_many_turns(
+    node: Node, turns: list[Turns]
+) -> None:
+    share_groups = node.context.broker.share_groups
+    topic = await node.context.broker.create_topic("many", MANY)
+    await ask(node, wide.share_heartbeat("share", "m", ["many"]))
+    await ask(node, wide.produce_to_all(TOPICS, BATCH))
+    wanted = [(topic.id.bytes, [(index, ()) for index in range(MANY)])]
+    await ask(node, wide.share_fetch("share", "m", 0, wanted))
+    session = share_groups.sessions.find("share", "m")
+    assert session is not None
+    turns.clear()
+    share_groups.end_session(session)
+    shares = [share_groups.partition("share", topic, index) for index in range(MANY)]
+    assert any(share.ledger.leased for share in shares)
+    await until(turns, MANY - 1)
+    await asyncio.sleep(0.1)
+    assert not any(share.ledger.leased for share in shares)
+
+
+@on_node()
 async def test_offsets_are_committed_some_at_a_time(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from entrepot.core.ports import FileRange
+from entrepot.core.steps import finish
 from entrepot.wire.kafka.api import Api, response_class, versions
 from entrepot.wire.kafka.share_fetch import (
     AcquiredRecords,
@@ -46,7 +47,7 @@ def test_what_is_written_is_what_kio_reads(version: int, file_range: FileRange) 
         ),
         ShareFetchedTopic(B, [ShareFetchedPartition(0)]),
     ]
-    chunks, size = encode_response(topics, throttle_ms=5, lock_ms=30_000)
+    chunks, size = finish(encode_response(topics, throttle_ms=5, lock_ms=30_000))
     assert all(chunks)
     assert chunks[1] is chunks[2] is file_range  # Never copied.
     data = joined(chunks)
@@ -67,7 +68,7 @@ def test_what_is_written_is_what_kio_reads(version: int, file_range: FileRange) 
 
 
 def test_an_error() -> None:
-    chunks, _ = encode_response([], error_code=122, error_message="no session")
+    chunks, _ = finish(encode_response([], error_code=122, error_message="no session"))
     read = oracle.kio_read(response_class(Api.SHARE_FETCH, LAST), joined(chunks))
     assert (read.error_code.value, read.error_message) == (122, "no session")
     assert (read.responses, read.node_endpoints) == ((), ())
