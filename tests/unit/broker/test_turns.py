@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -152,3 +153,20 @@ def test_many_changes_are_begun_some_at_a_time() -> None:
         assert most == limits.CHANGES_AT_ONCE_MAX
 
     asyncio.run(main())
+
+
+def test_what_many_calls_set_in_motion_is_spread_over_turns() -> None:
+    async def body(turns: Turns) -> None:
+        called: list[int] = []
+        count = 3 * limits.CHANGES_AT_ONCE_MAX - 10
+        turns.start_each([partial(called.append, number) for number in range(count)])
+        seen = [len(called)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+            seen.append(len(called))
+        assert called == list(range(count))
+        most = limits.CHANGES_AT_ONCE_MAX
+        assert seen[0] == most
+        assert max(after - before for before, after in pairwise(seen)) == most
+
+    run(body)

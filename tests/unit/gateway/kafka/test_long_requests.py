@@ -8,6 +8,7 @@ import pytest
 
 from bench import wide
 from entrepot.broker.catalog import CATALOG_ID, Topic, topic_record
+from entrepot.broker.consumer_group import modern
 from entrepot.broker.consumer_group.watch import Watch
 from entrepot.broker.turns import Turns
 from entrepot.core import batch, limits
@@ -127,8 +128,9 @@ def many_topics(node: Node) -> None:
 
 @on_node()
 async def test_a_group_that_wants_many_topics_is_divided_in_many_turns(
-    node: Node, turns: list[Turns]
+    node: Node, turns: list[Turns], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(modern, "_TOPICS_PER_MS", MANY + 1)  # For each member that joins.
     many_topics(node)
     await node.context.broker.groups.prepare()
     turns.clear()
