@@ -240,6 +240,7 @@ class ShareCoordinator:
         self, group: ShareGroup, topic_id: UUID, *, is_late: bool = False
     ) -> None:
         """Those that came after the group did are read from their start: it missed nothing."""
+        await self._broker.turns.next()  # There may be thousands of topics with one partition.
         claim = f"{topic_id} {group.id}"
         await self._adding.wait(claim)
         known = group.partition_counts.get(topic_id, 0)

@@ -18,10 +18,9 @@ from uuid import UUID
 
 from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.faults import Fault, GroupError
-from entrepot.broker.consumer_group.interest import Topics, hash_of
+from entrepot.broker.consumer_group.interest import Topics
 from entrepot.broker.consumer_group.messages import JOINS, LEAVES
 from entrepot.core import limits
-from entrepot.core.steps import finish
 
 Assignment = Mapping[UUID, tuple[int, ...]]
 
@@ -143,7 +142,8 @@ class ShareGroup:
         if topics.version == self._version and not anew:
             return
         self._version = topics.version
-        topics_hash = finish(hash_of(self.wanted(topics)))
+        found = frozenset((each.id.int, each.partition_count) for each in self.wanted(topics))
+        topics_hash = hash(found)
         if anew or topics_hash != self._topics_hash:
             self._topics_hash = topics_hash
             self.epoch += 1

@@ -40,7 +40,7 @@ from entrepot.broker.access import Operation
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.transaction import Producer
 from entrepot.core.errors import NotInTransaction
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
@@ -81,9 +81,9 @@ async def handle_versioned(
 async def _from_producer(
     context: Context, header: RequestHeader, request: AddPartitionsToTxnRequestV3
 ) -> AddPartitionsToTxnResponseV3:
-    transactional_id = request.v3_and_below_transactional_id
-    places = _places(request.v3_and_below_topics)
-    codes = await context.broker.turns.run(_missing(context, places, from_producer=True))
+    transactional_id, turns = request.v3_and_below_transactional_id, context.broker.turns
+    places = await turns.run(_places(request.v3_and_below_topics))
+    codes = await turns.run(_missing(context, places, from_producer=True))
     if not codes:
         producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         try:
@@ -93,45 +93,58 @@ async def _from_producer(
         except KNOWN as error:
             code = coordinator_code(error, knows_fenced=header.version >= _VERSION_FENCED)
         codes = dict.fromkeys(places, code)
+    results = await turns.run(_results_v3(request.v3_and_below_topics, codes))
     return AddPartitionsToTxnResponseV3(
-        throttle_time=NO_THROTTLE,
-        results_by_topic_v3_and_below=tuple(
-            AddPartitionsToTxnTopicResultV3(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResultV3(
-                        partition_index=index, partition_error_code=codes[Place(topic.name, index)]
-                    )
-                    for index in topic.partitions
-                ),
-            )
-            for topic in request.v3_and_below_topics
-        ),
+        throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=tuple(results)
     )
+
+
+def _results_v3(
+    topics: Iterable[AddPartitionsToTxnTopicV3], codes: Codes
+) -> Steps[list[AddPartitionsToTxnTopicResultV3]]:
+    results: list[AddPartitionsToTxnTopicResultV3] = []
+    for topic in topics:
+        rows = yield from listed(
+            AddPartitionsToTxnPartitionResultV3(
+                partition_index=index, partition_error_code=codes[Place(topic.name, index)]
+            )
+            for index in topic.partitions
+        )
+        results.append(
+            AddPartitionsToTxnTopicResultV3(name=topic.name, results_by_partition=tuple(rows))
+        )
+    return results
 
 
 async def _from_cluster(
     context: Context, wanted: AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResult:
-    places = _places(wanted.topics)
-    codes = await context.broker.turns.run(_missing(context, places, from_producer=False))
+    turns = context.broker.turns
+    places = await turns.run(_places(wanted.topics))
+    codes = await turns.run(_missing(context, places, from_producer=False))
     if not codes:
         codes = await _add_or_verify(context, wanted, places)
+    results = await turns.run(_results(wanted.topics, codes))
     return AddPartitionsToTxnResult(
-        transactional_id=wanted.transactional_id,
-        topic_results=tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index, partition_error_code=codes[Place(topic.name, index)]
-                    )
-                    for index in topic.partitions
-                ),
-            )
-            for topic in wanted.topics
-        ),
+        transactional_id=wanted.transactional_id, topic_results=tuple(results)
     )
+
+
+def _results(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Codes
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results: list[AddPartitionsToTxnTopicResult] = []
+    for topic in topics:
+        rows = yield from listed(
+            AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=codes[Place(topic.name, index)]
+            )
+            for index in topic.partitions
+        )
+        results.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=tuple(rows))
+        )
+    return results
 
 
 async def _add_or_verify(
@@ -154,8 +167,9 @@ async def _add_or_verify(
     return codes
 
 
-def _places(topics: Topics) -> list[Place]:
-    return [Place(topic.name, index) for topic in topics for index in topic.partitions]
+def _places(topics: Topics) -> Steps[list[Place]]:
+    found = (Place(topic.name, index) for topic in topics for index in topic.partitions)
+    return (yield from listed(found))
 
 
 def _missing(context: Context, places: list[Place], *, from_producer: bool) -> Steps[Codes]:

@@ -34,24 +34,28 @@ _UNKNOWN = DescribedModern("", 0, 0, "", ())
 def handle(
     context: Context, request: ConsumerGroupDescribeRequest
 ) -> Steps[ConsumerGroupDescribeResponse]:
-    groups = yield from listed(
-        _describe(context, group_id, request.include_authorized_operations)
-        for group_id in request.group_ids
-    )
+    groups: list[DescribedGroup] = []
+    for group_id in request.group_ids:
+        yield
+        group = yield from _describe(context, group_id, request.include_authorized_operations)
+        groups.append(group)
     return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> DescribedGroup:
+def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> Steps[DescribedGroup]:
     code: ErrorCode = ErrorCode.none
     text: str | None = None
     found = _UNKNOWN
     try:
         check_group(context, Operation.DESCRIBE, group_id)
         found = context.broker.groups.describe_modern(group_id)
-        _check_topics(context, found)
+        yield from _check_topics(context, found)
     except KNOWN as error:
         found = _UNKNOWN
         code, text = group_reason(error)
+    members: list[Member] = []
+    for each in found.members:
+        members.append((yield from _member(context, each)))
     return DescribedGroup(
         error_code=code,
         error_message=text,
@@ -60,24 +64,27 @@ def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> De
         group_epoch=i32(found.epoch),
         assignment_epoch=i32(found.target_epoch),
         assignor_name=found.assignor,
-        members=tuple(_member(context, each) for each in found.members),
+        members=tuple(members),
         authorized_operations=operation_bits(context, ResourceKind.GROUP, group_id)
         if tells_operations and code is ErrorCode.none
         else NOT_TOLD,
     )
 
 
-def _check_topics(context: Context, found: DescribedModern) -> None:
+def _check_topics(context: Context, found: DescribedModern) -> Steps[None]:
     """A group is not described to who may not know of its topics."""
     topics = context.broker.catalog.by_id
     for member in found.members:
         for topic in (*member.current.assigned, *member.target):
             if topic in topics:
                 check_allowed(context, Operation.DESCRIBE, topics[topic].name)
+            yield
 
 
-def _member(context: Context, member: DescribedModernMember) -> Member:
+def _member(context: Context, member: DescribedModernMember) -> Steps[Member]:
     subscription = member.subscription
+    assignment = yield from _assignment(context, member.current.assigned)
+    target = yield from _assignment(context, member.target)
     return Member(
         member_id=member.id,
         instance_id=subscription.instance_id,
@@ -87,23 +94,22 @@ def _member(context: Context, member: DescribedModernMember) -> Member:
         client_host=subscription.client_host,
         subscribed_topic_names=tuple(map(TopicName, subscription.topics)),
         subscribed_topic_regex=subscription.regex,
-        assignment=_assignment(context, member.current.assigned),
-        target_assignment=_assignment(context, member.target),
+        assignment=assignment,
+        target_assignment=target,
         member_type=_MODERN,
     )
 
 
-def _assignment(context: Context, partitions: Partitions) -> Assignment:
+def _assignment(context: Context, partitions: Partitions) -> Steps[Assignment]:
     """Of topics that there still are."""
     topics = context.broker.catalog.by_id
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(
-                topic_id=topic,
-                topic_name=TopicName(topics[topic].name),
-                partitions=tuple(map(i32, numbers)),
-            )
-            for topic, numbers in partitions.items()
-            if topic in topics
+    rows = yield from listed(
+        TopicPartitions(
+            topic_id=topic,
+            topic_name=TopicName(topics[topic].name),
+            partitions=tuple(map(i32, numbers)),
         )
+        for topic, numbers in partitions.items()
+        if topic in topics
     )
+    return Assignment(topic_partitions=tuple(rows))

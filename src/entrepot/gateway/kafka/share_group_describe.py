@@ -32,14 +32,15 @@ _UNKNOWN = DescribedShareGroup("", 0, ())
 def handle(
     context: Context, request: ShareGroupDescribeRequest
 ) -> Steps[ShareGroupDescribeResponse]:
-    groups = yield from listed(
-        _describe(context, group_id, request.include_authorized_operations)
-        for group_id in request.group_ids
-    )
+    groups: list[DescribedGroup] = []
+    for group_id in request.group_ids:
+        yield
+        group = yield from _describe(context, group_id, request.include_authorized_operations)
+        groups.append(group)
     return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> DescribedGroup:
+def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> Steps[DescribedGroup]:
     code: ErrorCode = ErrorCode.none
     text: str | None = None
     found = _UNKNOWN
@@ -49,9 +50,13 @@ def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> De
         for member in found.members:
             for name in member.topics:
                 check_allowed(context, Operation.DESCRIBE, name)
+                yield
     except KNOWN as error:
         found = _UNKNOWN
         code, text = group_reason(error)
+    members: list[Member] = []
+    for each in found.members:
+        members.append((yield from _member(context, each)))
     return DescribedGroup(
         error_code=code,
         error_message=text,
@@ -60,15 +65,24 @@ def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> De
         group_epoch=i32(found.epoch),
         assignment_epoch=i32(found.epoch),
         assignor_name=_ASSIGNOR if code is ErrorCode.none else "",
-        members=tuple(_member(context, each) for each in found.members),
+        members=tuple(members),
         authorized_operations=operation_bits(context, ResourceKind.GROUP, group_id)
         if tells_operations and code is ErrorCode.none
         else NOT_TOLD,
     )
 
 
-def _member(context: Context, member: ShareMember) -> Member:
+def _member(context: Context, member: ShareMember) -> Steps[Member]:
     topics = context.broker.catalog.by_id
+    rows = yield from listed(
+        TopicPartitions(
+            topic_id=topic,
+            topic_name=TopicName(topics[topic].name),
+            partitions=tuple(map(i32, numbers)),
+        )
+        for topic, numbers in member.assignment.items()
+        if topic in topics
+    )
     return Member(
         member_id=member.id,
         rack_id=member.rack_id,
@@ -76,15 +90,5 @@ def _member(context: Context, member: ShareMember) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=tuple(map(TopicName, member.topics)),
-        assignment=Assignment(
-            topic_partitions=tuple(
-                TopicPartitions(
-                    topic_id=topic,
-                    topic_name=TopicName(topics[topic].name),
-                    partitions=tuple(map(i32, numbers)),
-                )
-                for topic, numbers in member.assignment.items()
-                if topic in topics
-            )
-        ),
+        assignment=Assignment(topic_partitions=tuple(rows)),
     )
