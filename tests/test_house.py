@@ -24,6 +24,7 @@ TEXT_SUFFIXES = ("", ".md", ".py", ".sh", ".toml", ".xml", ".yml", ".yaml", ".tx
 # Where a door stands open, and why. Everything else gets the world handed in.
 DOORS_OPEN = {
     "core/clock.py": ("time chance", "the real Clock and Entropy"),
+    "core/compression.py": ("disk", "a mapping that is of no file, only memory"),
     "log/disk.py": ("disk threads", "the real Disk; a thread waits for its syncs"),
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),

@@ -16,6 +16,7 @@ its window, which it fills as it goes.
 import struct
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from mmap import mmap
 
 import cramjam
 
@@ -45,6 +46,7 @@ _LENGTH = struct.Struct(">i")
 
 _ROOM_BYTES_MIN = 64 * 1024
 _ROOM_GROWTH = 4  # Few bodies shrink to less than a quarter, so the first try mostly fits.
+_ROOM_BYTES_MAPPED = 1024 * 1024  # From here on.
 _ROOM_EXHAUSTED = "failed to write whole buffer"  # How cramjam says that the output is full.
 
 _UNPACK: dict[Codec, Callable[[Buffer, Buffer], int]] = {
@@ -99,14 +101,16 @@ def _decompress_growing(
     room = max(_ROOM_GROWTH * len(data), _ROOM_BYTES_MIN)
     while True:
         room = min(room, bytes_max)
-        output = bytearray(room)
+        # Zeros are written by whoever first touches them: a bytearray at once, which keeps all
+        # other threads waiting for a tenth of a second, a mapping while it is unpacked into.
+        output = memoryview(bytearray(room) if room < _ROOM_BYTES_MAPPED else mmap(-1, room))
         try:
             size = unpack(data, output)
         except cramjam.DecompressionError as error:
             if _ROOM_EXHAUSTED not in str(error):
                 raise
         else:
-            return memoryview(output)[:size]
+            return output[:size]
         if room == bytes_max:
             raise _too_large(bytes_max)
         del output  # Not while the next one is made.
