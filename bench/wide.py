@@ -6,6 +6,7 @@ builds objects for a hundred thousand partitions would be slower than the broker
 
 import gzip
 import struct
+import time
 from collections.abc import Iterable, Sequence
 
 from crc32c import crc32c
@@ -287,6 +288,10 @@ def record_batch(body: bytes, count: int, timestamp_ms: int, *, is_gzip: bool = 
     checked = rest + body
     head = struct.pack(">qiib", 0, 9 + len(checked), -1, 2)
     return head + struct.pack(">I", crc32c(checked)) + checked
+
+
+def small_batch() -> bytes:
+    return record_batch(large_record(10), 1, int(time.time() * 1_000))
 
 
 def keyed_records(count: int) -> bytes:
