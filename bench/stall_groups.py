@@ -23,7 +23,7 @@ def rows() -> Rows:
     yield "ShareGroupHeartbeat, 20,000 topics", _share_heartbeat
     yield "ShareFetch, 69,300", _share_fetch
     yield "ShareAcknowledge, 49,500", _share_acknowledge
-    yield "disconnect with 69,300 locked", _share_disconnect
+    yield "disconnect with 29,700 locked", _share_disconnect
     yield "ShareAcknowledge, 60,000 ranges", _share_ranges
 
 
@@ -100,7 +100,7 @@ def _share_fetch(stage: Stage) -> Work:
     wide.epoch_of(stage.ask(wide.share_heartbeat(_SHARING, _SHARER, names)))
     ids = stage.topic_ids(names)
     topics = [(ids[name], [(i, ()) for i in range(count)]) for name, count in stage.wide]
-    stage.ask(wide.produce_to_all(stage.wide, wide.small_batch()))
+    stage.ask(wide.produce_to_all(stage.wide[:3], wide.small_batch()))
     request = wide.share_fetch(_SHARING, _SHARER, 0, topics)
     return lambda: stage.ask(request)
 
@@ -117,9 +117,9 @@ def _share_acknowledge(stage: Stage) -> Work:
 def _share_disconnect(stage: Stage) -> Work:
     ids = stage.topic_ids([name for name, _ in stage.wide])
     topics = [(ids[name], [(i, ()) for i in range(count)]) for name, count in stage.wide]
-    stage.ask(wide.produce_to_all(stage.wide, wide.small_batch()))
+    stage.ask(wide.produce_to_all(stage.wide[:3], wide.small_batch()))
     other = stage.broker.connect()
-    for start in range(0, 70_000, 10_000):  # No request gets more records.
+    for start in range(0, 30_000, 10_000):  # No request gets more records.
         other.socket.sendall(wide.share_fetch(_SHARING, _SHARER, min(1, start), topics))
         other.answer()
         topics = []

@@ -230,8 +230,10 @@ Acknowledged = Sequence[tuple[int, int, bytes]]  # First and last offset, and ty
 SharedTopic = tuple[bytes, Sequence[tuple[int, Acknowledged]]]  # Its id, its partitions.
 
 
-def share_fetch(group: str, member: str, epoch: int, topics: Iterable[SharedTopic]) -> bytes:
-    bounds = struct.pack(">iiiiii", epoch, 0, 1, 1 << 26, 10_000, 10_000)
+def share_fetch(
+    group: str, member: str, epoch: int, topics: Iterable[SharedTopic], wait_ms: int = 0
+) -> bytes:
+    bounds = struct.pack(">iiiiii", epoch, wait_ms, 1, 1 << 26, 10_000, 10_000)
     body = compact(group) + compact(member) + bounds + _shared(topics) + compact_array(())
     return request(78, 1, body + b"\0", is_flexible=True)
 

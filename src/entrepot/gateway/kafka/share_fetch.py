@@ -154,13 +154,15 @@ class _ShareFetch:
         wait_ms = min(self._request.max_wait // _MILLISECOND, WAIT_MS_MAX)
         timer = asyncio.get_running_loop().call_later(max(0, wait_ms) / 1_000, self._end)
         self._is_over = wait_ms <= 0
+        is_listening = False
         try:
             while not await self._run(self._acquire_now(session)) and not self._is_over:
-                if not self._listening:
+                if is_listening:
+                    await self._something_new()
+                    self._check_open(session)
+                else:  # And look again: something may have come before.
                     await self._run(self._listen(session))
-                    continue  # Something may have come before.
-                await self._something_new()
-                self._check_open(session)
+                    is_listening = True
         finally:
             timer.cancel()
             self._context.broker.turns.start(self._unlisten())

@@ -205,6 +205,31 @@ async def test_many_shared_partitions_are_fetched_and_acknowledged_in_many_turns
     assert not any(share.lag for share in shares)
 
 
+@pytest.mark.parametrize("passed", [MANY // 2, 3 * MANY // 2, 5 * MANY // 2])
+@on_node()
+async def test_what_comes_while_a_share_fetch_looks_around_is_not_missed(
+    node: Node, passed: int, turns: list[Turns]
+) -> None:
+    share_groups = node.context.broker.share_groups
+    topic = await node.context.broker.create_topic("many", MANY)
+    await ask(node, wide.share_heartbeat("share", "m", ["many"]))
+    await ask(node, wide.produce([("many", 0, BATCH)]))
+    await ask(node, wide.share_fetch("share", "other", 0, [(topic.id.bytes, [(0, ())])]))
+    wanted = [(topic.id.bytes, [(index, ()) for index in range(MANY)])]
+    await ask(node, wide.share_fetch("share", "m", 0, wanted))
+    turns.clear()
+    begun_s = node.context.clock.monotonic()
+    fetching = asyncio.ensure_future(ask(node, wide.share_fetch("share", "m", 1, [], 20_000)))
+    await until(turns, passed)  # It looks at all, listens to all, and looks again.
+    other = share_groups.sessions.find("share", "other")
+    assert other is not None
+    share_groups.end_session(other)
+    await fetching
+    assert node.context.clock.monotonic() - begun_s < 10
+    (lease,) = share_groups.partition("share", topic, 0).ledger.leased.values()
+    assert lease.owner is share_groups.sessions.find("share", "m")
+
+
 @on_node()
 async def test_what_a_share_session_had_is_released_in_many_turns(
     node: Node, turns: list[Turns]

@@ -89,6 +89,16 @@ async def test_a_lost_connection_gives_back(node: Node) -> None:
 
 
 @on_node()
+async def test_who_wants_nothing_waits_for_nothing(node: Node) -> None:
+    member = await opened(node, records=1)
+    serving, answer = member.begin(partitions=(), wait_ms=100)
+    await asyncio.sleep(0.05)
+    assert not serving.done()
+    await serving
+    assert answer.body is not None
+
+
+@on_node()
 async def test_sessions_are_bounded(node: Node) -> None:
     member = await opened(node, records=1)
     with pytest.MonkeyPatch.context() as patch:
