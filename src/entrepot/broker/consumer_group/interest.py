@@ -17,9 +17,10 @@ from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.records import Subscription
 from entrepot.broker.regex import InvalidRegex, Regex
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, parts
 
 _WHOLE_MATCHES = 1  # Expressions that are held against all topics at once.
+_NAMES_A_STEP = 16  # Most take a microsecond each, none more than half a millisecond.
 _INTERNAL = "__"  # Topics of the broker's own are not what a regular expression means.
 
 
@@ -95,11 +96,9 @@ class Interest:
 
 
 def _match(regex: Regex, topics: Topics, may_see: Callable[[str], bool]) -> Steps[_Matched]:
-    version, names = topics.version, list(topics.topics)
-    wanted: dict[str, None] = {}
-    for name in names:
-        if _is_wanted(regex, name, may_see):
-            wanted[name] = None
+    version, wanted = topics.version, dict[str, None]()
+    for some in parts(list(topics.topics), _NAMES_A_STEP):
+        wanted.update((name, None) for name in some if _is_wanted(regex, name, may_see))
         yield
     return _Matched(regex, version, wanted)
 
