@@ -27,6 +27,7 @@ from entrepot.net.unfinished import Holding, UnfinishedInput
 CHUNKS_PER_CALL_MAX = 1024  # The system's IOV_MAX.
 READS_PER_WAKE_MAX = 16  # Then the others have their turn.
 SENT_PER_WAKE_BYTES_MAX = 4 * limits.MIB
+SENDS_PER_WAKE_MAX = 8  # Each may read a thousand small ranges of files first.
 READ_BYTES_MAX = 1 * limits.MIB  # Of a file that has no descriptor, or is small.
 SENDFILE_BYTES_MIN = 8 * limits.KIB  # Below this, reading costs less than a call of its own.
 BACKLOG_BYTES_LOW = limits.BACKLOG_BYTES_HIGH // 4
@@ -211,7 +212,9 @@ class SocketLink:
         """Give the system what it takes now, and have the loop call for the rest."""
         before = self._backlog
         try:
-            while self._backlog and before - self._backlog < SENT_PER_WAKE_BYTES_MAX:
+            for _ in range(SENDS_PER_WAKE_MAX):
+                if not self._backlog or before - self._backlog >= SENT_PER_WAKE_BYTES_MAX:
+                    break
                 self._send_some()
         except BlockingIOError:
             pass

@@ -86,6 +86,27 @@ def test_a_reset_while_sending_is_one_end(on_net: OnNet) -> None:
     on_net(body)
 
 
+def test_many_small_pieces_are_sent_some_at_a_time(
+    on_net: OnNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "CHUNKS_PER_CALL_MAX", 1)
+
+    async def body(net: SocketNet) -> None:
+        house = House()
+        await house.open(net)
+        visitor, peer = await house.visit()
+        count = 3 * link_module.SENDS_PER_WAKE_MAX
+        peer.link.send([b"x"] * count)
+        assert peer.link.backlog == count - link_module.SENDS_PER_WAKE_MAX
+        size, loop = 0, asyncio.get_running_loop()
+        while size < count:
+            size += len(await loop.sock_recv(visitor, 100))
+        assert peer.link.backlog == 0
+        visitor.close()
+
+    on_net(body)
+
+
 def test_a_half_closed_peer_still_gets_what_is_queued(on_net: OnNet) -> None:
     async def body(net: SocketNet) -> None:
         house = House()
