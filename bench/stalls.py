@@ -27,7 +27,7 @@ import click
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from bench import amqp_wire, brokers, stall_groups, stalls_messages, wide
+from bench import amqp_wire, brokers, stalls_groups, stalls_messages, wide
 from bench.amqp_wire import QUEUE_BIND_OK, QUEUE_DECLARE_OK, method, short, table
 from bench.pinger import Pinger, Waits
 from bench.wire import Refused
@@ -114,7 +114,7 @@ def rows() -> Rows:
     yield from _kafka_reads()
     yield from _kafka_changes()
     yield from _records()
-    yield from stall_groups.rows()
+    yield from stalls_groups.rows()
     yield from _queues()
     yield from _management()
     yield from stalls_messages.rows()
