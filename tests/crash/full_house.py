@@ -18,7 +18,6 @@ from entrepot.broker.broker import Broker, Defaults
 from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.broker.permissions import Permission, permission_record
-from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
 from entrepot.broker.share_group.group import ShareHeartbeat
@@ -31,6 +30,7 @@ from entrepot.core.errors import InvalidBatch, OffsetOutOfRange, StorageError
 from entrepot.core.ports import File
 from entrepot.core.record import Record
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from entrepot.log.disk import FileDisk
 from entrepot.wire.amqp.properties import Properties, encode
 
@@ -134,7 +134,7 @@ async def _first_half(broker: Broker) -> None:
     await broker.create_topic(LATEST, 1, {**_SMALL, "cleanup.policy": "compact"})
     await broker.create_topic(WIDE, WIDE_COUNT)
     vhost = broker.vhosts.default
-    await vhost.declare_queue(QueueSpec(QUEUE, durable=True), object())
+    await vhost.declare_queue(QueueDeclaration("/", QUEUE), object())
     await vhost.declare_exchange(Exchange("work", ExchangeType.TOPIC, durable=True))
     await vhost.bind(Binding("work", Destination(Kind.QUEUE, QUEUE), "job.*"))
     await broker.change_security(permission_record("ana", "/", Permission("^a", "^b", "^c")))

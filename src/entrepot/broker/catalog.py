@@ -17,10 +17,11 @@ from uuid import UUID
 
 import msgspec
 
-from entrepot.broker.router.value import FrozenTable, from_json
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core.errors import InvalidName
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.record import Record
+from entrepot.core.value import FrozenTable, from_json
 
 CATALOG_NAME = "__catalog"
 # The broker's own topics, present or to come.
@@ -61,7 +62,8 @@ class StoredQueue:
     name: str
     topic: Topic  # Where its messages are.
     auto_delete: bool = False
-    arguments: FrozenTable = ()
+    settings: QueueSettings | None = None  # None: an older release wrote its arguments only.
+    arguments: FrozenTable = ()  # In the words of the protocol that declared it.
 
 
 class _TopicValue(msgspec.Struct):
@@ -165,8 +167,12 @@ class Catalog:
             is_queue=facts["is_queue"],
             is_hidden=facts["is_hidden"],
         )
-        arguments = from_json(facts["arguments"])
-        self.queues[vhost, name] = StoredQueue(vhost, name, topic, facts["auto_delete"], arguments)
+        settings, arguments = facts.get("queue_settings"), from_json(facts["arguments"])
+        if settings is not None:
+            settings = msgspec.convert(settings, QueueSettings)
+        self.queues[vhost, name] = StoredQueue(
+            vhost, name, topic, facts["auto_delete"], settings, arguments
+        )
         self.directory_names[topic.directory_name] = None
         if not topic.is_hidden:
             self._add_topic(topic)
@@ -203,6 +209,7 @@ def queue_record(queue: StoredQueue) -> Record:
         "is_queue": topic.is_queue,
         "is_hidden": topic.is_hidden,
         "auto_delete": queue.auto_delete,
+        "queue_settings": msgspec.to_builtins(queue.settings),
         "arguments": queue.arguments,
     }
     return Record(_queue_key(queue.vhost, queue.name), json.dumps(facts).encode())

@@ -1,5 +1,7 @@
 """The catalog: records folded, the newest counting, as docs/formats/catalog.md has them."""
 
+import json
+from dataclasses import replace
 from uuid import UUID
 
 from entrepot.broker.catalog import (
@@ -15,6 +17,7 @@ from entrepot.broker.catalog import (
     topic_deleted_record,
     topic_record,
 )
+from entrepot.broker.queue.settings import QueueSettings, WhenFull
 from entrepot.core.names import PartitionId, TopicName
 from entrepot.core.record import Record
 
@@ -22,7 +25,13 @@ ID = UUID("12345678-1234-4678-9234-567812345678")
 TOPIC = Topic(TopicName("orders"), ID, 3, {"retention.ms": "5"})
 SEEN = Topic(TopicName("work"), UUID(int=1), 2, {"retention.ms": "6"}, is_queue=True)
 HIDDEN = Topic(TopicName("my work"), UUID(int=2), 1, is_queue=True, is_hidden=True)
-QUEUE = StoredQueue("/", "work", SEEN, arguments=(("x-max-priority", 1), ("y", ("bool", True))))
+QUEUE = StoredQueue(
+    "/",
+    "work",
+    SEEN,
+    settings=QueueSettings(when_full=WhenFull.REFUSE, priority_max=1),
+    arguments=(("x-max-priority", 1), ("y", ("bool", True))),
+)
 OTHER = StoredQueue("v", "my work", HIDDEN, auto_delete=True)
 
 
@@ -96,9 +105,18 @@ def test_the_bytes_of_a_queues_records() -> None:
         b'queue:["/", "work"]',
         b'{"id": "00000000-0000-0000-0000-000000000001", "partitions": 2, '
         b'"settings": {"retention.ms": "6"}, "is_queue": true, "is_hidden": false, '
-        b'"auto_delete": false, "arguments": [["x-max-priority", 1], ["y", ["bool", true]]]}',
+        b'"auto_delete": false, "queue_settings": {"when_full": "refuse", "priority_max": 1}, '
+        b'"arguments": [["x-max-priority", 1], ["y", ["bool", true]]]}',
     )
     assert queue_deleted_record("/", "w\udcff") == Record(b'queue:["/", "w\\udcff"]', None)
+
+
+def test_a_queue_of_an_older_release() -> None:
+    written = queue_record(QUEUE)
+    facts = json.loads(written.value or b"")
+    del facts["queue_settings"]
+    catalog = folded(Record(written.key, json.dumps(facts).encode()))
+    assert catalog.queues == {("/", "work"): replace(QUEUE, settings=None)}
 
 
 def test_a_fold_with_queues() -> None:

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from entrepot.broker.queue.arguments import REJECT_DEAD_LETTER, QueueArguments
 from entrepot.broker.queue.conservation import DEAD_LETTERED, REFUSED, UNROUTABLE
 from entrepot.broker.queue.dead_letter import Death, Letters, letters
 from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Refused, Run
+from entrepot.broker.queue.settings import QueueSettings, WhenFull
 from entrepot.core import limits
 from entrepot.core.envelope import Message
 from entrepot.core.faults import Faults
@@ -31,7 +31,7 @@ class Burials:
     def __init__(
         self,
         name: str,
-        arguments: QueueArguments,
+        settings: QueueSettings,
         clock: Clock,
         reader: PropertyReader,
         publish: Publish,
@@ -39,15 +39,17 @@ class Burials:
         faults: Faults,
     ) -> None:
         self._name = name
-        self._exchange = arguments.dead_letter_exchange
-        self._key = arguments.dead_letter_key
-        self._is_at_least_once = arguments.dead_letter_at_least_once
+        self._exchange = settings.dead_letter_exchange
+        self._key = settings.dead_letter_key
+        self._is_at_least_once = settings.dead_letter_at_least_once
         self._clock = clock
         self._reader = reader
         self._publish = publish
         self._guard = guard  # Calls what runs later on the queue's behalf.
         self._faults = faults
-        self.buries_refused = arguments.overflow == REJECT_DEAD_LETTER and self.are_held
+        self.buries_refused = (
+            settings.when_full is WhenFull.REFUSE_AND_DEAD_LETTER and self.are_held
+        )
         self._is_closed = False
 
     @property

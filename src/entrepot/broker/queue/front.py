@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from entrepot.broker.ledger import NEVER
-from entrepot.broker.queue.arguments import QUORUM, QueueArguments
 from entrepot.broker.queue.arrival import Arrival
 from entrepot.broker.queue.expiry import expiry_ms, has_own_times
 from entrepot.broker.queue.lane import Lane, Piece
 from entrepot.broker.queue.message import PropertyReader, Run, Taken
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
 from entrepot.core.envelope import Message
 from entrepot.core.errors import StorageError
@@ -53,19 +53,19 @@ _PEEKED_AT_ONCE = 10  # They may be large.
 
 
 class Front:
-    def __init__(self, lane: Lane, arguments: QueueArguments, reader: PropertyReader) -> None:
+    def __init__(self, lane: Lane, settings: QueueSettings, reader: PropertyReader) -> None:
         self.lane = lane
         self.ledger = lane.ledger
         self.appended_end = lane.offset_end  # What is appended need not be committed yet.
         # From here on, messages come up for the first time: none of them is overdue.
         self._arriving_from = lane.offset_end
         self._reader = reader
-        self._ttl_ms = arguments.ttl_ms
-        self._transient_end = 0 if arguments.type == QUORUM else lane.offset_recovered
-        self._heeds_times = arguments.heeds_expiration
+        self._ttl_ms = settings.ttl_ms
+        self._transient_end = 0 if settings.keeps_all else lane.offset_recovered
+        self._heeds_times = settings.heeds_expiration
         # Below it, messages may have times of their own.
         self._times_end = lane.offset_end if self._heeds_times else 0
-        self._counts_bytes = arguments.length_bytes_max is not None
+        self._counts_bytes = settings.length_bytes_max is not None
         self._ready_bytes: int | None = None  # None: to be counted.
         self._uncounted = Ranges()  # Ready, and not in that count yet.
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
+from entrepot.core.value import FrozenTable
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -74,6 +76,12 @@ class PropertyReader(Protocol):
 
     def from_record(self, record: Record) -> Envelope:
         """Also of a record that came by another way."""
+
+    def stored_settings(self, arguments: FrozenTable, where: str) -> QueueSettings:
+        """Return the settings of a queue of which only the arguments are stored.
+
+        Raises InvalidQueue.
+        """
 
 
 class Publication:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from entrepot.broker.queue.arguments import DROP_HEAD, QueueArguments
+from entrepot.broker.queue.settings import QueueSettings, WhenFull
 from entrepot.core.envelope import Message
 
 
 class Overflow:
-    def __init__(self, arguments: QueueArguments) -> None:
-        self._length_max = arguments.length_max
-        self._bytes_max = arguments.length_bytes_max
+    def __init__(self, settings: QueueSettings) -> None:
+        self._length_max = settings.length_max
+        self._bytes_max = settings.length_bytes_max
         is_limited = self._length_max is not None or self._bytes_max is not None
-        self.refuses = is_limited and arguments.overflow != DROP_HEAD
-        self.drops = is_limited and arguments.overflow == DROP_HEAD
+        self.refuses = is_limited and settings.when_full is not WhenFull.DROP_OLDEST
+        self.drops = is_limited and settings.when_full is WhenFull.DROP_OLDEST
         self.counts_bytes = self._bytes_max is not None
 
     def excess(self, ready_count: int) -> int:

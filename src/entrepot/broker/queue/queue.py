@@ -20,7 +20,6 @@ from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
 from entrepot.broker.ledger import Lease
-from entrepot.broker.queue.arguments import QueueArguments, QueueSpec
 from entrepot.broker.queue.arrival import Arrival
 from entrepot.broker.queue.burial import Burials
 from entrepot.broker.queue.conservation import CANCELLED, CONSUMED, PURGED, Account
@@ -34,6 +33,7 @@ from entrepot.broker.queue.lease_desk import LeaseDesk
 from entrepot.broker.queue.message import PropertyReader, Publication, Run, Taken
 from entrepot.broker.queue.outcome import Outcome
 from entrepot.broker.queue.overflow import Overflow
+from entrepot.broker.queue.settings import QueueSpec
 from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.slices import Slices
 from entrepot.broker.queue.timer import Timer
@@ -81,29 +81,29 @@ class Queue:
         self,
         vhost: str,
         spec: QueueSpec,
-        arguments: QueueArguments,
         lanes: Sequence[Lane],
         surroundings: Surroundings,
         owner: object | None = None,
     ) -> None:
-        assert len(lanes) == arguments.lane_count
+        settings = spec.settings
+        assert len(lanes) == settings.lane_count
         self.vhost = vhost
         self.name = spec.name
         self.spec = spec
-        self.arguments = arguments
+        self.settings = settings
         self.owner = owner  # The connection whose own the queue is.
         self._clock, self._reader = surroundings.clock, surroundings.reader
         self._on_unused = surroundings.on_unused
         self._faults = surroundings.faults
         self._stopped: str | None = None  # Why; the next start tries again.
-        self._fronts = [Front(lane, arguments, self._reader) for lane in lanes]
+        self._fronts = [Front(lane, settings, self._reader) for lane in lanes]
         self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
         self._watches = [SettlementWatch(lane) for lane in lanes]
-        self._consumers = Consumers(self._text, single_active=arguments.single_active)
-        self._overflow = Overflow(arguments)
+        self._consumers = Consumers(self._text, single_active=settings.single_active)
+        self._overflow = Overflow(settings)
         publish = partial(surroundings.dead_letters, self)
         burials = Burials(
-            spec.name, arguments, self._clock, self._reader, publish, self.guard, self._faults
+            spec.name, settings, self._clock, self._reader, publish, self.guard, self._faults
         )
         self._outcome = Outcome(self._fronts, self._watches, burials)
         counter = Counter(self._consumers.room, self._outcome.refused, self.dispatch, self.guard)
@@ -477,7 +477,7 @@ class Queue:
         self._slices.do(partial(self._requeue, owner, lane, is_attempt), offsets)
 
     def _requeue(self, owner: object, lane: int, is_attempt: bool, offsets: Sequence[int]) -> None:
-        ledger, limit = self._fronts[lane].ledger, self.arguments.delivery_limit
+        ledger, limit = self._fronts[lane].ledger, self.settings.delivery_limit
         if limit is not None and is_attempt:
             spent = [each for each in offsets if ledger.attempts(each) >= limit]
             self._outcome.kill(lane, _ranges(spent), owner, DELIVERY_LIMIT)
@@ -581,9 +581,9 @@ class Queue:
 
     def touch(self) -> None:
         """Somebody uses it: the time after which it is deleted begins again."""
-        if self.arguments.expires_ms is not None and not self._consumers.count:
+        if self.settings.expires_ms is not None and not self._consumers.count:
             self._unused.stop()
-            self._unused.set(self._clock.now_ms() + self.arguments.expires_ms)
+            self._unused.set(self._clock.now_ms() + self.settings.expires_ms)
 
     def _on_expiry(self) -> None:
         if self.fault is None:  # What nobody can use is not unused.

@@ -30,7 +30,6 @@ from entrepot.broker.router.event import (
 from entrepot.broker.router.headers import MATCH, MODES
 from entrepot.broker.router.ring import HASH_HEADER, HASH_PROPERTY, PROPERTIES
 from entrepot.broker.router.router import Router
-from entrepot.broker.router.value import Frozen, FrozenTable, describe, lookup
 from entrepot.core import limits
 from entrepot.core.errors import (
     ExchangeInUse,
@@ -42,6 +41,7 @@ from entrepot.core.errors import (
     UnknownQueue,
 )
 from entrepot.core.names import is_short
+from entrepot.core.value import Frozen, FrozenTable, describe, lookup
 
 Events = tuple[Event, ...]
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from entrepot.broker.router.value import Frozen, FrozenTable, freeze, lookup
 from entrepot.core import limits
 from entrepot.core.errors import InvalidExchange
+from entrepot.core.value import Frozen, FrozenTable, freeze, lookup
 
 HEADER = "x-deduplication-header"
 SIZE = "x-cache-size"

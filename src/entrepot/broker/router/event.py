@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from entrepot.broker.router.value import Frozen, FrozenTable, from_json, lookup
+from entrepot.core.value import Frozen, FrozenTable, from_json, lookup
 
 DEFAULT_EXCHANGE = ""  # Everybody's: it leads to the queue that the key names.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from entrepot.broker.router.event import Binding, Destination
 from entrepot.broker.router.matching import Matches, Message, divided
-from entrepot.broker.router.value import Frozen, freeze, lookup
+from entrepot.core.value import Frozen, freeze, lookup
 
 MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")

@@ -22,7 +22,7 @@ from typing import Final
 
 from entrepot.broker.router.event import Binding, Destination, Exchange
 from entrepot.broker.router.matching import NO_MATCHES, Matches, Message, divided
-from entrepot.broker.router.value import Frozen, freeze, lookup
+from entrepot.core.value import Frozen, freeze, lookup
 
 HASH_HEADER = "hash-header"
 HASH_PROPERTY = "hash-property"

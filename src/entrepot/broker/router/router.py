@@ -38,9 +38,9 @@ from entrepot.broker.router.headers import HeadersMatcher
 from entrepot.broker.router.matching import DirectMatcher, FanoutMatcher, Matcher, Message
 from entrepot.broker.router.ring import RingMatcher
 from entrepot.broker.router.topic import TopicMatcher
-from entrepot.broker.router.value import describe, freeze
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownExchange
+from entrepot.core.value import describe, freeze
 
 COPY_HEADERS = ("CC", "BCC")  # More routing keys. A receiver sees the first and never the second.
 PREDECLARED = (

@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from entrepot.broker.ledger import NEVER
-from entrepot.broker.queue.arguments import QUORUM
 from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Refused, Run
 from entrepot.broker.queue.queue import Queue
@@ -185,7 +184,7 @@ class Memory:
     def _found(self, target: Target) -> Iterator[list[_Found]]:
         """Among its newest messages."""
         if isinstance(target, Queue):
-            are_all_kept = target.arguments.type == QUORUM
+            are_all_kept = target.settings.keeps_all
             chunks = _newest_of_queue(target, self._terms.size)
         else:
             are_all_kept = True

@@ -12,28 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.catalog import (
     INTERNAL_NAMES,
-    RESERVED_PREFIX,
     StoredQueue,
     Topic,
     queue_deleted_record,
     queue_record,
 )
-from entrepot.broker.queue.arguments import (
-    STREAM,
-    QueueArguments,
-    QueueSpec,
-    check_equivalent,
-    parse_arguments,
-)
 from entrepot.broker.queue.lane import Lane
 from entrepot.broker.queue.queue import DeadLetters, Queue, Surroundings
+from entrepot.broker.queue.settings import Declaration, QueueSettings, QueueSpec
 from entrepot.broker.router import decision
 from entrepot.broker.virtual_host import streams
 from entrepot.broker.virtual_host.claims import Claims
@@ -62,8 +53,6 @@ if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
 
 log = logging.getLogger("entrepot.vhost")
-
-_NAME_BYTES = 16  # Of chance, in a name that is made up.
 
 
 class Inventory:
@@ -126,58 +115,48 @@ class Inventory:
 
     # --- coming
 
-    async def declare(self, spec: QueueSpec, owner: object) -> Queue | Topic:
-        if spec.name:
-            self._check_name(spec.name)
-        else:
-            spec = replace(spec, name=self._new_name())
-        await self._wait_for(spec.name)
-        queue, topic = self.queues.get(spec.name), self.stream(spec.name)
+    async def declare(self, declaration: Declaration, owner: object) -> Queue | Topic:
+        name = declaration.name
+        self._check_name(name)
+        await self._wait_for(name)
+        queue, topic = self.queues.get(name), self.stream(name)
         if queue is not None:
-            if queue.owner is not (owner if spec.exclusive else None):
-                raise self._locked(spec.name)
-            check_equivalent(self._vhost, queue.spec, spec)
+            if queue.owner is not (owner if declaration.exclusive else None):
+                raise self._locked(name)
+            declaration.check_same(queue.spec)
             queue.touch()
             return queue
         if topic is not None:
-            if spec.exclusive:
-                raise self._locked(spec.name)
-            stored = self._catalog.queues.get((self._vhost, spec.name))
-            check_equivalent(self._vhost, streams.spec_of(self._vhost, topic, stored, spec), spec)
+            if declaration.exclusive:
+                raise self._locked(name)
+            stored = self._catalog.queues.get((self._vhost, name))
+            declaration.check_same(streams.spec_of(topic, stored))
             return topic
-        return await self._make(spec, owner)
+        return await self._make(declaration.spec(), owner)
 
     def _check_name(self, name: str) -> None:
-        if not is_short(name):
-            raise InvalidQueue(f"a queue's name has at most {limits.NAME_BYTES_MAX} bytes")
-        if name.startswith(RESERVED_PREFIX):
-            raise QueueNameRefused(
-                f"queue name '{name}' contains reserved prefix '{RESERVED_PREFIX}*'"
-            )
-        if name in INTERNAL_NAMES:
+        if not name or not is_short(name):
+            raise InvalidQueue(f"a queue's name has 1 to {limits.NAME_BYTES_MAX} bytes")
+        if name in INTERNAL_NAMES or name == WAITING:
             raise QueueNameRefused(f"queue name '{name}' is the broker's own")
 
-    def _new_name(self) -> str:
-        token = urlsafe_b64encode(self._broker.entropy.token(_NAME_BYTES)).decode().rstrip("=")
-        return f"{RESERVED_PREFIX}gen-{token}"
-
     async def _make(self, spec: QueueSpec, owner: object) -> Queue | Topic:
-        arguments = parse_arguments(self._vhost, spec)
+        settings = spec.settings
         if self._maker is None:
             raise QueuesUnavailable("this broker was started without queues")
         if len(self.queues) + len(self._streams) >= limits.QUEUES_PER_VHOST_MAX:
             limit = f"queue limit of {limits.QUEUES_PER_VHOST_MAX} is reached"
             raise QueuesUnavailable(f"cannot declare {self._place(spec.name)}: {limit}")
-        is_stream = arguments.type == STREAM
+        is_stream = settings.is_stream
         if not is_stream and (spec.exclusive or not spec.durable):
-            lanes = self._maker.memory_lanes(arguments)
-            return self._add(spec, arguments, lanes, owner if spec.exclusive else None)
+            lanes = self._maker.memory_lanes(settings)
+            return self._add(spec, lanes, owner if spec.exclusive else None)
         make = streams.stream_topic if is_stream else streams.queue_topic
-        topic = make(self._vhost, spec.name, arguments, self._broker.new_id())
+        topic = make(self._vhost, spec.name, settings, self._broker.new_id())
         if is_stream and not topic.is_hidden:
             return await self._broker.create_topic(topic.name, 1, topic.settings)
-        name, facts = spec.name, (spec.auto_delete, spec.arguments)
-        return await self._keep(StoredQueue(self._vhost, name, topic, *facts))
+        facts = (spec.auto_delete, settings, spec.arguments)
+        return await self._keep(StoredQueue(self._vhost, spec.name, topic, *facts))
 
     async def prepare_waiting(self) -> None:
         """The queue of the delayed exchanges, made when there is to be the first of them."""
@@ -185,9 +164,10 @@ class Inventory:
             raise QueuesUnavailable("this broker was started without queues")
         await self._wait_for(WAITING)
         if self.waiting is None:
-            arguments = QueueArguments()
-            topic = streams.queue_topic(self._vhost, WAITING, arguments, self._broker.new_id())
-            await self._keep(StoredQueue(self._vhost, WAITING, topic))
+            # A message lives from when it is routed on: it does not grow old here.
+            settings = QueueSettings(heeds_expiration=False)
+            topic = streams.queue_topic(self._vhost, WAITING, settings, self._broker.new_id())
+            await self._keep(StoredQueue(self._vhost, WAITING, topic, settings=settings))
 
     async def _wait_for(self, name: str) -> None:
         """Until nobody makes or deletes anything of that name."""
@@ -222,32 +202,38 @@ class Inventory:
         if not topic.is_queue or self._maker is None:  # Then it is bound, but nobody comes.
             self.add_stream(name)
             return topic
-        spec = QueueSpec(name, True, False, stored.auto_delete, stored.arguments)
         lanes = self._maker.log_lanes(topic)
-        try:
-            arguments = parse_arguments(self._vhost, spec)
-        except InvalidQueue as error:
-            return self._restore_stopped(spec, lanes, error)
-        if name != WAITING:
-            return self._add(spec, arguments, lanes, None)
-        # A message lives from when it is routed on: it does not grow old here.
-        arguments = replace(arguments, heeds_expiration=False)
-        self.waiting = self._new(spec, arguments, lanes, None)
-        return self.waiting
-
-    def _restore_stopped(
-        self, spec: QueueSpec, lanes: Sequence[Lane], error: InvalidQueue
-    ) -> Queue:
-        """It was declared when less was checked. It is there with its messages, to be deleted."""
-        log.error("%s is not served: %s", self._place(spec.name), error)
-        queue = self._add(spec, QueueArguments(priority_max=len(lanes) - 1), lanes, None)
-        queue.stop(str(error))
+        settings, error = stored.settings, None
+        if settings is None:
+            settings, error = self._settings_of_old(stored, len(lanes))
+        spec = QueueSpec(name, True, False, stored.auto_delete, settings, stored.arguments)
+        if name == WAITING:
+            self.waiting = self._new(spec, lanes, None)
+            return self.waiting
+        queue = self._add(spec, lanes, None)
+        if error is not None:
+            log.error("%s is not served: %s", self._place(name), error)
+            queue.stop(str(error))
         return queue
 
-    def _add(
-        self, spec: QueueSpec, arguments: QueueArguments, lanes: Sequence[Lane], owner: object
-    ) -> Queue:
-        queue = self.queues[spec.name] = self._new(spec, arguments, lanes, owner)
+    def _settings_of_old(
+        self, stored: StoredQueue, lane_count: int
+    ) -> tuple[QueueSettings, InvalidQueue | None]:
+        """Read them from the arguments, which is all that older releases wrote.
+
+        One that was declared when less was checked is there with its messages, to be deleted.
+        """
+        assert self._maker is not None
+        if stored.name == WAITING:
+            return QueueSettings(heeds_expiration=False), None
+        try:
+            where = self._place(stored.name)
+            return self._maker.reader.stored_settings(stored.arguments, where), None
+        except InvalidQueue as error:
+            return QueueSettings(priority_max=lane_count - 1), error
+
+    def _add(self, spec: QueueSpec, lanes: Sequence[Lane], owner: object) -> Queue:
+        queue = self.queues[spec.name] = self._new(spec, lanes, owner)
         is_durable = spec.durable and not spec.exclusive
         self._routing.change(
             decision.add_queue(self._routing.router, spec.name, durable=is_durable)
@@ -256,9 +242,7 @@ class Inventory:
             self._owned.setdefault(owner, {})[spec.name] = None
         return queue
 
-    def _new(
-        self, spec: QueueSpec, arguments: QueueArguments, lanes: Sequence[Lane], owner: object
-    ) -> Queue:
+    def _new(self, spec: QueueSpec, lanes: Sequence[Lane], owner: object) -> Queue:
         assert self._maker is not None
         clock, reader = self._maker.clock, self._maker.reader
         around = Surroundings(
@@ -269,7 +253,7 @@ class Inventory:
             self._broker.turns,
             self._broker.faults,
         )
-        return Queue(self._vhost, spec, arguments, lanes, around, owner)
+        return Queue(self._vhost, spec, lanes, around, owner)
 
     def add_stream(self, name: str) -> None:
         """There is a topic."""

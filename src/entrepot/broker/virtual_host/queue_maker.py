@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import Topic
 from entrepot.broker.ledger_store import LedgerStore
-from entrepot.broker.queue.arguments import QueueArguments
 from entrepot.broker.queue.lane import Lane
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.queue.message_cache import MessageCache
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core.ports import Clock
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class QueueMaker:
         self._broker = broker
         self._cache = MessageCache()
 
-    def memory_lanes(self, arguments: QueueArguments) -> Sequence[Lane]:
-        return [MemoryLane(self.memory_use) for _ in range(arguments.lane_count)]
+    def memory_lanes(self, settings: QueueSettings) -> Sequence[Lane]:
+        return [MemoryLane(self.memory_use) for _ in range(settings.lane_count)]
 
     def log_lanes(self, topic: Topic) -> Sequence[Lane]:
         """Its streams are open, and so is the store of ledgers."""

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import StoredQueue, Topic
-from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.queue.settings import Declaration
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
@@ -121,13 +121,13 @@ class VirtualHost:
 
     # --- queues
 
-    async def declare_queue(self, spec: QueueSpec, owner: object) -> Queue | Topic:
-        """Make it, or check that it is the same. With an empty name, one is made up.
+    async def declare_queue(self, declaration: Declaration, owner: object) -> Queue | Topic:
+        """Make it, or check that it is the same.
 
         Raises InvalidQueue, QueueMismatch, QueueLocked, QueueNameRefused, QueuesUnavailable,
         InvalidPartitions (too many in all), StorageError.
         """
-        return await self._inventory.declare(spec, owner)
+        return await self._inventory.declare(declaration, owner)
 
     async def delete_queue(
         self, name: str, owner: object | None, *, if_unused: bool = False, if_empty: bool = False
@@ -221,10 +221,10 @@ class VirtualHost:
     def _may_reach_topics(self, queue: Queue) -> bool:
         """Whether its dead letters may, by name: the declared key was checked with who declared
         it, those of the messages were not."""
-        arguments = queue.arguments
+        settings = queue.settings
         return (
-            arguments.dead_letter_exchange != DEFAULT_EXCHANGE
-            or arguments.dead_letter_key is not None
+            settings.dead_letter_exchange != DEFAULT_EXCHANGE
+            or settings.dead_letter_key is not None
             or not self._broker.access.is_enforced
         )
 

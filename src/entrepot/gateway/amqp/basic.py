@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from entrepot.broker.catalog import Topic
 from entrepot.broker.permissions import Right
 from entrepot.broker.router.event import Kind
-from entrepot.broker.router.value import describe, freeze
 from entrepot.core import limits
+from entrepot.core.value import describe, freeze
 from entrepot.gateway.amqp.consumer import QueueConsumer, ReplyConsumer, with_counts
 from entrepot.gateway.amqp.property_reader import REPLY_TO
 from entrepot.gateway.amqp.queue import check_stream

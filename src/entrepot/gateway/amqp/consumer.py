@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from entrepot.broker.queue.arguments import QUORUM
 from entrepot.broker.queue.lane import Waiter
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
@@ -97,7 +96,7 @@ class QueueConsumer(Delivering):
         self.prefetch = 0 if auto_ack else channel.prefetch  # 0: no bound.
         self._patience = patience(queue, arguments)
         self.is_started = False
-        self.is_active = not queue.arguments.single_active
+        self.is_active = not queue.settings.single_active
 
     # --- the queue's side
 
@@ -188,7 +187,7 @@ class QueueConsumer(Delivering):
 def with_counts(queue: Queue, taken: Taken) -> Taken:
     """A quorum queue says of each message how often it was delivered before."""
     offsets, run, attempts = taken
-    if queue.arguments.type != QUORUM or attempts is None:
+    if not queue.settings.keeps_all or attempts is None:
         return taken
     messages = [
         (_counted(envelope, tried) if tried else envelope, body)

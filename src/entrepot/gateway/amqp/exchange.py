@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.permissions import Right
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
-from entrepot.broker.router.value import freeze_table
+from entrepot.core.value import freeze_table
 from entrepot.wire.amqp.methods.exchange import (
     Bind,
     BindOk,

@@ -18,9 +18,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Facts, Headers
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
 from entrepot.core.envelope import Envelope
 from entrepot.core.record import Record
+from entrepot.core.value import FrozenTable
+from entrepot.gateway.rabbitmq.queue_arguments import parse
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.properties import PERSISTENT, PropertyView, check
@@ -118,6 +121,9 @@ class AmqpPropertyReader:
             if found is not None:
                 return found
         return _translated(record)
+
+    def stored_settings(self, arguments: FrozenTable, where: str) -> QueueSettings:
+        return parse(arguments, where)
 
 
 def may_be_patient(properties: bytes) -> bool:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import Topic
 from entrepot.broker.permissions import Right
-from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, Kind
-from entrepot.broker.router.value import FrozenTable, describe, freeze_table, lookup
 from entrepot.core.errors import QueueDown, UnknownQueue
+from entrepot.core.value import FrozenTable, describe, freeze_table, lookup
 from entrepot.gateway.amqp.exchange import check_binding, clean
 from entrepot.gateway.amqp.property_reader import REPLY_TO
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration, check_queue_name
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods.queue import (
     Bind,
@@ -31,7 +31,6 @@ from entrepot.wire.amqp.methods.queue import (
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel
 
-_RESERVED = "amq."
 _DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 
@@ -70,23 +69,21 @@ def _find(channel: Channel, name: str) -> Queue | Topic:
 
 async def _declare(channel: Channel, name: str, method: Declare) -> Queue | Topic:
     connection = channel.connection
-    if name.startswith(_RESERVED):
-        raise AmqpError(
-            ReplyCode.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'"
-        )
+    check_queue_name(name)
+    name = name or connection.context.name("amq.gen")
     arguments = freeze_table(method.arguments)
-    # A name that is made up is not known yet; one like it is asked about.
-    connection.check(Right.CONFIGURE, Kind.QUEUE, name or connection.context.name("amq.gen"))
+    connection.check(Right.CONFIGURE, Kind.QUEUE, name)
     if name not in connection.vhost.queues:
         _check_letters(channel, name, arguments)
-    spec = QueueSpec(
+    declaration = QueueDeclaration(
+        connection.vhost.name,
         name,
+        arguments,
         durable=method.durable and not method.exclusive,
         exclusive=method.exclusive,
         auto_delete=method.auto_delete,
-        arguments=arguments,
     )
-    return await connection.vhost.declare_queue(spec, connection)
+    return await connection.vhost.declare_queue(declaration, connection)
 
 
 def _check_letters(channel: Channel, name: str, arguments: FrozenTable) -> None:

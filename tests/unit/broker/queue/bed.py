@@ -7,17 +7,17 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from entrepot.broker.queue.arguments import QueueSpec, parse_arguments
 from entrepot.broker.queue.lane import Piece, Waiter
 from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Failure, Publication, Run, Taken
 from entrepot.broker.queue.queue import Queue, Surroundings
-from entrepot.broker.router.value import freeze_table
 from entrepot.broker.turns import Turns
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
+from entrepot.core.value import freeze_table
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from entrepot.wire.amqp.properties import Properties, encode
 from sim.clock import SimClock
 from sim.loop import SimLoop, run
@@ -195,17 +195,17 @@ class Bed:
         self.surroundings = Surroundings(clock, READER, letters, self.unused.append, turns)
 
     def queue(self, arguments: Mapping[str, object] | None = None, **fields: Any) -> Queue:
-        spec = QueueSpec("q", arguments=freeze_table(arguments or {}), **fields)
-        parsed = parse_arguments("/", spec)
-        self.lanes = [TroubledLane(self.memory_use) for _ in range(parsed.lane_count)]
+        fields.setdefault("durable", False)
+        spec = QueueDeclaration("/", "q", freeze_table(arguments or {}), **fields).spec()
+        self.lanes = [TroubledLane(self.memory_use) for _ in range(spec.settings.lane_count)]
         self.lane = self.lanes[0]
-        return Queue("/", spec, parsed, self.lanes, self.surroundings)
+        return Queue("/", spec, self.lanes, self.surroundings)
 
     def again(self, queue: Queue, *, recovered: int) -> Queue:
         """The same after a restart."""
         self.lane.offset_recovered = recovered
         queue.close()
-        return Queue("/", queue.spec, queue.arguments, self.lanes, self.surroundings)
+        return Queue("/", queue.spec, self.lanes, self.surroundings)
 
     async def publish(
         self, queue: Queue, text: str, head: bytes = properties(), **options: Any

@@ -3,11 +3,11 @@
 import asyncio
 
 from entrepot.broker.ledger import NEVER
-from entrepot.broker.queue.arguments import QueueArguments
 from entrepot.broker.queue.arrival import Arrival
 from entrepot.broker.queue.front import Front, divide, gaps
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Run
+from entrepot.broker.queue.settings import QueueSettings
 from tests.unit.broker.queue.bed import (
     READER,
     Bed,
@@ -52,7 +52,7 @@ def test_gaps() -> None:
 
 
 def test_bytes_are_counted_for_who_needs_them() -> None:
-    front = Front(TroubledLane(MemoryUse()), QueueArguments(length_bytes_max=9), READER)
+    front = Front(TroubledLane(MemoryUse()), QueueSettings(length_bytes_max=9), READER)
     front.append([arrival("aa bbb"), arrival("later", due_ms=100)])
     assert front.ready_bytes == 5
     popped = front.pop(1, 0)
@@ -68,7 +68,7 @@ def test_bytes_are_counted_for_who_needs_them() -> None:
 
 def test_bytes_that_cannot_be_read_are_counted_later() -> None:
     lane = TroubledLane(MemoryUse())
-    front = Front(lane, QueueArguments(length_bytes_max=9), READER)
+    front = Front(lane, QueueSettings(length_bytes_max=9), READER)
     front.append([arrival("aa bbb"), arrival("later", due_ms=100)])
     lane.cannot_read = True
     assert front.end_times(100)
@@ -80,7 +80,7 @@ def test_bytes_that_cannot_be_read_are_counted_later() -> None:
 
 
 def test_the_next_expiry() -> None:
-    front = Front(TroubledLane(MemoryUse()), QueueArguments(), READER)
+    front = Front(TroubledLane(MemoryUse()), QueueSettings(), READER)
     assert not front.may_expire
     assert front.expiry_ms() == NEVER
     front.append([arrival("a", 1_000), arrival("b", 1_000, properties(expiration="50"))])
@@ -103,7 +103,7 @@ def test_the_next_expiry() -> None:
     assert front.ready_count == 1
     front.discard()
     assert not front.may_expire
-    both = Front(TroubledLane(MemoryUse()), QueueArguments(ttl_ms=20), READER)
+    both = Front(TroubledLane(MemoryUse()), QueueSettings(ttl_ms=20), READER)
     both.append([arrival("b", 1_000, properties(expiration="50"))])
     assert both.expiry_ms() == 1_020
 

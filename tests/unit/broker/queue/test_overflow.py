@@ -2,8 +2,8 @@
 
 import pytest
 
-from entrepot.broker.queue.arguments import QueueArguments
 from entrepot.broker.queue.overflow import Overflow
+from entrepot.broker.queue.settings import QueueSettings, WhenFull
 
 SIZES = (3, 1, 4, 1, 5)
 MESSAGES = [(b"", b"x" * size) for size in SIZES]
@@ -34,7 +34,7 @@ def test_refused(
     refused: list[int],
 ) -> None:
     overflow = Overflow(
-        QueueArguments(length_max=length, length_bytes_max=size, overflow="reject-publish")
+        QueueSettings(length_max=length, length_bytes_max=size, when_full=WhenFull.REFUSE)
     )
     assert overflow.refuses
     assert not overflow.drops
@@ -42,11 +42,11 @@ def test_refused(
 
 
 def test_excess() -> None:
-    overflow = Overflow(QueueArguments(length_max=3, length_bytes_max=10))
+    overflow = Overflow(QueueSettings(length_max=3, length_bytes_max=10))
     assert overflow.drops
     assert not overflow.refuses
     assert [overflow.excess(count) for count in (0, 3, 5)] == [0, 0, 2]
     assert [overflow.is_too_large(size) for size in (10, 11)] == [False, True]
-    unlimited = Overflow(QueueArguments())
+    unlimited = Overflow(QueueSettings())
     assert (unlimited.drops, unlimited.refuses, unlimited.counts_bytes) == (False,) * 3
     assert (unlimited.excess(9), unlimited.is_too_large(9)) == (0, False)

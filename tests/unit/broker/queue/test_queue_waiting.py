@@ -162,7 +162,7 @@ async def test_changing_a_deferred_message_in_the_middle_of_a_burst(bed: Bed) ->
 async def test_a_rewind_before_the_commit_of_what_may_expire(bed: Bed) -> None:
     queue = bed.queue(DEAD)
     lane = LateLane(bed.memory_use)
-    queue = Queue("/", queue.spec, queue.arguments, [lane], bed.surroundings)
+    queue = Queue("/", queue.spec, [lane], bed.surroundings)
     bed.publish_run(queue, words("a", properties(expiration="10")), "a")
     await settle_down()
     assert (lane.offset_end, queue.ready_count) == (0, 0)

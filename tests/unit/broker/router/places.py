@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
 from entrepot.broker.router.router import Router
-from entrepot.broker.router.value import freeze_table
+from entrepot.core.value import freeze_table
 
 
 def queue(name: str) -> Destination:

@@ -26,7 +26,7 @@ from entrepot.broker.router.event import (
     encode,
 )
 from entrepot.broker.router.router import PREDECLARED, Router
-from entrepot.broker.router.value import freeze_table
+from entrepot.core.value import freeze_table
 from tests.unit.broker.router.model import Model
 
 QUEUES = ("q0", "q1", "q2", "q3")

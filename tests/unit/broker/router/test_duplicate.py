@@ -3,7 +3,7 @@
 import pytest
 
 from entrepot.broker.router.duplicate import Terms, identity, terms, ttl_ms
-from entrepot.broker.router.value import freeze_table
+from entrepot.core.value import freeze_table
 
 
 def of(value: object) -> bytes | None:

@@ -21,7 +21,7 @@ from entrepot.broker.router.event import (
     decode,
     encode,
 )
-from entrepot.broker.router.value import describe, freeze, freeze_table, lookup, thaw_table
+from entrepot.core.value import describe, freeze, freeze_table, lookup, thaw_table
 from tests.unit.broker.router.places import exchange, queue
 
 TABLE = {

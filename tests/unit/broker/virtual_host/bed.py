@@ -6,16 +6,16 @@ from typing import Any
 
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
-from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication, Refused, Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
-from entrepot.broker.router.value import freeze_table
 from entrepot.broker.server_settings import Defaults
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
+from entrepot.core.value import freeze_table
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from entrepot.wire.amqp.properties import Properties, encode
 from tests.unit.broker.bed import Bed
 
@@ -74,8 +74,9 @@ class Host(Bed):
     ) -> Queue | Topic:
         """Arguments with `_` for their `-`, and without the `x`."""
         table = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        spec = QueueSpec(name, durable, exclusive, auto_delete, freeze_table(table))
-        return await self.do(self.vhost.declare_queue(spec, owner))
+        facts = (durable, exclusive, auto_delete)
+        declaration = QueueDeclaration(self.vhost.name, name, freeze_table(table), *facts)
+        return await self.do(self.vhost.declare_queue(declaration, owner))
 
     async def queue(self, name: str, **facts: Any) -> Queue:
         made = await self.declare(name, **facts)

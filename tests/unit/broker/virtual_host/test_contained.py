@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from entrepot.broker.catalog import StoredQueue, queue_record
-from entrepot.broker.queue.arguments import QueueArguments
 from entrepot.broker.queue.message import Refused
-from entrepot.broker.router.value import freeze_table
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.broker.virtual_host.streams import queue_topic
 from entrepot.core.errors import InvalidQueue, QueueDown
 from entrepot.core.faults import Faults
+from entrepot.core.value import freeze_table
 from entrepot.wire.amqp.table import Int64
 from tests.unit.broker.virtual_host.bed import Host, message
 from tests.unit.broker.virtual_host.taker import Taker
@@ -34,13 +34,13 @@ async def test_a_queue_that_was_declared_before_that_does_not_hold_up_a_start(be
     await bed.start()
     await bed.queue("other")
     await bed.publish("", "other", b"a")
-    topic = queue_topic("/", "old", QueueArguments(), bed.broker.new_id())
+    topic = queue_topic("/", "old", QueueSettings(), bed.broker.new_id())
     table = {
         "x-message-ttl": 1,
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": "k" * 256,
     }
-    stored = StoredQueue("/", "old", topic, False, freeze_table(table))
+    stored = StoredQueue("/", "old", topic, arguments=freeze_table(table))
     await bed.do(bed.broker.change_security(queue_record(stored)))
     await bed.restart()
     assert bed.bodies("other") == [b"a"]

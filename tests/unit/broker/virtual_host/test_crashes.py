@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from entrepot.broker.queue.arguments import QueueSpec
 from entrepot.broker.queue.message import Publication
 from entrepot.broker.router.event import Destination, Kind
 from entrepot.broker.virtual_host.routing import Routing
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from tests.unit.broker.virtual_host.bed import Failure, Host, addressed, binding, message
 from tests.unit.log.bed import simulated
 
@@ -36,7 +36,7 @@ class Life:
             self.number += 1
             if not self.is_there:
                 self.doing = "declare"
-                await bed.vhost.declare_queue(QueueSpec(self.name, durable=True), None)
+                await bed.vhost.declare_queue(QueueDeclaration("/", self.name), None)
                 self.is_there = True
             else:
                 self.doing = chance.choice(["publish", "publish", "bind", "delete"])

@@ -1,29 +1,31 @@
 """Topics for queues and streams, and how a stream compares with what is declared."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from entrepot.broker.catalog import StoredQueue, Topic
-from entrepot.broker.queue.arguments import QueueSpec, check_equivalent, parse_arguments
-from entrepot.broker.router.value import freeze_table
+from entrepot.broker.queue.settings import PLAIN, QueueSettings
 from entrepot.broker.topic_config import check_settings, topic_config
 from entrepot.broker.virtual_host.streams import queue_topic, spec_of, stream_topic
 from entrepot.core.errors import QueueMismatch
 from entrepot.core.names import TopicName
+from entrepot.core.value import freeze_table
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 
 ID = UUID(int=7)
 
 
-def spec(name: str = "s", **arguments: Any) -> QueueSpec:
+def declared(name: str = "s", **arguments: Any) -> QueueDeclaration:
     table = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    return QueueSpec(name, durable=True, arguments=freeze_table(table))
+    return QueueDeclaration("/", name, freeze_table(table))
 
 
 def stream(vhost: str = "/", name: str = "s", **arguments: Any) -> Topic:
-    parsed = parse_arguments(vhost, spec(name, queue_type="stream", **arguments))
-    return stream_topic(vhost, name, parsed, ID)
+    settings = declared(name, queue_type="stream", **arguments).spec().settings
+    return stream_topic(vhost, name, settings, ID)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def stream(vhost: str = "/", name: str = "s", **arguments: Any) -> Topic:
 )
 def test_who_sees_it(vhost: str, name: str, is_hidden: bool) -> None:
     for topic in (
-        queue_topic(vhost, name, parse_arguments(vhost, spec()), ID),
+        queue_topic(vhost, name, PLAIN, ID),
         stream(vhost, name),
     ):
         assert topic.is_hidden is is_hidden
@@ -47,18 +49,18 @@ def test_who_sees_it(vhost: str, name: str, is_hidden: bool) -> None:
 
 
 def test_a_queue_has_a_partition_for_each_priority() -> None:
-    topic = queue_topic("/", "q", parse_arguments("/", spec(max_priority=3)), ID)
+    topic = queue_topic("/", "q", QueueSettings(priority_max=3), ID)
     assert (topic.partition_count, topic.is_queue) == (4, True)
 
 
 def test_what_is_set_on_a_queue_counts_before_the_servers_defaults() -> None:
-    arguments = parse_arguments("/", spec(retention_ms=5, retention_bytes=6))
-    topic = queue_topic("/", "q", arguments, ID)
+    settings = QueueSettings(retention_ms=5, retention_bytes=6)
+    topic = queue_topic("/", "q", settings, ID)
     check_settings(topic.settings)
     policy = topic_config(topic.settings, {"cleanup.policy": "compact"}).policy
     assert (policy.retention_ms, policy.retention_bytes) == (5, 6)
     assert (policy.expires, policy.compacts) == (True, False)
-    usual = queue_topic("/", "q", parse_arguments("/", spec()), ID)
+    usual = queue_topic("/", "q", PLAIN, ID)
     policy = topic_config(usual.settings, {"retention.bytes": "1"}).policy
     assert (policy.retention_ms, policy.retention_bytes) == (24 * 3_600_000, -1)
 
@@ -73,8 +75,8 @@ def test_nothing_goes_from_a_stream_unless_somebody_says_so() -> None:
     assert policy.segment_bytes == 2**31 - 1
 
 
-def compare(topic: Topic, wanted: QueueSpec, stored: StoredQueue | None = None) -> None:
-    check_equivalent("/", spec_of("/", topic, stored, wanted), wanted)
+def compare(topic: Topic, wanted: QueueDeclaration, stored: StoredQueue | None = None) -> None:
+    wanted.check_same(spec_of(topic, stored))
 
 
 def test_the_same() -> None:
@@ -85,7 +87,7 @@ def test_the_same() -> None:
         {"max_age": "2D", "max_length_bytes": 100},
         {"queue_leader_locator": "balanced"},
     ):
-        compare(made, spec(queue_type="stream", **wanted))
+        compare(made, declared(queue_type="stream", **wanted))
 
 
 @pytest.mark.parametrize(
@@ -105,18 +107,18 @@ def test_the_same() -> None:
 )
 def test_not_the_same(wanted: dict[str, Any], text: str) -> None:
     with pytest.raises(QueueMismatch, match=text):
-        compare(stream(max_age="2D"), spec(**wanted))
+        compare(stream(max_age="2D"), declared(**wanted))
 
 
 def test_transient_streams_are_not_the_same() -> None:
     with pytest.raises(QueueMismatch, match="'durable'"):
-        compare(stream(), QueueSpec("s", arguments=freeze_table({"x-queue-type": "stream"})))
+        compare(stream(), replace(declared(queue_type="stream"), durable=False))
 
 
 def test_a_hidden_one_knows_how_it_was_declared() -> None:
-    declared = spec(queue_type="stream", max_age="2D")
+    made = declared(queue_type="stream", max_age="2D")
     topic = Topic(TopicName("s"), ID, 1, is_hidden=True)
-    stored = StoredQueue("v", "s", topic, arguments=declared.arguments)
-    compare(topic, declared, stored)
+    stored = StoredQueue("v", "s", topic, arguments=made.arguments)
+    compare(topic, made, stored)
     with pytest.raises(QueueMismatch):
-        compare(topic, spec(queue_type="stream"), stored)
+        compare(topic, declared(queue_type="stream"), stored)

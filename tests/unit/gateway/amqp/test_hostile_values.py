@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from entrepot.broker.broker import Broker
-from entrepot.broker.router.value import thaw_table
+from entrepot.core.value import thaw_table
 from entrepot.gateway.http.management import bindings, exchanges
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.wire.amqp.methods import basic, channel, exchange, queue

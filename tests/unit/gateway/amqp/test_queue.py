@@ -34,6 +34,9 @@ async def test_a_name_is_made_up(node: Node) -> None:
     client = await node.client()
     answer = await client.ask(queue.Declare(exclusive=True), queue.DeclareOk)
     assert answer.queue.startswith("amq.gen-")
+    another = await client.ask(queue.Declare(exclusive=True), queue.DeclareOk)
+    assert another.queue not in ("", answer.queue)
+    answer = another
     await client.ask(basic.Get(), basic.GetEmpty)
     await client.ask(queue.Bind(exchange="amq.direct"), queue.BindOk)
     client.publish(answer.queue, b"by its name", exchange="amq.direct")

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from entrepot.broker.permissions import Right
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, Kind
-from entrepot.broker.router.value import freeze_table, thaw_table
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.errors import UnknownQueue
+from entrepot.core.value import freeze_table, thaw_table
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.exchanges import exchange_name, find
 from entrepot.gateway.http.management.messages import to_json

@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import Permission, permission_record
-from entrepot.broker.queue.arguments import STREAM, QueueSpec
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
-from entrepot.broker.router.value import freeze_table
 from entrepot.broker.turns import gathered
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core.value import freeze_table
 from entrepot.gateway.http.management import bindings, exchanges, queues, users, vhosts
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.overview import RABBITMQ_VERSION
+from entrepot.gateway.rabbitmq.queue_arguments import STREAM, QueueDeclaration, check_queue_name
 from entrepot.wire.http.response import Response
 
 Row = dict[str, Any]
@@ -108,13 +108,15 @@ async def _declare_queue(call: Call, row: Fields) -> None:
     arguments = row.table("arguments")
     if arguments.get("x-queue-type") == STREAM and vhost.stream(name) is not None:
         return  # A topic, with settings of its own.
-    spec = QueueSpec(
+    check_queue_name(name)
+    declaration = QueueDeclaration(
+        vhost.name,
         name,
+        freeze_table(arguments),
         durable=row.truth("durable", default=True),
         auto_delete=row.truth("auto_delete"),
-        arguments=freeze_table(arguments),
     )
-    await vhost.declare_queue(spec, call)
+    await vhost.declare_queue(declaration, call)
 
 
 def _exchange(row: Fields) -> Exchange:

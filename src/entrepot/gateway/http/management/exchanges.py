@@ -10,8 +10,8 @@ from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
 from entrepot.broker.queue.message import Publication, Refused
 from entrepot.broker.router import decision
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Exchange
-from entrepot.broker.router.value import freeze_table, thaw_table
 from entrepot.core.errors import StorageError, UnknownExchange
+from entrepot.core.value import freeze_table, thaw_table
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import bad
 from entrepot.gateway.http.management.messages import read, to_json

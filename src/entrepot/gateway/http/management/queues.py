@@ -11,13 +11,12 @@ from typing import Any
 
 from entrepot.broker.catalog import Topic
 from entrepot.broker.permissions import Right
-from entrepot.broker.queue.arguments import STREAM, QueueSpec
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
-from entrepot.broker.router.value import freeze_table, thaw_table
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.errors import UnknownQueue, UnknownTopic
+from entrepot.core.value import freeze_table, thaw_table
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.connections import (
     consumer_counts,
@@ -25,6 +24,12 @@ from entrepot.gateway.http.management.connections import (
     owner_details,
 )
 from entrepot.gateway.http.management.messages import to_json
+from entrepot.gateway.rabbitmq.queue_arguments import (
+    STREAM,
+    QueueDeclaration,
+    check_queue_name,
+    type_of,
+)
 from entrepot.wire.http.response import NO_CONTENT, Response
 
 Row = dict[str, Any]
@@ -86,7 +91,7 @@ def describe(call: Call, queue: Queue) -> Row:
     row: Row = {
         "name": queue.name,
         "vhost": queue.vhost,
-        "type": queue.arguments.type,
+        "type": type_of(queue.settings),
         "durable": spec.durable,
         "auto_delete": spec.auto_delete,
         "exclusive": spec.exclusive,
@@ -159,13 +164,15 @@ async def declare(call: Call) -> Response:
         if letters == DEFAULT_EXCHANGE and isinstance(key, str) and key not in vhost.queues:
             call.require(Right.WRITE, "queue", key)
     is_there = name in vhost.queues or vhost.stream(name) is not None
-    spec = QueueSpec(
+    check_queue_name(name)
+    declaration = QueueDeclaration(
+        vhost.name,
         name,
+        freeze_table(arguments),
         durable=fields.truth("durable", default=True),
         auto_delete=fields.truth("auto_delete"),
-        arguments=freeze_table(arguments),
     )
-    await vhost.declare_queue(spec, call)
+    await vhost.declare_queue(declaration, call)
     return Response(NO_CONTENT if is_there else 201)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from entrepot.broker.queue.arguments import QueueSpec
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from tests.unit.gateway.http.management.house import House, in_house
 
 EXPORTED = {  # By RabbitMQ, shortened.
@@ -65,7 +65,7 @@ async def test_taken_and_given_back(house: House) -> None:
 async def test_what_does_not_stay_is_not_exported(house: House) -> None:
     await house.broker.create_topic("events")
     vhost = house.broker.vhosts.get("/")
-    await vhost.declare_queue(QueueSpec("transient"), None)
+    await vhost.declare_queue(QueueDeclaration("/", "transient", durable=False), None)
     await house.call("POST", "/api/bindings/%2F/e/amq.fanout/q/transient", {})
     await house.call("POST", "/api/bindings/%2F/e/amq.fanout/q/events", {})
     given = await house.get("/api/definitions")

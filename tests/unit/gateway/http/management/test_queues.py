@@ -2,7 +2,7 @@
 
 import pytest
 
-from entrepot.broker.queue.arguments import QueueSpec
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from tests.unit.gateway.http.management.house import FakeConsumer, FakeSession, House, in_house
 
 
@@ -100,7 +100,7 @@ async def test_a_connections_own_queue_is_seen_and_left_alone(house: House) -> N
     session = FakeSession(5)
     house.broker.sessions.add(session)
     vhost = house.broker.vhosts.get("/")
-    await vhost.declare_queue(QueueSpec("own", exclusive=True), session)
+    await vhost.declare_queue(QueueDeclaration("/", "own", durable=False, exclusive=True), session)
     shown = await house.get("/api/queues/%2F/own")
     assert (shown["exclusive"], shown["owner_pid_details"]["name"]) == (True, session.name)
     for method, path in (("DELETE", ""), ("DELETE", "/contents"), ("PUT", "")):

@@ -4,27 +4,23 @@ from typing import Any
 
 import pytest
 
-from entrepot.broker.queue.arguments import (
-    QueueArguments,
-    QueueSpec,
-    check_equivalent,
-    parse_arguments,
-)
-from entrepot.broker.router.value import freeze_table
+from entrepot.broker.queue.settings import QueueSettings, WhenFull
 from entrepot.core import limits
 from entrepot.core.errors import InvalidQueue, QueueMismatch
+from entrepot.core.value import freeze_table
+from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 
 
-def spec(arguments: dict[str, object] | None = None, **fields: Any) -> QueueSpec:
-    return QueueSpec("q", arguments=freeze_table(arguments or {}), **fields)
+def declared(arguments: dict[str, object] | None = None, **fields: Any) -> QueueDeclaration:
+    return QueueDeclaration("/", "q", freeze_table(arguments or {}), **fields)
 
 
-def parse(arguments: dict[str, object], **fields: Any) -> QueueArguments:
-    return parse_arguments("/", spec(arguments, **fields))
+def parse(arguments: dict[str, object], **fields: Any) -> QueueSettings:
+    return declared(arguments, **fields).spec().settings
 
 
 def test_all_of_them() -> None:
-    assert parse({}) == QueueArguments()
+    assert parse({}) == QueueSettings()
     parsed = parse(
         {
             "x-message-ttl": 1,
@@ -43,12 +39,12 @@ def test_all_of_them() -> None:
             "x-of-somebody": [1],
         }
     )
-    assert parsed == QueueArguments(
+    assert parsed == QueueSettings(
         ttl_ms=1,
         expires_ms=2,
         length_max=3,
         length_bytes_max=4,
-        overflow="reject-publish-dlx",
+        when_full=WhenFull.REFUSE_AND_DEAD_LETTER,
         dead_letter_exchange="",
         dead_letter_key="k",
         priority_max=5,
@@ -143,45 +139,52 @@ def test_a_quorum_queue_lasts(fields: dict[str, bool], text: str) -> None:
 
 
 def test_declared_again() -> None:
-    check_equivalent("/", spec({"x-message-ttl": 1}), spec({"x-message-ttl": 1}))
-    check_equivalent("/", spec(), spec({"x-queue-type": "classic"}))
-    check_equivalent("/", spec({"x-of-somebody": 1}), spec({"x-of-somebody": 2}))
+    for current, wanted in (
+        (declared({"x-message-ttl": 1}), declared({"x-message-ttl": 1})),
+        (declared(), declared({"x-queue-type": "classic"})),
+        (declared({"x-of-somebody": 1}), declared({"x-of-somebody": 2})),
+    ):
+        wanted.check_same(current.spec())
 
 
 @pytest.mark.parametrize(
     ("current", "wanted", "text"),
     [
-        (spec(durable=True), spec(), "arg 'durable' {}: received 'false' but current is 'true'"),
         (
-            spec(),
-            spec(auto_delete=True),
+            declared(),
+            declared(durable=False),
+            "arg 'durable' {}: received 'false' but current is 'true'",
+        ),
+        (
+            declared(),
+            declared(auto_delete=True),
             "arg 'auto_delete' {}: received 'true' but current is 'false'",
         ),
         (
-            spec({"x-message-ttl": 1}),
-            spec({"x-message-ttl": 2}),
+            declared({"x-message-ttl": 1}),
+            declared({"x-message-ttl": 2}),
             "arg 'x-message-ttl' {}: received '2' but current is '1'",
         ),
         (
-            spec({"x-message-ttl": 1}),
-            spec(),
+            declared({"x-message-ttl": 1}),
+            declared(),
             "arg 'x-message-ttl' {}: received none but current is the value '1' of type"
             " 'signedint'",
         ),
         (
-            spec(),
-            spec({"x-dead-letter-exchange": "x"}),
+            declared(),
+            declared({"x-dead-letter-exchange": "x"}),
             "arg 'x-dead-letter-exchange' {}: received the value 'x' of type 'longstr' but current"
             " is none",
         ),
         (
-            spec({"x-queue-type": "quorum"}),
-            spec(),
+            declared({"x-queue-type": "quorum"}),
+            declared(),
             "arg 'x-queue-type' {}: received 'classic' but current is 'quorum'",
         ),
     ],
 )
-def test_declared_otherwise(current: QueueSpec, wanted: QueueSpec, text: str) -> None:
+def test_declared_otherwise(current: QueueDeclaration, wanted: QueueDeclaration, text: str) -> None:
     with pytest.raises(QueueMismatch) as caught:
-        check_equivalent("/", current, wanted)
+        wanted.check_same(current.spec())
     assert str(caught.value) == "inequivalent " + text.format("for queue 'q' in vhost '/'")

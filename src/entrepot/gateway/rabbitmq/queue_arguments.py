@@ -1,8 +1,7 @@
-"""What a queue is declared with, and whether that is in order.
+"""The arguments a queue is declared with, as the broker's settings.
 
-Arguments are looked at once, when a queue is made: from then on there are numbers and
-choices with names. What is wrong with them, and how a second declaration differs from the
-first, is said in RabbitMQ's words, because its clients' users search for those.
+What is wrong with them, and how a second declaration differs from the first, is said in
+RabbitMQ's words, because its clients' users search for those.
 """
 
 from __future__ import annotations
@@ -11,14 +10,28 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from entrepot.broker.router.value import Frozen, FrozenTable, describe, lookup
+from entrepot.broker.queue.settings import QueueSettings, QueueSpec, WhenFull
 from entrepot.core import limits
-from entrepot.core.errors import InvalidQueue, QueueMismatch
+from entrepot.core.errors import InvalidQueue, QueueMismatch, QueueNameRefused
 from entrepot.core.names import is_short
+from entrepot.core.value import Frozen, FrozenTable, describe, lookup
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT, REJECT_DEAD_LETTER = "drop-head", "reject-publish", "reject-publish-dlx"
+_RESERVED = "amq."
 AT_LEAST_ONCE = "at-least-once"
+_WHEN_FULL = {
+    DROP_HEAD: WhenFull.DROP_OLDEST,
+    REJECT: WhenFull.REFUSE,
+    REJECT_DEAD_LETTER: WhenFull.REFUSE_AND_DEAD_LETTER,
+}
+_TYPE, _AGE, _SEGMENT = "x-queue-type", "x-max-age", "x-stream-max-segment-size-bytes"
+# The arguments of a stream that are settings of its topic.
+_STREAM_FIELDS = {
+    _AGE: "age_ms_max",
+    "x-max-length-bytes": "length_bytes_max",
+    _SEGMENT: "segment_bytes",
+}
 
 _DELIVERY_LIMIT = 20  # Of a quorum queue that was declared without; RabbitMQ's.
 _PRIORITY_MAX = 255
@@ -77,55 +90,80 @@ _KNOWN = {
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSpec:
-    """As it was declared."""
+class QueueDeclaration:
+    """A queue as a client of RabbitMQ asks for it."""
 
+    vhost: str
     name: str
-    durable: bool = False
+    arguments: FrozenTable = ()
+    durable: bool = True
     exclusive: bool = False
     auto_delete: bool = False
-    arguments: FrozenTable = ()
+
+    def spec(self) -> QueueSpec:
+        """Return what is asked for. Raises InvalidQueue."""
+        where = _place(self.vhost, self.name)
+        settings = parse(self.arguments, where)
+        if type_of(settings) != CLASSIC:
+            _check_property(not self.auto_delete, "auto-delete", where)
+            _check_property(not self.exclusive, "exclusive-owner", where)
+            _check_property(self.durable, "non-durable", where)
+        return QueueSpec(
+            self.name, self.durable, self.exclusive, self.auto_delete, settings, self.arguments
+        )
+
+    def check_same(self, current: QueueSpec) -> None:
+        """Raises QueueMismatch when it is another queue. Whose it is, is not asked."""
+        where = _place(self.vhost, self.name)
+        if current.durable != self.durable:
+            _differ("durable", where, _word(self.durable), _word(current.durable))
+        if current.auto_delete != self.auto_delete:
+            _differ("auto_delete", where, _word(self.auto_delete), _word(current.auto_delete))
+        arguments = current.arguments
+        if not arguments and current.settings.is_stream:
+            arguments = self._as_declared(current.settings)
+        for name in _KNOWN[lookup(arguments, _TYPE) or CLASSIC]:
+            default = CLASSIC if name == _TYPE else None
+            has, wants = lookup(arguments, name), lookup(self.arguments, name)
+            has = default if has is None else has
+            wants = default if wants is None else wants
+            if has == wants:
+                continue
+            if has is None or wants is None:
+                _differ(name, where, _typed(wants), _typed(has))
+            _differ(name, where, f"'{_plain(wants)}'", f"'{_plain(has)}'")
+
+    def _as_declared(self, topic: QueueSettings) -> FrozenTable:
+        """Return the arguments with which a topic would have been declared.
+
+        A topic's settings are others' to change, too: so those count that the declaration
+        speaks of.
+        """
+        found: dict[str, Frozen] = dict(self.arguments)
+        if found.get(_TYPE) == STREAM:
+            wanted = parse(self.arguments, _place(self.vhost, self.name))
+            for name, field in _STREAM_FIELDS.items():
+                has = getattr(topic, field)
+                if name in found and has != getattr(wanted, field):
+                    found[name] = f"{has // 1_000}s" if name == _AGE and has is not None else has
+        found[_TYPE] = STREAM
+        return tuple(sorted(found.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class QueueArguments:
-    """What the arguments mean. None: without such a rule."""
-
-    type: str = CLASSIC
-    ttl_ms: int | None = None
-    heeds_expiration: bool = True  # Whether a message may have a time to live of its own.
-    expires_ms: int | None = None
-    length_max: int | None = None
-    length_bytes_max: int | None = None
-    overflow: str = DROP_HEAD
-    dead_letter_exchange: str | None = None
-    dead_letter_key: str | None = None
-    dead_letter_at_least_once: bool = False
-    priority_max: int = 0
-    single_active: bool = False
-    delivery_limit: int | None = None
-    retention_ms: int = limits.QUEUE_RETENTION_MS  # How long what is settled can be rewound to,
-    retention_bytes: int | None = None  # and how much of it.
-    age_ms_max: int | None = None  # Of a stream: how long,
-    segment_bytes: int | None = None  # and in files of which size.
-
-    @property
-    def lane_count(self) -> int:
-        """One for each priority; lane 0 has the lowest."""
-        return self.priority_max + 1
+def check_queue_name(name: str) -> None:
+    """Raises QueueNameRefused for one that only the broker itself gives."""
+    if name.startswith(_RESERVED):
+        raise QueueNameRefused(f"queue name '{name}' contains reserved prefix '{_RESERVED}*'")
 
 
-def parse_arguments(vhost: str, spec: QueueSpec) -> QueueArguments:
-    """Raises InvalidQueue."""
-    table = spec.arguments
-    where = f"queue '{spec.name}' in vhost '{vhost}'"
+def parse(table: FrozenTable, where: str) -> QueueSettings:
+    """Return what the arguments mean. Raises InvalidQueue."""
     kind = _queue_type(table, where)
     for name, check in _CHECKS.items():
         value = lookup(table, name)
         wrong = None if value is None or name not in _KNOWN[kind] else check(value)
         if wrong is not None:
             raise InvalidQueue(f"invalid arg '{name}' for {where}: {wrong}")
-    _check_properties(spec, kind, where)
     has_key = lookup(table, "x-dead-letter-routing-key") is not None
     if kind != STREAM and has_key and lookup(table, "x-dead-letter-exchange") is None:
         wrong = "routing_key_but_no_dlx_defined"
@@ -135,6 +173,13 @@ def parse_arguments(vhost: str, spec: QueueSpec) -> QueueArguments:
             module = f"rabbit_{kind}_queue"
             raise InvalidQueue(f"invalid arg '{name}' for {where} of queue type {module}")
     return _meaning(table, kind)
+
+
+def type_of(settings: QueueSettings) -> str:
+    """Return the queue's type as RabbitMQ calls it."""
+    if settings.is_stream:
+        return STREAM
+    return QUORUM if settings.keeps_all else CLASSIC
 
 
 def _queue_type(table: FrozenTable, where: str) -> str:
@@ -150,20 +195,16 @@ def _queue_type(table: FrozenTable, where: str) -> str:
     raise InvalidQueue(f"invalid arg 'x-queue-type' for {where}: {wrong}")
 
 
-def _check_properties(spec: QueueSpec, kind: str, where: str) -> None:
-    if kind == CLASSIC:
-        return
-    wrong = {
-        "auto-delete": spec.auto_delete,
-        "exclusive-owner": spec.exclusive,
-        "non-durable": not spec.durable,
-    }
-    for name, is_wrong in wrong.items():
-        if is_wrong:
-            raise InvalidQueue(f"invalid property '{name}' for {where}")
+def _place(vhost: str, name: str) -> str:
+    return f"queue '{name}' in vhost '{vhost}'"
 
 
-def _meaning(table: FrozenTable, kind: str) -> QueueArguments:
+def _check_property(is_right: bool, name: str, where: str) -> None:
+    if not is_right:
+        raise InvalidQueue(f"invalid property '{name}' for {where}")
+
+
+def _meaning(table: FrozenTable, kind: str) -> QueueSettings:
     def value(name: str) -> Frozen:
         return lookup(table, name)
 
@@ -171,14 +212,17 @@ def _meaning(table: FrozenTable, kind: str) -> QueueArguments:
     if not isinstance(limit, int):
         limit = _DELIVERY_LIMIT if kind == QUORUM else None
     priority_max = value("x-max-priority")
-    retention_ms = value("x-retention-ms")
-    return QueueArguments(
-        type=kind,
+    retention_ms, segment_bytes = value("x-retention-ms"), value(_SEGMENT)
+    if segment_bytes is not None:
+        segment_bytes = min(max(segment_bytes, limits.SEGMENT_BYTES_MIN), limits.SEGMENT_BYTES_MAX)
+    return QueueSettings(
+        is_stream=kind == STREAM,
+        keeps_all=kind == QUORUM,
         ttl_ms=value("x-message-ttl"),
         expires_ms=value("x-expires"),
         length_max=value("x-max-length"),
         length_bytes_max=value("x-max-length-bytes"),
-        overflow=value("x-overflow") or DROP_HEAD,
+        when_full=_WHEN_FULL[value("x-overflow") or DROP_HEAD],
         dead_letter_exchange=value("x-dead-letter-exchange"),
         dead_letter_key=value("x-dead-letter-routing-key"),
         dead_letter_at_least_once=value("x-dead-letter-strategy") == AT_LEAST_ONCE,
@@ -187,8 +231,8 @@ def _meaning(table: FrozenTable, kind: str) -> QueueArguments:
         delivery_limit=None if limit is None or limit < 0 else limit,
         retention_ms=limits.QUEUE_RETENTION_MS if retention_ms is None else retention_ms,
         retention_bytes=value("x-retention-bytes"),
-        age_ms_max=_age_ms(value("x-max-age")),
-        segment_bytes=value("x-stream-max-segment-size-bytes"),
+        age_ms_max=_age_ms(value(_AGE)),
+        segment_bytes=segment_bytes,
     )
 
 
@@ -296,25 +340,6 @@ _CHECKS: dict[str, Callable[[Frozen], str | None]] = {
 
 
 # --- declared again
-
-
-def check_equivalent(vhost: str, current: QueueSpec, wanted: QueueSpec) -> None:
-    """Raises QueueMismatch when the two are not the same queue. Whose it is, is not asked."""
-    where = f"queue '{current.name}' in vhost '{vhost}'"
-    if current.durable != wanted.durable:
-        _differ("durable", where, _word(wanted.durable), _word(current.durable))
-    if current.auto_delete != wanted.auto_delete:
-        _differ("auto_delete", where, _word(wanted.auto_delete), _word(current.auto_delete))
-    for name in _KNOWN[lookup(current.arguments, "x-queue-type") or CLASSIC]:
-        default = CLASSIC if name == "x-queue-type" else None
-        has, wants = lookup(current.arguments, name), lookup(wanted.arguments, name)
-        has = default if has is None else has
-        wants = default if wants is None else wants
-        if has == wants:
-            continue
-        if has is None or wants is None:
-            _differ(name, where, _typed(wants), _typed(has))
-        _differ(name, where, f"'{_plain(wants)}'", f"'{_plain(has)}'")
 
 
 def _word(is_so: bool) -> str:
