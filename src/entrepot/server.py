@@ -36,6 +36,7 @@ from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
 from entrepot.net.unfinished import UnfinishedInput
@@ -183,6 +184,7 @@ class Server:
                 worker=worker,
                 codec_worker=codec_worker,
                 property_reader=self._reader,
+                predeclared=PREDECLARED,
                 faults=doors.faults,
             )
         except InvalidConfig as error:

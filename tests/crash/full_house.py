@@ -19,7 +19,7 @@ from entrepot.broker.consumer_group.offsets import Place
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.broker.permissions import Permission, permission_record
 from entrepot.broker.queue.message import Publication
-from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
+from entrepot.broker.router.event import Destination, ExchangeType, Kind
 from entrepot.broker.share_group.group import ShareHeartbeat
 from entrepot.broker.share_group.share_partition import Ack, Acknowledgement
 from entrepot.broker.stream import committed
@@ -30,6 +30,8 @@ from entrepot.core.errors import InvalidBatch, OffsetOutOfRange, StorageError
 from entrepot.core.ports import File
 from entrepot.core.record import Record
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED, ExchangeDeclaration
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from entrepot.log.disk import FileDisk
 from entrepot.wire.amqp.properties import Properties, encode
@@ -80,6 +82,7 @@ class Life:
             SystemEntropy(),
             Defaults(),
             property_reader=AmqpPropertyReader(),
+            predeclared=PREDECLARED,
         )
 
 
@@ -135,8 +138,8 @@ async def _first_half(broker: Broker) -> None:
     await broker.create_topic(WIDE, WIDE_COUNT)
     vhost = broker.vhosts.default
     await vhost.declare_queue(QueueDeclaration("/", QUEUE), object())
-    await vhost.declare_exchange(Exchange("work", ExchangeType.TOPIC, durable=True))
-    await vhost.bind(Binding("work", Destination(Kind.QUEUE, QUEUE), "job.*"))
+    await vhost.declare_exchange(ExchangeDeclaration("/", "work", ExchangeType.TOPIC))
+    await vhost.bind(BindingDeclaration("work", Destination(Kind.QUEUE, QUEUE), "job.*"))
     await broker.change_security(permission_record("ana", "/", Permission("^a", "^b", "^c")))
     await broker.share_groups.alter_settings(SHARERS, {"share.auto.offset.reset": "earliest"})
     await _beat(broker)

@@ -33,6 +33,7 @@ from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.quotas import Quotas
+from entrepot.broker.router.event import Exchange
 from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
 from entrepot.broker.server_settings import (
     Defaults,
@@ -101,11 +102,13 @@ class Broker:
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
         property_reader: PropertyReader | None = None,
+        predeclared: Sequence[Exchange] = (),
         faults: Faults | None = None,
     ) -> None:
         """Passwords are hashed by `worker` and batches compressed by `codec_worker`.
 
-        Without a `property_reader` there are no queues; what the disk has of them is kept."""
+        Without a `property_reader` there are no queues; what the disk has of them is kept. The
+        `predeclared` exchanges are in each virtual host: bindings on the disk may need them."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
         self._clock = clock
@@ -136,7 +139,7 @@ class Broker:
         ended = self.groups.complete_transaction
         self.transactions = TransactionCoordinator(self, clock, ended)
         self.sessions = Sessions()  # Of those who use queues.
-        self.vhosts = VirtualHosts(self, clock, property_reader)
+        self.vhosts = VirtualHosts(self, clock, property_reader, predeclared)
         views.update(self.vhosts.views())
 
     # --- life

@@ -148,10 +148,11 @@ def _offline(data_dir: str, work: "Callable[[Broker], Awaitable[_Result]]") -> _
     from entrepot.broker.broker import Broker
     from entrepot.core.clock import SystemClock, SystemEntropy
     from entrepot.core.errors import PeerError, StorageError
+    from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
     from entrepot.log.disk import FileDisk
 
     async def run(disk: FileDisk) -> _Result:
-        broker = Broker(disk, SystemClock(), SystemEntropy())
+        broker = Broker(disk, SystemClock(), SystemEntropy(), predeclared=PREDECLARED)
         await broker.open()
         try:
             return await work(broker)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from entrepot.broker.queue.settings import QueueSettings
+from entrepot.broker.router.event import OlderRecords
 from entrepot.core import limits
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
@@ -55,7 +56,7 @@ class Facts(NamedTuple):
     ttl_ms: int | None = None
 
 
-class PropertyReader(Protocol):
+class PropertyReader(OlderRecords, Protocol):
     """Knows the bytes. Equal bytes are asked about often, so it remembers its answers."""
 
     def facts(self, properties: bytes) -> Facts: ...

@@ -5,13 +5,15 @@ which they are to be recorded and applied, or none when everything is so already
 is an event of its own: a queue that goes takes its bindings with it, the last binding takes an
 auto-delete exchange, and that the bindings that lead to it. So a fold needs no rules.
 
-What cannot be is refused in RabbitMQ's words, which clients match on. Who may do it at all is
-asked elsewhere.
+What an exchange or a binding is asked to be, a gateway says, and what is wrong with that: each
+protocol has its own words for it, which its clients match on. Who may do it at all is asked
+elsewhere.
 """
 
 from __future__ import annotations
 
-from entrepot.broker.router import duplicate
+from typing import Protocol
+
 from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
     Binding,
@@ -27,13 +29,10 @@ from entrepot.broker.router.event import (
     QueueRemoved,
     Unbound,
 )
-from entrepot.broker.router.headers import MATCH, MODES
-from entrepot.broker.router.ring import HASH_HEADER, HASH_PROPERTY, PROPERTIES
 from entrepot.broker.router.router import Router
 from entrepot.core import limits
 from entrepot.core.errors import (
     ExchangeInUse,
-    ExchangeMismatch,
     ExchangeRefused,
     InvalidBinding,
     InvalidExchange,
@@ -41,23 +40,43 @@ from entrepot.core.errors import (
     UnknownQueue,
 )
 from entrepot.core.names import is_short
-from entrepot.core.value import Frozen, FrozenTable, describe, lookup
 
 Events = tuple[Event, ...]
 
-_RESERVED = "amq."
-_ALTERNATE = "alternate-exchange"
-_DELAYED_TYPE = "x-delayed-type"
+
+class WantedExchange(Protocol):
+    """An exchange as a client asks for it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> ExchangeType: ...
+
+    def exchange(self) -> Exchange:
+        """Return what is asked for. Raises InvalidExchange, ExchangeRefused."""
+
+    def check_same(self, current: Exchange) -> None:
+        """Raises ExchangeMismatch when the one that there is differs from what is asked for."""
+
+
+class WantedBinding(Protocol):
+    """A binding as a client asks for it."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def destination(self) -> Destination: ...
+
+    @property
+    def key(self) -> str: ...
+
+    def binding(self, source: Exchange) -> Binding:
+        """Return what is asked for, at this exchange. Raises InvalidBinding."""
 
 
 # Exchanges.
-
-
-def exchange_type(name: str) -> ExchangeType:
-    try:
-        return ExchangeType(name)
-    except ValueError:
-        raise InvalidExchange(f"unknown exchange type '{name}'") from None
 
 
 def find(router: Router, name: str) -> Exchange:
@@ -69,34 +88,28 @@ def find(router: Router, name: str) -> Exchange:
     return exchange
 
 
-def declare(router: Router, wanted: Exchange) -> Events:
+def declare(router: Router, wanted: WantedExchange) -> Events:
     _check_not_default(wanted.name)
     current = router.exchange(wanted.name)
     if current is not None:
-        _check_equivalent(router, current, wanted)
+        wanted.check_same(current)
         return ()
-    _check_name(wanted.name)
-    where = _place(router, Destination(Kind.EXCHANGE, wanted.name))
-    alternate = _argument(wanted.arguments, _ALTERNATE)
-    if alternate is not None and alternate[0] != "longstr":
-        raise InvalidExchange(f"invalid type '{alternate[0]}' for arg '{_ALTERNATE}' in {where}")
-    if wanted.alternate is not None and not is_short(wanted.alternate):
-        raise InvalidExchange(
-            f"invalid arg '{_ALTERNATE}' in {where}: more than {limits.NAME_BYTES_MAX} bytes"
-        )
+    if not is_short(wanted.name):
+        raise InvalidExchange(f"an exchange's name has at most {limits.NAME_BYTES_MAX} bytes")
+    exchange = wanted.exchange()
     if router.exchange_count >= limits.EXCHANGES_MAX:
+        where = _place(router, Destination(Kind.EXCHANGE, wanted.name))
         raise InvalidExchange(
             f"cannot declare {where}: exchange limit of {limits.EXCHANGES_MAX} is reached"
         )
-    _check_arguments(wanted)
-    return (ExchangeDeclared(wanted),)
+    return (ExchangeDeclared(exchange),)
 
 
 def delete(router: Router, name: str, *, if_unused: bool = False) -> Events:
     """Nothing is done, and nothing is wrong, when there is none."""
     _check_not_default(name)
     destination = Destination(Kind.EXCHANGE, name)
-    if name.startswith(_RESERVED):
+    if router.is_predeclared(name):
         raise ExchangeRefused(f"deletion of system {_place(router, destination)} not allowed")
     if router.exchange(name) is None:
         return ()
@@ -116,18 +129,18 @@ def remove_queue(router: Router, name: str) -> Events:
     return _Removal(router).of_queue(name) if router.has_queue(name) else ()
 
 
-def bind(router: Router, binding: Binding) -> Events:
-    _check_ends(binding)
-    source = router.exchange(binding.source)
+def bind(router: Router, wanted: WantedBinding) -> Events:
+    _check_ends(wanted.source, wanted.destination)
+    source = router.exchange(wanted.source)
     if source is None:
-        raise _unknown(router, Destination(Kind.EXCHANGE, binding.source))
-    kind, name = binding.destination
+        raise _unknown(router, Destination(Kind.EXCHANGE, wanted.source))
+    kind, name = wanted.destination
     found = router.has_queue(name) if kind is Kind.QUEUE else router.exchange(name) is not None
     if not found:
-        raise _unknown(router, binding.destination)
-    if not is_short(binding.key):
+        raise _unknown(router, wanted.destination)
+    if not is_short(wanted.key):
         raise InvalidBinding(f"a binding's key has at most {limits.NAME_BYTES_MAX} bytes")
-    _check_binding(source, binding)
+    binding = wanted.binding(source)
     bindings = router.bindings()
     if binding in bindings:
         return ()
@@ -138,7 +151,7 @@ def bind(router: Router, binding: Binding) -> Events:
 
 def unbind(router: Router, binding: Binding) -> Events:
     """Nothing is done, and nothing is wrong, when it is not bound."""
-    _check_ends(binding)
+    _check_ends(binding.source, binding.destination)
     return _Removal(router).of_binding(binding) if binding in router.bindings() else ()
 
 
@@ -202,124 +215,10 @@ def _check_not_default(name: str) -> None:
         raise ExchangeRefused("operation not permitted on the default exchange")
 
 
-def _check_ends(binding: Binding) -> None:
-    if binding.destination.kind is Kind.EXCHANGE:
-        _check_not_default(binding.destination.name)
-    _check_not_default(binding.source)
-
-
-def _check_name(name: str) -> None:
-    if not is_short(name):
-        raise InvalidExchange(f"an exchange's name has at most {limits.NAME_BYTES_MAX} bytes")
-    if name.startswith(_RESERVED):
-        raise ExchangeRefused(f"exchange name '{name}' contains reserved prefix '{_RESERVED}*'")
-
-
-def _check_arguments(exchange: Exchange) -> None:
-    if exchange.type is ExchangeType.DELAYED:
-        inner = lookup(exchange.arguments, _DELAYED_TYPE)
-        if inner in (ExchangeType.DELAYED.value, ExchangeType.DEDUPLICATION.value):
-            raise InvalidExchange(
-                f"Invalid argument, '{inner}' can't be used for '{_DELAYED_TYPE}'"
-            )
-        if not isinstance(inner, str):
-            raise InvalidExchange(
-                f"Invalid argument, '{_DELAYED_TYPE}' must be an existing exchange type"
-            )
-        exchange_type(inner)
-    if exchange.type is ExchangeType.DEDUPLICATION:
-        duplicate.terms(exchange.arguments)
-    if exchange.matching_type is ExchangeType.CONSISTENT_HASH:
-        _check_hashing(exchange.arguments)
-
-
-def _check_hashing(arguments: FrozenTable) -> None:
-    header, name = lookup(arguments, HASH_HEADER), lookup(arguments, HASH_PROPERTY)
-    if header is not None and name is not None:
-        raise InvalidExchange(f"{HASH_HEADER} and {HASH_PROPERTY} are mutually exclusive")
-    if header is not None and not isinstance(header, str):
-        raise InvalidExchange(f"invalid type '{describe(header)[0]}' for arg '{HASH_HEADER}'")
-    if name is not None and name not in PROPERTIES:
-        text = name if isinstance(name, str) else describe(name)[1]
-        raise InvalidExchange(f"Unsupported property: {text}")
-
-
-def _check_binding(source: Exchange, binding: Binding) -> None:
-    if source.matching_type is ExchangeType.HEADERS:
-        found = _argument(binding.arguments, MATCH)
-        if found is not None and found[0] != "longstr":
-            raise InvalidBinding(
-                f"Invalid {MATCH} field type {found[0]} (value {found[1]}); expected longstr"
-            )
-        if found is not None and lookup(binding.arguments, MATCH) not in MODES:
-            raise InvalidBinding(
-                f"Invalid {MATCH} field value {found[1]}; "
-                "expected all, any, all-with-x, or any-with-x"
-            )
-    elif source.matching_type is ExchangeType.CONSISTENT_HASH:
-        _check_weight(binding.key)
-
-
-def _check_weight(key: str) -> None:
-    digits = key[1:] if key[:1] in ("+", "-") else key
-    if not (digits.isascii() and digits.isdigit()):
-        raise InvalidBinding(f"The binding key must be an integer: {describe(key)[1]}")
-    if int(key) < 1:
-        raise InvalidBinding("The binding key must be greater than 0")
-    if int(key) > limits.BINDING_WEIGHT_MAX:
-        raise InvalidBinding(f"The binding key must not exceed {limits.BINDING_WEIGHT_MAX}")
-
-
-def _check_equivalent(router: Router, current: Exchange, wanted: Exchange) -> None:
-    """Of the arguments only the alternate exchange counts, as in RabbitMQ."""
-    facts = (
-        ("type", _atom(current.type.value), _atom(wanted.type.value)),
-        ("durable", _truth(current.durable), _truth(wanted.durable)),
-        ("auto_delete", _truth(current.auto_delete), _truth(wanted.auto_delete)),
-        ("internal", _truth(current.internal), _truth(wanted.internal)),
-        (_ALTERNATE, *_difference(current.arguments, wanted.arguments, _ALTERNATE)),
-    )
-    for name, is_now, is_wanted in facts:
-        if is_now != is_wanted:
-            where = _place(router, Destination(Kind.EXCHANGE, current.name))
-            raise ExchangeMismatch(
-                f"inequivalent arg '{name}' for {where}: "
-                f"received {is_wanted} but current is {is_now}"
-            )
-
-
-def _difference(current: FrozenTable, wanted: FrozenTable, name: str) -> tuple[str, str]:
-    """Both values as RabbitMQ writes them: with their types if one of them is not there."""
-    first, second = _argument(current, name), _argument(wanted, name)
-    if first is None or second is None:
-        return _typed(current, name), _typed(wanted, name)
-    return f"'{_plain(current, name)}'", f"'{_plain(wanted, name)}'"
-
-
-def _typed(arguments: FrozenTable, name: str) -> str:
-    found = _argument(arguments, name)
-    if found is None:
-        return "none"
-    return f"the value '{_plain(arguments, name)}' of type '{found[0]}'"
-
-
-def _plain(arguments: FrozenTable, name: str) -> str:
-    value: Frozen = lookup(arguments, name)
-    return value if isinstance(value, str) else describe(value)[1]
-
-
-def _argument(arguments: FrozenTable, name: str) -> tuple[str, str] | None:
-    """Type and text, or None if the argument is not there."""
-    return next((describe(value) for key, value in arguments if key == name), None)
-
-
-def _truth(value: bool) -> str:
-    return f"'{str(value).lower()}'"
-
-
-def _atom(name: str) -> str:
-    """Erlang quotes an atom that has more than letters."""
-    return f"'{name}'" if name.isalpha() else f"''{name}''"
+def _check_ends(source: str, destination: Destination) -> None:
+    if destination.kind is Kind.EXCHANGE:
+        _check_not_default(destination.name)
+    _check_not_default(source)
 
 
 def _place(router: Router, destination: Destination) -> str:

@@ -1,8 +1,8 @@
 """Deduplicating exchanges: of several messages with one id, the first is routed.
 
 The id is in the header `x-deduplication-header`; a message without it is always routed. How
-many ids are remembered, and for how long, the exchange's arguments say, and the header
-`x-cache-ttl` for its message. Names and texts are those of RabbitMQ's plugin, which remembers
+many ids are remembered, and for how long, the exchange's settings say, and the header
+`x-cache-ttl` for its message. The headers are those of RabbitMQ's plugin, which remembers
 what the exchange has seen. Here it is remembered what each queue has got, which a crash
 cannot tear apart: see `virtual_host.deduplication`.
 """
@@ -15,14 +15,10 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from entrepot.core import limits
-from entrepot.core.errors import InvalidExchange
-from entrepot.core.value import Frozen, FrozenTable, freeze, lookup
+from entrepot.core.value import Frozen, freeze
 
 HEADER = "x-deduplication-header"
-SIZE = "x-cache-size"
 TTL = "x-cache-ttl"
-PERSISTENCE = "x-cache-persistence"
-_PERSISTENCES = (None, "disk", "memory")
 _ID_BYTES = 16
 _DIGITS = re.compile("[0-9]{1,19}")
 
@@ -30,27 +26,6 @@ _DIGITS = re.compile("[0-9]{1,19}")
 class Terms(NamedTuple):
     size: int  # Ids that are remembered for each queue.
     ttl_ms: int | None  # How long; None: as long as there is room.
-
-
-def terms(arguments: FrozenTable) -> Terms:
-    """Raises InvalidExchange."""
-    size, ttl = _number(lookup(arguments, SIZE)), lookup(arguments, TTL)
-    if size is None:
-        raise InvalidExchange(
-            f"Missing or invalid argument, '{SIZE}' must be an integer greater than 0"
-        )
-    if size > limits.DEDUPLICATION_IDS_MAX:
-        raise InvalidExchange(
-            f"Invalid argument, '{SIZE}' must not exceed {limits.DEDUPLICATION_IDS_MAX}"
-        )
-    ttl_ms = _number(ttl)
-    if ttl is not None and ttl_ms is None:
-        raise InvalidExchange(f"Invalid argument, '{TTL}' must be an integer greater than 0")
-    if lookup(arguments, PERSISTENCE) not in _PERSISTENCES:
-        raise InvalidExchange(
-            f"Invalid argument, '{PERSISTENCE}' must be either 'disk' or 'memory'"
-        )
-    return Terms(size, ttl_ms)
 
 
 def identity(headers: Mapping[str, object]) -> bytes | None:

@@ -1,7 +1,7 @@
-"""Headers exchanges: a binding's arguments are conditions on a message's headers.
+"""Headers exchanges: a binding has conditions on a message's headers.
 
-A condition asks for a value, or with no value for the header to be there. `x-match` says
-whether all of them must hold or any, and whether those on headers named `x-…` count.
+A condition asks for a value, or with no value for the header to be there. All of a binding's
+conditions must hold, or any.
 
 A binding that wants all is filed under one of its conditions, the one with the fewest others
 when it was made: it is looked at only when a message meets that one. A binding that is
@@ -14,12 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from entrepot.broker.router.event import Binding, Destination
+from entrepot.broker.router.event import Binding, Destination, Match
 from entrepot.broker.router.matching import Matches, Message, divided
-from entrepot.core.value import Frozen, freeze, lookup
-
-MATCH = "x-match"
-MODES = ("all", "any", "all-with-x", "any-with-x")
+from entrepot.core.value import Frozen, freeze
 
 Condition = tuple[str, Frozen]  # A header's name, and its value or None for any.
 
@@ -38,9 +35,8 @@ class HeadersMatcher:
         self._filed: dict[Binding, tuple[Condition, ...]] = {}  # Under which conditions.
 
     def add(self, binding: Binding) -> None:
-        mode = lookup(binding.arguments, MATCH)
-        conditions = conditions_of(binding)
-        if mode in ("any", "any-with-x"):
+        conditions = binding.conditions
+        if binding.match is Match.ANY:
             self._file(binding, conditions, ())
         elif conditions:
             rarest = min(conditions, key=lambda condition: len(self._files.get(condition, ())))
@@ -87,12 +83,3 @@ def _collect(
                 break
         else:
             found[destination] = None
-
-
-def conditions_of(binding: Binding) -> tuple[Condition, ...]:
-    with_x = lookup(binding.arguments, MATCH) in ("all-with-x", "any-with-x")
-    return tuple(
-        (name, value)
-        for name, value in binding.arguments
-        if name != MATCH and (with_x or not name.startswith("x-"))
-    )

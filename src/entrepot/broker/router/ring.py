@@ -22,11 +22,7 @@ from typing import Final
 
 from entrepot.broker.router.event import Binding, Destination, Exchange
 from entrepot.broker.router.matching import NO_MATCHES, Matches, Message, divided
-from entrepot.core.value import Frozen, freeze, lookup
-
-HASH_HEADER = "hash-header"
-HASH_PROPERTY = "hash-property"
-PROPERTIES = ("correlation_id", "message_id", "timestamp")
+from entrepot.core.value import Frozen, freeze
 
 _MASK_32: Final = 0xFFFFFFFF
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
@@ -39,8 +35,8 @@ _ATOMS: Final = {None: 45_914_356, ("bool", True): 506_293, ("bool", False): 7_1
 
 class RingMatcher:
     def __init__(self, exchange: Exchange) -> None:
-        self._header: Frozen = lookup(exchange.arguments, HASH_HEADER)
-        self._property: Frozen = lookup(exchange.arguments, HASH_PROPERTY)
+        self._header = exchange.settings.hash_header
+        self._property = exchange.settings.hash_property
         self.reads_headers = self._header is not None or self._property is not None
         self._bindings: dict[Binding, None] = {}  # In the order of their making.
         self._chosen: list[Matches] | None = None  # None: to be made when somebody asks.

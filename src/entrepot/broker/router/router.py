@@ -12,7 +12,7 @@ The same answer is then the same object, for those who want to remember more abo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -43,15 +43,7 @@ from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownE
 from entrepot.core.value import describe, freeze
 
 COPY_HEADERS = ("CC", "BCC")  # More routing keys. A receiver sees the first and never the second.
-PREDECLARED = (
-    Exchange(DEFAULT_EXCHANGE, ExchangeType.DIRECT),
-    Exchange("amq.direct", ExchangeType.DIRECT),
-    Exchange("amq.topic", ExchangeType.TOPIC),
-    Exchange("amq.match", ExchangeType.HEADERS),
-    Exchange("amq.headers", ExchangeType.HEADERS),
-    Exchange("amq.fanout", ExchangeType.FANOUT),
-    Exchange("amq.rabbitmq.trace", ExchangeType.TOPIC, internal=True),
-)
+_DEFAULT = Exchange(DEFAULT_EXCHANGE, ExchangeType.DIRECT)
 _NONE: Mapping[str, object] = MappingProxyType({})
 
 
@@ -87,7 +79,7 @@ class _Node:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.alternate = exchange.alternate
+        self.alternate = exchange.settings.alternate
         self.is_delayed = exchange.type is ExchangeType.DELAYED
         self.bindings: dict[Binding, None] = {}  # Those that lead away from it.
         self.leads_to: dict[str, int] = {}  # Exchanges, and how many bindings there are to each.
@@ -129,9 +121,11 @@ def _matcher(exchange: Exchange) -> Matcher:
 
 
 class Router:
-    def __init__(self, vhost: str = "/") -> None:
+    def __init__(self, vhost: str = "/", predeclared: Sequence[Exchange] = ()) -> None:
+        """The predeclared exchanges are always there, beside the default one."""
         self.vhost = vhost
-        self._nodes = {exchange.name: _Node(exchange) for exchange in PREDECLARED}
+        self._nodes = {each.name: _Node(each) for each in (_DEFAULT, *predeclared)}
+        self._predeclared = frozenset(self._nodes)
         self._queues: dict[str, bool] = {}  # Whether each is durable.
         self._queue_routes: dict[str, Route] = {}  # Of the default exchange: one per queue.
         self._bindings: dict[Binding, None] = {}  # All, in the order of their making.
@@ -151,6 +145,9 @@ class Router:
     @property
     def exchange_count(self) -> int:
         return len(self._nodes)
+
+    def is_predeclared(self, exchange: str) -> bool:
+        return exchange in self._predeclared
 
     def has_queue(self, name: str) -> bool:
         return name in self._queues
@@ -179,8 +176,8 @@ class Router:
     ) -> Route:
         """`inside` is for the broker's own publishing, which internal exchanges take.
 
-        Of `properties` those that `ring` knows by name are read. Raises UnknownExchange,
-        ExchangeRefused, InvalidRoutingHeader.
+        Of `properties` those are read that consistent hashing was told to hash. Raises
+        UnknownExchange, ExchangeRefused, InvalidRoutingHeader.
         """
         node = self._nodes.get(exchange)
         if node is None:
@@ -360,7 +357,7 @@ class Router:
         """Those that make this router out of a new one."""
         yield from (QueueAdded(name, durable) for name, durable in self._queues.items())
         for exchange in self.exchanges():
-            if exchange not in PREDECLARED:
+            if not self.is_predeclared(exchange.name):
                 yield ExchangeDeclared(exchange)
         yield from map(Bound, self._bindings)
 
@@ -369,9 +366,9 @@ class Router:
         return json.dumps({"vhost": self.vhost, "events": [encode(event) for event in kept]})
 
     @classmethod
-    def restored(cls, snapshot: str) -> Router:
+    def restored(cls, snapshot: str, predeclared: Sequence[Exchange] = ()) -> Router:
         stored = json.loads(snapshot)
-        router = cls(stored["vhost"])
+        router = cls(stored["vhost"], predeclared)
         for name, value in stored["events"]:
             router.apply(decode(name, value))
         return router

@@ -23,7 +23,7 @@ from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Refused, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.stream_reader import StreamReader
-from entrepot.broker.router.duplicate import identity, terms, ttl_ms
+from entrepot.broker.router.duplicate import Terms, identity, ttl_ms
 from entrepot.broker.router.event import Exchange, ExchangeType
 from entrepot.broker.router.router import Router
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
@@ -98,7 +98,7 @@ class Memory:
     def __init__(self, exchange: Exchange, reader: PropertyReader, *, is_old: bool) -> None:
         """An exchange that is older than the process finds ids in the log."""
         self.exchange = exchange
-        self._terms = terms(exchange.arguments)
+        self._terms = Terms(exchange.settings.ids_max, exchange.settings.ids_ttl_ms)
         self._reader = reader
         self._is_old = is_old
         self._ids: WeakKeyDictionary[Target, _Ids] = WeakKeyDictionary()

@@ -14,6 +14,7 @@ from entrepot.broker.router.event import (
     Bound,
     Event,
     ExchangeDeclared,
+    OlderRecords,
     QueueAdded,
     QueueRemoved,
     decode,
@@ -78,7 +79,8 @@ class KeptVhosts:
 class KeptRouting:
     """A view of the catalog, for the start; later, the routers themselves know."""
 
-    def __init__(self) -> None:
+    def __init__(self, older: OlderRecords | None = None) -> None:
+        self._older = older
         self._values: dict[str, dict[str, str]] = {}  # By virtual host and event.
 
     def apply(self, text: str, value: bytes | None) -> None:
@@ -91,6 +93,6 @@ class KeptRouting:
     def take(self, vhost: str) -> list[Event]:
         """In an order in which they can be applied: exchanges before what leads to them."""
         values = self._values.pop(vhost, {})
-        found = [decode(name, value) for name, value in values.items()]
+        found = [decode(name, value, self._older) for name, value in values.items()]
         exchanges = [event for event in found if isinstance(event, ExchangeDeclared)]
         return [*exchanges, *(event for event in found if isinstance(event, Bound))]

@@ -7,9 +7,10 @@ together with what else must be so at the same time; then all of them are applie
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from entrepot.broker.router.event import Event
+from entrepot.broker.router.event import Event, Exchange
 from entrepot.broker.router.router import Router
 from entrepot.broker.virtual_host.records import routing_records
 from entrepot.core.errors import StorageError
@@ -22,8 +23,8 @@ log = logging.getLogger("entrepot.vhost")
 
 
 class Routing:
-    def __init__(self, vhost: str, broker: Broker) -> None:
-        self.router = Router(vhost)
+    def __init__(self, vhost: str, broker: Broker, predeclared: Sequence[Exchange] = ()) -> None:
+        self.router = Router(vhost, predeclared)
         self._broker = broker
 
     def change(

@@ -15,9 +15,11 @@ from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.settings import Declaration
 from entrepot.broker.router import decision
+from entrepot.broker.router.decision import WantedBinding, WantedExchange
 from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
     Binding,
+    Destination,
     Event,
     Exchange,
     ExchangeType,
@@ -46,12 +48,18 @@ log = logging.getLogger("entrepot.vhost")
 
 
 class VirtualHost:
-    def __init__(self, name: str, broker: Broker, maker: QueueMaker | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        maker: QueueMaker | None,
+        predeclared: Sequence[Exchange] = (),
+    ) -> None:
         """Without a maker there are no queues, and nothing can be published."""
         self.name = name
         self._broker = broker
         self._maker = maker
-        self._routing = Routing(name, broker)
+        self._routing = Routing(name, broker, predeclared)
         self._inventory = Inventory(self._routing, broker, maker, self._dead_letters)
         self._feeds: dict[str, TopicFeed] = {}
         self._waiting_room: WaitingRoom | None = None  # Once there is a delayed exchange.
@@ -144,11 +152,11 @@ class VirtualHost:
 
     # --- exchanges and bindings; what can be wrong with them: see `router.decision`
 
-    async def declare_exchange(self, exchange: Exchange) -> None:
-        events = decision.declare(self.router, exchange)
-        if events and exchange.type is ExchangeType.DELAYED:
+    async def declare_exchange(self, wanted: WantedExchange) -> None:
+        events = decision.declare(self.router, wanted)
+        if events and wanted.type is ExchangeType.DELAYED:
             await self._open_waiting_room()
-            events = decision.declare(self.router, exchange)
+            events = decision.declare(self.router, wanted)
         await self._change(events)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
@@ -162,16 +170,16 @@ class VirtualHost:
             events = decision.delete(self.router, name)
         await self._change(events)
 
-    async def bind(self, binding: Binding, owner: object | None = None) -> None:
-        self._check_access(binding, owner)
-        await self._change(decision.bind(self.router, binding))
+    async def bind(self, wanted: WantedBinding, owner: object | None = None) -> None:
+        self._check_access(wanted.destination, owner)
+        await self._change(decision.bind(self.router, wanted))
 
     async def unbind(self, binding: Binding, owner: object | None = None) -> None:
-        self._check_access(binding, owner)
+        self._check_access(binding.destination, owner)
         await self._change(decision.unbind(self.router, binding))
 
-    def _check_access(self, binding: Binding, owner: object | None) -> None:
-        kind, name = binding.destination
+    def _check_access(self, destination: Destination, owner: object | None) -> None:
+        kind, name = destination
         if kind is Kind.QUEUE and name in self.queues:
             self.queue(name, owner)
 

@@ -4,13 +4,14 @@ the topics."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from entrepot.broker.catalog import INTERNAL_NAMES, StoredQueue, View
 from entrepot.broker.permissions import permission_deleted_record
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import PropertyReader
+from entrepot.broker.router.event import Exchange
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.records import (
     DEFAULT_VHOST,
@@ -30,15 +31,25 @@ if TYPE_CHECKING:
 
 
 class VirtualHosts:
-    def __init__(self, broker: Broker, clock: Clock, reader: PropertyReader | None) -> None:
-        """Without a reader no queue can be made; what there is of them is kept."""
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Clock,
+        reader: PropertyReader | None,
+        predeclared: Sequence[Exchange] = (),
+    ) -> None:
+        """Without a reader no queue can be made; what there is of them is kept.
+
+        The predeclared exchanges are in each virtual host.
+        """
         self._broker = broker
+        self._predeclared = predeclared
         self._maker = None if reader is None else QueueMaker(broker, clock, reader)
-        self._kept, self._kept_routing = KeptVhosts(), KeptRouting()
+        self._kept, self._kept_routing = KeptVhosts(), KeptRouting(reader)
         self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
 
     def _new(self, name: str) -> VirtualHost:
-        return VirtualHost(name, self._broker, self._maker)
+        return VirtualHost(name, self._broker, self._maker, self._predeclared)
 
     # --- finding
 

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.permissions import Right
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
+from entrepot.broker.router.event import Binding, Destination, Kind
 from entrepot.core.value import freeze_table
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.exchange_arguments import (
+    ExchangeDeclaration,
+    check_deletable,
+    exchange_type,
+)
 from entrepot.wire.amqp.methods.exchange import (
     Bind,
     BindOk,
@@ -37,53 +43,54 @@ async def declare(channel: Channel, method: Declare) -> None:
         connection.check_any(Kind.EXCHANGE, name)
         decision.find(connection.vhost.router, name)
     else:
-        exchange = _exchange(name, method)
+        declaration = ExchangeDeclaration(
+            connection.vhost.name,
+            name,
+            exchange_type(method.type),
+            freeze_table(method.arguments),
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
+        )
         connection.check(Right.CONFIGURE, Kind.EXCHANGE, name)
         is_new = connection.vhost.router.exchange(name) is None
-        if is_new and exchange.alternate is not None:
+        if is_new and declaration.alternate is not None:
             connection.check(Right.READ, Kind.EXCHANGE, name)
-            connection.check(Right.WRITE, Kind.EXCHANGE, exchange.alternate)
-        await connection.vhost.declare_exchange(exchange)
+            connection.check(Right.WRITE, Kind.EXCHANGE, declaration.alternate)
+        await connection.vhost.declare_exchange(declaration)
     if not method.nowait:
         channel.answer(DeclareOk())
 
 
-def _exchange(name: str, method: Declare) -> Exchange:
-    return Exchange(
-        name,
-        decision.exchange_type(method.type),
-        durable=method.durable,
-        auto_delete=method.auto_delete,
-        internal=method.internal,
-        arguments=freeze_table(method.arguments),
-    )
-
-
 async def delete(channel: Channel, method: Delete) -> None:
+    connection = channel.connection
     name = clean(method.exchange)
-    channel.connection.check(Right.CONFIGURE, Kind.EXCHANGE, name)
-    await channel.connection.vhost.delete_exchange(name, if_unused=method.if_unused)
+    connection.check(Right.CONFIGURE, Kind.EXCHANGE, name)
+    check_deletable(connection.vhost.name, name)
+    await connection.vhost.delete_exchange(name, if_unused=method.if_unused)
     if not method.nowait:
         channel.answer(DeleteOk())
 
 
 async def bind(channel: Channel, method: Bind) -> None:
-    await channel.connection.vhost.bind(_binding(channel, method))
+    wanted = BindingDeclaration(*_ends(channel, method), freeze_table(method.arguments))
+    await channel.connection.vhost.bind(wanted)
     if not method.nowait:
         channel.answer(BindOk())
 
 
 async def unbind(channel: Channel, method: Unbind) -> None:
-    await channel.connection.vhost.unbind(_binding(channel, method))
+    binding = Binding(*_ends(channel, method), freeze_table(method.arguments))
+    await channel.connection.vhost.unbind(binding)
     if not method.nowait:
         channel.answer(UnbindOk())
 
 
-def _binding(channel: Channel, method: Bind | Unbind) -> Binding:
+def _ends(channel: Channel, method: Bind | Unbind) -> tuple[str, Destination, str]:
+    """Return the source, the destination and the key."""
     source, destination = clean(method.source), clean(method.destination)
     check_binding(channel, source, Kind.EXCHANGE, destination)
-    target = Destination(Kind.EXCHANGE, destination)
-    return Binding(source, target, method.routing_key, freeze_table(method.arguments))
+    return source, Destination(Kind.EXCHANGE, destination), method.routing_key
 
 
 def check_binding(channel: Channel, source: str, kind: Kind, destination: str) -> None:

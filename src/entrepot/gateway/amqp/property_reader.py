@@ -19,10 +19,13 @@ from typing import NamedTuple
 
 from entrepot.broker.queue.message import Facts, Headers
 from entrepot.broker.queue.settings import QueueSettings
+from entrepot.broker.router.event import ExchangeSettings, ExchangeType, Match
 from entrepot.core import limits
 from entrepot.core.envelope import Envelope
 from entrepot.core.record import Record
 from entrepot.core.value import FrozenTable
+from entrepot.gateway.rabbitmq.binding_arguments import header_conditions
+from entrepot.gateway.rabbitmq.exchange_arguments import settings_of
 from entrepot.gateway.rabbitmq.queue_arguments import parse
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
@@ -124,6 +127,12 @@ class AmqpPropertyReader:
 
     def stored_settings(self, arguments: FrozenTable, where: str) -> QueueSettings:
         return parse(arguments, where)
+
+    def exchange_settings(self, kind: ExchangeType, arguments: FrozenTable) -> ExchangeSettings:
+        return settings_of(kind, arguments)
+
+    def header_conditions(self, arguments: FrozenTable) -> tuple[FrozenTable, Match]:
+        return header_conditions(arguments)
 
 
 def may_be_patient(properties: bytes) -> bool:

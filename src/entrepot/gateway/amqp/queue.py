@@ -13,6 +13,7 @@ from entrepot.core.value import FrozenTable, describe, freeze_table, lookup
 from entrepot.gateway.amqp.exchange import check_binding, clean
 from entrepot.gateway.amqp.property_reader import REPLY_TO
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration, check_queue_name
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods.queue import (
@@ -151,20 +152,23 @@ def purge(channel: Channel, method: Purge) -> None:
 
 
 async def bind(channel: Channel, method: Bind) -> None:
-    binding = _binding(channel, method)
-    await channel.connection.vhost.bind(binding, channel.connection)
+    wanted = BindingDeclaration(*_ends(channel, method), freeze_table(method.arguments))
+    await channel.connection.vhost.bind(wanted, channel.connection)
     if not method.nowait:
         channel.answer(BindOk())
 
 
 async def unbind(channel: Channel, method: Unbind) -> None:
-    binding = _binding(channel, method)
+    binding = Binding(*_ends(channel, method), freeze_table(method.arguments))
     await channel.connection.vhost.unbind(binding, channel.connection)
     channel.answer(UnbindOk())
 
 
-def _binding(channel: Channel, method: Bind | Unbind) -> Binding:
-    """Without a queue's name the last one is meant, and by an empty key its name, too."""
+def _ends(channel: Channel, method: Bind | Unbind) -> tuple[str, Destination, str]:
+    """Return the source, the destination and the key.
+
+    Without a queue's name the last one is meant, and by an empty key its name, too.
+    """
     name = channel.queue_name(method.queue)
     key = method.routing_key or ("" if method.queue else name)
     source, name = clean(method.exchange), clean(name)
@@ -173,4 +177,4 @@ def _binding(channel: Channel, method: Bind | Unbind) -> Binding:
             ReplyCode.ACCESS_REFUSED, "cannot bind or unbind to a volatile (direct reply-to) queue"
         )
     check_binding(channel, source, Kind.QUEUE, name)
-    return Binding(source, Destination(Kind.QUEUE, name), key, freeze_table(method.arguments))
+    return source, Destination(Kind.QUEUE, name), key

@@ -15,6 +15,7 @@ from entrepot.core import limits
 from entrepot.core.errors import InvalidQueue, QueueMismatch, QueueNameRefused
 from entrepot.core.names import is_short
 from entrepot.core.value import Frozen, FrozenTable, describe, lookup
+from entrepot.gateway.rabbitmq.difference import inequivalent, plain, truth, typed
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT, REJECT_DEAD_LETTER = "drop-head", "reject-publish", "reject-publish-dlx"
@@ -116,9 +117,9 @@ class QueueDeclaration:
         """Raises QueueMismatch when it is another queue. Whose it is, is not asked."""
         where = _place(self.vhost, self.name)
         if current.durable != self.durable:
-            _differ("durable", where, _word(self.durable), _word(current.durable))
+            _differ("durable", where, truth(self.durable), truth(current.durable))
         if current.auto_delete != self.auto_delete:
-            _differ("auto_delete", where, _word(self.auto_delete), _word(current.auto_delete))
+            _differ("auto_delete", where, truth(self.auto_delete), truth(current.auto_delete))
         arguments = current.arguments
         if not arguments and current.settings.is_stream:
             arguments = self._as_declared(current.settings)
@@ -131,7 +132,7 @@ class QueueDeclaration:
                 continue
             if has is None or wants is None:
                 _differ(name, where, _typed(wants), _typed(has))
-            _differ(name, where, f"'{_plain(wants)}'", f"'{_plain(has)}'")
+            _differ(name, where, f"'{plain(wants)}'", f"'{plain(has)}'")
 
     def _as_declared(self, topic: QueueSettings) -> FrozenTable:
         """Return the arguments with which a topic would have been declared.
@@ -342,20 +343,9 @@ _CHECKS: dict[str, Callable[[Frozen], str | None]] = {
 # --- declared again
 
 
-def _word(is_so: bool) -> str:
-    return "'true'" if is_so else "'false'"
-
-
 def _differ(name: str, where: str, wanted: str, current: str) -> None:
-    text = f"inequivalent arg '{name}' for {where}: received {wanted} but current is {current}"
-    raise QueueMismatch(text)
-
-
-def _plain(value: Frozen) -> str:
-    return value if isinstance(value, str) else describe(value)[1]
+    raise QueueMismatch(inequivalent(name, where, wanted, current))
 
 
 def _typed(value: Frozen) -> str:
-    if value is None:
-        return "none"
-    return f"the value '{_plain(value)}' of type '{describe(value)[0]}'"
+    return "none" if value is None else typed(value)

@@ -66,8 +66,9 @@ class Model:
             ]
             found |= {name for kind, name in matched if kind is Kind.QUEUE}
             following = [name for kind, name in matched if kind is Kind.EXCHANGE]
-            if not matched and exchange.alternate is not None:
-                following = [exchange.alternate]
+            alternate = exchange.settings.alternate
+            if not matched and alternate is not None:
+                following = [alternate]
             for name in following:
                 if name in self.exchanges and name not in seen:
                     seen.append(name)

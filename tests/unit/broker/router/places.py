@@ -3,9 +3,15 @@
 from collections.abc import Mapping
 
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
+from entrepot.broker.router.event import Binding, Destination, Kind
 from entrepot.broker.router.router import Router
 from entrepot.core.value import freeze_table
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.exchange_arguments import (
+    PREDECLARED,
+    ExchangeDeclaration,
+    exchange_type,
+)
 
 
 def queue(name: str) -> Destination:
@@ -20,7 +26,7 @@ class Place:
     """A router in which things are made by saying so."""
 
     def __init__(self, *queues: str) -> None:
-        self.router = Router()
+        self.router = Router(predeclared=PREDECLARED)
         for name in queues:
             self.add_queue(name)
 
@@ -39,9 +45,8 @@ class Place:
         arguments: Mapping[str, object] | None = None,
         **facts: bool,
     ) -> decision.Events:
-        wanted = Exchange(
-            name, ExchangeType(kind), arguments=freeze_table(arguments or {}), **facts
-        )
+        table = freeze_table(arguments or {})
+        wanted = ExchangeDeclaration("/", name, exchange_type(kind), table, **facts)
         return self.apply(decision.declare(self.router, wanted))
 
     def delete(self, name: str, *, if_unused: bool = False) -> decision.Events:
@@ -58,7 +63,7 @@ class Place:
         arguments: Mapping[str, object] | None = None,
     ) -> decision.Events:
         """To a queue, if it is only a name."""
-        return self.apply(decision.bind(self.router, binding(source, to, key, arguments)))
+        return self.apply(decision.bind(self.router, wanted(source, to, key, arguments)))
 
     def unbind(
         self,
@@ -86,5 +91,15 @@ def binding(
     key: str = "",
     arguments: Mapping[str, object] | None = None,
 ) -> Binding:
+    made = wanted(source, to, key, arguments)
+    return Binding(made.source, made.destination, made.key, made.arguments)
+
+
+def wanted(
+    source: str,
+    to: str | Destination,
+    key: str = "",
+    arguments: Mapping[str, object] | None = None,
+) -> BindingDeclaration:
     destination = to if isinstance(to, Destination) else queue(to)
-    return Binding(source, destination, key, freeze_table(arguments or {}))
+    return BindingDeclaration(source, destination, key, freeze_table(arguments or {}))

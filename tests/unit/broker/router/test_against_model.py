@@ -14,7 +14,6 @@ from entrepot.broker.router.event import (
     Binding,
     Destination,
     Event,
-    Exchange,
     ExchangeDeclared,
     ExchangeDeleted,
     ExchangeType,
@@ -25,8 +24,10 @@ from entrepot.broker.router.event import (
     decode,
     encode,
 )
-from entrepot.broker.router.router import PREDECLARED, Router
+from entrepot.broker.router.router import Router
 from entrepot.core.value import freeze_table
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED, ExchangeDeclaration
 from tests.unit.broker.router.model import Model
 
 QUEUES = ("q0", "q1", "q2", "q3")
@@ -44,7 +45,8 @@ destinations = st.one_of(
     st.builds(Destination, st.just(Kind.EXCHANGE), st.sampled_from(EXCHANGES)),
 )
 exchanges = st.builds(
-    Exchange,
+    ExchangeDeclaration,
+    st.just("/"),
     st.sampled_from(EXCHANGES[:4]),
     st.sampled_from(TYPES),
     durable=st.booleans(),
@@ -58,8 +60,8 @@ exchanges = st.builds(
 class Routing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.router = Router()
-        self.exchanges = {exchange.name: exchange for exchange in PREDECLARED}
+        self.router = Router(predeclared=PREDECLARED)
+        self.exchanges = {exchange.name: exchange for exchange in self.router.exchanges()}
         self.queues: list[str] = []
         self.bindings: dict[Binding, dict[str, object]] = {}
         self.log: list[Event] = []
@@ -90,7 +92,7 @@ class Routing(RuleBasedStateMachine):
             self.apply(decision.add_queue(self.router, name, durable=True))
 
     @rule(exchange=exchanges)
-    def declare(self, exchange: Exchange) -> None:
+    def declare(self, exchange: ExchangeDeclaration) -> None:
         if exchange.name not in self.exchanges:
             self.apply(decision.declare(self.router, exchange))
 
@@ -114,9 +116,9 @@ class Routing(RuleBasedStateMachine):
     def bind(self, source: str, to: Destination, key: str, arguments: dict[str, object]) -> None:
         there = self.queues if to.kind is Kind.QUEUE else self.exchanges
         if source in self.exchanges and to.name in there:
-            binding = Binding(source, to, key, freeze_table(arguments))
-            self.apply(decision.bind(self.router, binding))
-            self.bindings.setdefault(binding, arguments)
+            ends = (source, to, key, freeze_table(arguments))
+            self.apply(decision.bind(self.router, BindingDeclaration(*ends)))
+            self.bindings.setdefault(Binding(*ends), arguments)
 
     @rule(data=st.data())
     def unbind(self, data: st.DataObject) -> None:
@@ -154,20 +156,20 @@ class Routing(RuleBasedStateMachine):
         again = [
             folded(self.log),
             folded(compacted(self.log)),
-            Router.restored(self.router.snapshot()),
+            Router.restored(self.router.snapshot(), PREDECLARED),
         ]
         for other in again:
             assert set(other.events()) == set(self.router.events())
             assert list(other.bindings()) == list(self.router.bindings())
         durable = folded(compacted(self.durable_log))
-        kept = Router.restored(self.router.snapshot(durable_only=True))
+        kept = Router.restored(self.router.snapshot(durable_only=True), PREDECLARED)
         assert set(durable.events()) == set(kept.events())
         assert list(durable.bindings()) == list(kept.bindings())
 
 
 def folded(log: list[Event]) -> Router:
     """As after a restart; and what is applied twice is applied once."""
-    router = Router()
+    router = Router(predeclared=PREDECLARED)
     for event in log:
         router.apply(decode(*encode(event)))
         router.apply(event)

@@ -1,4 +1,4 @@
-"""What is refused, in which words; and what a change brings with it."""
+"""What is refused; and what a change brings with it."""
 
 import pytest
 
@@ -39,128 +39,21 @@ def test_declaring_again_changes_nothing() -> None:
     assert place.declare("x", "topic", {"x-other": 1}) == ()  # RabbitMQ does not look either.
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments", "facts", "difference"),
-    [
-        ("topic", {}, {}, "'type' for X: received 'topic' but current is 'direct'"),
-        (
-            "x-consistent-hash",
-            {},
-            {},
-            "'type' for X: received ''x-consistent-hash'' but current is 'direct'",
-        ),
-        (
-            "direct",
-            {},
-            {"durable": False},
-            "'durable' for X: received 'false' but current is 'true'",
-        ),
-        (
-            "direct",
-            {},
-            {"auto_delete": True},
-            "'auto_delete' for X: received 'true' but current is 'false'",
-        ),
-        (
-            "direct",
-            {},
-            {"internal": True},
-            "'internal' for X: received 'true' but current is 'false'",
-        ),
-        (
-            "direct",
-            {},
-            {},
-            "'alternate-exchange' for X: received none "
-            "but current is the value 'other' of type 'longstr'",
-        ),
-        (
-            "direct",
-            {"alternate-exchange": "new"},
-            {},
-            "'alternate-exchange' for X: received 'new' but current is 'other'",
-        ),
-        (
-            "direct",
-            {"alternate-exchange": 7},
-            {},
-            "'alternate-exchange' for X: received '7' but current is 'other'",
-        ),
-    ],
-)
-def test_declaring_otherwise(
-    kind: str, arguments: dict[str, object], facts: dict[str, bool], difference: str
-) -> None:
-    place = Place()
-    place.declare("x", "direct", {"alternate-exchange": "other"})
-    with pytest.raises(ExchangeMismatch) as error:
-        place.declare("x", kind, arguments, **facts)
-    assert said(error) == "inequivalent arg " + difference.replace("X", "exchange 'x' in vhost '/'")
-
-
-def test_declaring_with_an_alternate_where_there_was_none() -> None:
+def test_declaring_otherwise() -> None:
     place = Place()
     place.declare("x", "direct")
-    with pytest.raises(ExchangeMismatch) as error:
-        place.declare("x", "direct", {"alternate-exchange": "a"})
-    assert said(error).endswith("received the value 'a' of type 'longstr' but current is none")
-
-
-NO_SIZE = "Missing or invalid argument, 'x-cache-size' must be an integer greater than 0"
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "arguments", "text"),
-    [
-        ("x", "direct", {"alternate-exchange": 7}, "invalid type 'signedint' for arg "
-         "'alternate-exchange' in exchange 'x' in vhost '/'"),
-        ("x", "x-delayed-message", {}, "Invalid argument, 'x-delayed-type' must be an existing "
-         "exchange type"),
-        ("x", "x-delayed-message", {"x-delayed-type": "x-delayed-message"}, "Invalid argument, "
-         "'x-delayed-message' can't be used for 'x-delayed-type'"),
-        ("x", "x-delayed-message", {"x-delayed-type": "odd"}, "unknown exchange type 'odd'"),
-        ("x", "x-delayed-message", {"x-delayed-type": "x-message-deduplication"}, "Invalid "
-         "argument, 'x-message-deduplication' can't be used for 'x-delayed-type'"),
-        ("x", "x-message-deduplication", {}, NO_SIZE),
-        ("x", "x-message-deduplication", {"x-cache-size": 0}, NO_SIZE),
-        ("x", "x-message-deduplication", {"x-cache-size": True}, NO_SIZE),
-        ("x", "x-message-deduplication", {"x-cache-size": "many"}, NO_SIZE),
-        ("x", "x-message-deduplication", {"x-cache-size": "9" * 5_000}, NO_SIZE),
-        ("x", "x-message-deduplication", {"x-cache-size": 1_000_001},
-         "Invalid argument, 'x-cache-size' must not exceed 1000000"),
-        ("x", "x-message-deduplication", {"x-cache-size": 5, "x-cache-ttl": -1},
-         "Invalid argument, 'x-cache-ttl' must be an integer greater than 0"),
-        ("x", "x-message-deduplication", {"x-cache-size": 5, "x-cache-persistence": "tape"},
-         "Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'"),
-        ("x", "x-consistent-hash", {"hash-header": "a", "hash-property": "message_id"},
-         "hash-header and hash-property are mutually exclusive"),
-        ("x", "x-consistent-hash", {"hash-property": "user_id"}, "Unsupported property: user_id"),
-        ("x", "x-consistent-hash", {"hash-property": 7}, "Unsupported property: 7"),
-        ("x", "x-consistent-hash", {"hash-header": 7},
-         "invalid type 'signedint' for arg 'hash-header'"),
-    ],
-)  # fmt: skip
-def test_arguments_that_are_refused(
-    name: str, kind: str, arguments: dict[str, object], text: str
-) -> None:
-    with pytest.raises(InvalidExchange) as error:
-        Place().declare(name, kind, arguments)
-    assert said(error) == text
+    with pytest.raises(ExchangeMismatch, match="received 'topic' but current is 'direct'"):
+        place.declare("x", "topic")
 
 
 def test_names_that_are_refused() -> None:
     place = Place()
-    with pytest.raises(ExchangeRefused) as error:
+    with pytest.raises(InvalidExchange, match="an exchange's name has at most 255 bytes"):
+        place.declare("x" * 256, "direct")
+    with pytest.raises(ExchangeRefused, match="reserved prefix"):
         place.declare("amq.mine", "direct")
-    assert said(error) == "exchange name 'amq.mine' contains reserved prefix 'amq.*'"
     with pytest.raises(ExchangeRefused, match=DEFAULT):
         place.declare("", "direct")
-
-
-def test_types() -> None:
-    assert decision.exchange_type("x-consistent-hash") is ExchangeType.CONSISTENT_HASH
-    with pytest.raises(InvalidExchange, match=r"^unknown exchange type 'odd'$"):
-        decision.exchange_type("odd")
 
 
 def test_finding() -> None:
@@ -299,29 +192,10 @@ def test_the_default_exchange_is_not_bound() -> None:
             place.unbind(source, to)
 
 
-@pytest.mark.parametrize(
-    ("source", "key", "arguments", "text"),
-    [
-        ("amq.match", "", {"x-match": "some"}, 'Invalid x-match field value <<"some">>; '
-         "expected all, any, all-with-x, or any-with-x"),
-        ("amq.match", "", {"x-match": 3}, "Invalid x-match field type signedint (value 3); "
-         "expected longstr"),
-        ("amq.match", "", {"x-match": None}, "Invalid x-match field type void (value undefined); "
-         "expected longstr"),
-        ("ring", "", {}, 'The binding key must be an integer: <<>>'),
-        ("ring", "1.5", {}, 'The binding key must be an integer: <<"1.5">>'),
-        ("ring", "0", {}, "The binding key must be greater than 0"),
-        ("ring", "-3", {}, "The binding key must be greater than 0"),
-        ("ring", "10001", {}, "The binding key must not exceed 10000"),
-        ("late ring", "x", {}, 'The binding key must be an integer: <<"x">>'),
-    ],
-)  # fmt: skip
-def test_bindings_that_are_refused(
-    source: str, key: str, arguments: dict[str, object], text: str
-) -> None:
+def test_bindings_that_are_refused() -> None:
     place = Place("q")
-    place.declare("ring", "x-consistent-hash")
-    place.declare("late ring", "x-delayed-message", {"x-delayed-type": "x-consistent-hash"})
-    with pytest.raises(InvalidBinding) as error:
-        place.bind(source, "q", key, arguments)
-    assert said(error) == text
+    with pytest.raises(InvalidBinding, match="has at most 255 bytes"):
+        place.bind("amq.direct", "q", "k" * 256)
+    with pytest.raises(InvalidBinding, match="Invalid x-match"):
+        place.bind("amq.match", "q", "", {"x-match": "some"})
+    assert place.router.bindings_from("amq.match") == ()

@@ -2,8 +2,7 @@
 
 import pytest
 
-from entrepot.broker.router.duplicate import Terms, identity, terms, ttl_ms
-from entrepot.core.value import freeze_table
+from entrepot.broker.router.duplicate import Terms, identity, ttl_ms
 
 
 def of(value: object) -> bytes | None:
@@ -22,19 +21,6 @@ def test_ids_are_equal_or_not() -> None:
 @pytest.mark.parametrize("headers", [{}, {"other": 1}, {"x-deduplication-header": None}])
 def test_a_message_without_an_id(headers: dict[str, object]) -> None:
     assert identity(headers) is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"x-cache-size": 5}, Terms(5, None)),
-        ({"x-cache-size": "5", "x-cache-persistence": "memory"}, Terms(5, None)),
-        ({"x-cache-size": 1_000_000, "x-cache-ttl": "60"}, Terms(1_000_000, 60)),
-        ({"x-cache-size": 1, "x-cache-ttl": 60, "x-cache-persistence": "disk"}, Terms(1, 60)),
-    ],
-)
-def test_terms(arguments: dict[str, object], expected: Terms) -> None:
-    assert terms(freeze_table(arguments)) == expected
 
 
 @pytest.mark.parametrize(

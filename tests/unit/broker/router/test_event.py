@@ -1,6 +1,7 @@
 """Events as text: nothing is lost, and of one thing the name is one."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -14,7 +15,9 @@ from entrepot.broker.router.event import (
     Exchange,
     ExchangeDeclared,
     ExchangeDeleted,
+    ExchangeSettings,
     ExchangeType,
+    Match,
     QueueAdded,
     QueueRemoved,
     Unbound,
@@ -32,14 +35,16 @@ TABLE = {
     "nothing": None,
 }
 BINDING = Binding("x", queue("q"), "a.*", freeze_table(TABLE))
+CONDITIONAL = replace(BINDING, conditions=freeze_table(TABLE), match=Match.ANY)
+SETTINGS = ExchangeSettings("\udcff", ExchangeType.TOPIC, "h", "p", 5, 60)
 EVENTS: list[Event] = [
     QueueAdded("q", durable=False),
     QueueRemoved("q"),
     ExchangeDeclared(
-        Exchange("x", ExchangeType.HEADERS, False, True, True, freeze_table(TABLE)),
+        Exchange("x", ExchangeType.DELAYED, False, True, True, SETTINGS, freeze_table(TABLE)),
     ),
     ExchangeDeleted("x"),
-    Bound(BINDING),
+    Bound(CONDITIONAL),
     Bound(Binding("x", exchange("y"), "\udcff")),
     Unbound(BINDING),
 ]
@@ -48,7 +53,11 @@ EVENTS: list[Event] = [
 @pytest.mark.parametrize("event", EVENTS)
 def test_there_and_back(event: Event) -> None:
     name, value = encode(event)
-    assert decode(name, value) == event
+    again = decode(name, value)
+    assert again == event
+    if isinstance(event, Bound) and isinstance(again, Bound):
+        assert again.binding.conditions == event.binding.conditions
+        assert again.binding.match is event.binding.match
     assert name.isascii()
     assert value is None or value.isascii()
 

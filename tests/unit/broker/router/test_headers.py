@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrepot.broker.router.event import Binding, Exchange, ExchangeType
 from entrepot.broker.router.headers import HeadersMatcher
 from entrepot.broker.router.matching import Message
 from tests.unit.broker.router.model import headers_match
-from tests.unit.broker.router.places import Place, binding
+from tests.unit.broker.router.places import Place, wanted
 
 TWO = {"a": 1, "b": 2}
+
+
+def bound(to: str, arguments: dict[str, object]) -> Binding:
+    return wanted("x", to, "", arguments).binding(Exchange("x", ExchangeType.HEADERS))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,7 @@ def test_conditions(
 def test_a_binding_is_filed_under_what_is_rare() -> None:
     matcher = HeadersMatcher()
     for number in range(100):
-        matcher.add(binding("x", f"q{number}", "", {"type": "order", "customer": number}))
+        matcher.add(bound(f"q{number}", {"type": "order", "customer": number}))
     assert max(len(file) for file in matcher._files.values()) <= 2
     message = Message(("",), {"type": "order", "customer": 7}, {})
     assert matcher.match(message) == (("q7",), ())
@@ -76,7 +81,7 @@ def test_the_files_agree_with_the_rule(
 ) -> None:
     arguments = [{**table, "x-match": mode} for table, mode in wishes]
     matcher = HeadersMatcher()
-    bindings = [binding("x", f"q{n}", "", table) for n, table in enumerate(arguments)]
+    bindings = [bound(f"q{n}", table) for n, table in enumerate(arguments)]
     for one in bindings:
         matcher.add(one)
     gone = [one for one in bindings if data.draw(st.booleans())]

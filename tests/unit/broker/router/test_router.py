@@ -7,6 +7,7 @@ from entrepot.broker.router.event import ExchangeDeleted, QueueRemoved
 from entrepot.broker.router.router import Held, Route
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownExchange
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from tests.unit.broker.router.places import Place, binding, exchange, queue
 
 # --- from one exchange
@@ -266,7 +267,7 @@ def test_what_survives_a_restart() -> None:
             place.bind(source, name, "k")
     place.bind("kept", exchange("lost"), "k")
     place.bind("kept", exchange("amq.topic"), "k")
-    again = type(place.router).restored(place.router.snapshot(durable_only=True))
+    again = type(place.router).restored(place.router.snapshot(durable_only=True), PREDECLARED)
     assert list(again.bindings()) == [
         binding("kept", "durable", "k"),
         binding("kept", exchange("amq.topic"), "k"),

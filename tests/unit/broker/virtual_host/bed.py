@@ -8,13 +8,19 @@ from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
 from entrepot.broker.queue.message import Publication, Refused, Taken
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Kind
+from entrepot.broker.router.event import Binding, Destination, Kind
 from entrepot.broker.server_settings import Defaults
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.core.value import freeze_table
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.exchange_arguments import (
+    PREDECLARED,
+    ExchangeDeclaration,
+    exchange_type,
+)
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from entrepot.wire.amqp.properties import Properties, encode
 from tests.unit.broker.bed import Bed
@@ -49,7 +55,14 @@ class Host(Bed):
         self, settings: Mapping[str, str] | None = None, *, queues: bool = True
     ) -> None:
         defaults, reader = Defaults(settings=dict(settings or {})), READER if queues else None
-        self.broker = Broker(self.disk, self.clock, self.entropy, defaults, property_reader=reader)
+        self.broker = Broker(
+            self.disk,
+            self.clock,
+            self.entropy,
+            defaults,
+            property_reader=reader,
+            predeclared=PREDECLARED,
+        )
         await self.begin(self.broker.open())
         self.vhost = self.broker.vhosts.default
 
@@ -87,15 +100,17 @@ class Host(Bed):
         self, name: str, kind: str = "direct", *, durable: bool = True, **facts: Any
     ) -> None:
         arguments = freeze_table(facts.pop("arguments", {}))
-        made = Exchange(name, ExchangeType(kind), durable, arguments=arguments, **facts)
+        made = ExchangeDeclaration(
+            self.vhost.name, name, exchange_type(kind), arguments, durable, **facts
+        )
         await self.do(self.vhost.declare_exchange(made))
 
     async def bind(self, source: str, queue: str, key: str = "", **arguments: Any) -> None:
-        await self.do(self.vhost.bind(binding(source, queue, key, **arguments)))
+        await self.do(self.vhost.bind(wanted(source, queue, key, **arguments)))
 
     async def lead(self, source: str, exchange: str, key: str = "") -> None:
         """From one exchange to another."""
-        made = Binding(source, Destination(Kind.EXCHANGE, exchange), key)
+        made = BindingDeclaration(source, Destination(Kind.EXCHANGE, exchange), key)
         await self.do(self.vhost.bind(made))
 
     async def delete_queue(self, name: str, owner: object = None, **conditions: bool) -> int:
@@ -147,3 +162,7 @@ class Host(Bed):
 
 def binding(source: str, queue: str, key: str = "", **arguments: Any) -> Binding:
     return Binding(source, Destination(Kind.QUEUE, queue), key, freeze_table(arguments))
+
+
+def wanted(source: str, queue: str, key: str = "", **arguments: Any) -> BindingDeclaration:
+    return BindingDeclaration(source, Destination(Kind.QUEUE, queue), key, freeze_table(arguments))

@@ -13,7 +13,7 @@ from entrepot.broker.queue.message import Publication
 from entrepot.broker.router.event import Destination, Kind
 from entrepot.broker.virtual_host.routing import Routing
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
-from tests.unit.broker.virtual_host.bed import Failure, Host, addressed, binding, message
+from tests.unit.broker.virtual_host.bed import Failure, Host, addressed, message, wanted
 from tests.unit.log.bed import simulated
 
 NAMES = ("a", "b", "a name with spaces")
@@ -55,7 +55,7 @@ class Life:
         self.confirmed.append(body)
 
     async def _bind(self, bed: Host) -> None:
-        await bed.vhost.bind(binding("amq.direct", self.name, f"{self.number}"))
+        await bed.vhost.bind(wanted("amq.direct", self.name, f"{self.number}"))
         self.keys.append(f"{self.number}")
 
     async def _delete(self, bed: Host) -> None:

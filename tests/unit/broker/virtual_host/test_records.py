@@ -7,8 +7,10 @@ from entrepot.broker.router.event import (
     Exchange,
     ExchangeDeclared,
     ExchangeDeleted,
+    ExchangeSettings,
     ExchangeType,
     Kind,
+    Match,
     QueueAdded,
     Unbound,
 )
@@ -25,6 +27,9 @@ from entrepot.core.record import Record
 
 EXCHANGE = Exchange("e", ExchangeType.TOPIC)
 BINDING = Binding("e", Destination(Kind.QUEUE, "q"), "k")
+CONDITIONAL = Binding(
+    "e", BINDING.destination, "", (("a", 1), ("x-match", "any")), (("a", 1),), Match.ANY
+)
 
 
 def router() -> Router:
@@ -52,7 +57,21 @@ def test_the_bytes_of_the_records() -> None:
     (declared,) = routing_records(Router("v"), (ExchangeDeclared(EXCHANGE),))
     assert declared.key == b'routing:["v", "[\\"exchange\\",\\"e\\"]"]'
     assert declared.value == (
-        b'{"type":"topic","durable":true,"auto_delete":false,"internal":false,"arguments":[]}'
+        b'{"type":"topic","durable":true,"auto_delete":false,"internal":false,'
+        b'"settings":{},"arguments":[]}'
+    )
+    (bound,) = routing_records(router(), (Bound(CONDITIONAL),))
+    assert bound.key == (
+        b'routing:["v", "[\\"binding\\",\\"e\\",\\"queue\\",\\"q\\",\\"\\",'
+        b'[[\\"a\\",1],[\\"x-match\\",\\"any\\"]]]"]'
+    )
+    assert bound.value == b'{"match":"any","conditions":[["a",1]]}'
+    settings = ExchangeSettings(alternate="a", matches_as=ExchangeType.CONSISTENT_HASH)
+    delayed = Exchange("d", ExchangeType.DELAYED, settings=settings, arguments=(("odd", 1),))
+    (declared,) = routing_records(Router("v"), (ExchangeDeclared(delayed),))
+    assert declared.value == (
+        b'{"type":"delayed-message","durable":true,"auto_delete":false,"internal":false,'
+        b'"settings":{"alternate":"a","matches_as":"consistent-hash"},"arguments":[["odd",1]]}'
     )
 
 

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from entrepot.broker.router.event import Binding, Bound, Destination, Event, Kind
+from entrepot.broker.router.event import (
+    Binding,
+    Bound,
+    Destination,
+    Event,
+    ExchangeSettings,
+    ExchangeType,
+    Kind,
+)
 from entrepot.core import limits
 from entrepot.core.errors import (
     ExchangeMismatch,
@@ -13,8 +21,40 @@ from entrepot.core.errors import (
     UnknownExchange,
     UnknownQueue,
 )
-from tests.unit.broker.virtual_host.bed import Host, binding, message
+from entrepot.core.record import Record
+from tests.unit.broker.virtual_host.bed import Host, binding, message, wanted
 from tests.unit.log.bed import simulated
+
+# As they were written when the catalog had only the arguments of RabbitMQ.
+OLDER_RECORDS = (
+    Record(
+        b'routing:["/", "[\\"exchange\\",\\"ring\\"]"]',
+        b'{"type":"x-consistent-hash","durable":true,"auto_delete":false,"internal":false,'
+        b'"arguments":[["alternate-exchange","amq.fanout"],["hash-header","id"]]}',
+    ),
+    Record(
+        b'routing:["/", "[\\"exchange\\",\\"late\\"]"]',
+        b'{"type":"x-delayed-message","durable":true,"auto_delete":false,"internal":false,'
+        b'"arguments":[["x-delayed-type","topic"]]}',
+    ),
+    Record(
+        b'routing:["/", "[\\"exchange\\",\\"once\\"]"]',
+        b'{"type":"x-message-deduplication","durable":true,"auto_delete":false,"internal":false,'
+        b'"arguments":[["x-cache-size","5"],["x-cache-ttl",60000]]}',
+    ),
+    Record(b'routing:["/", "[\\"binding\\",\\"late\\",\\"queue\\",\\"a\\",\\"k.*\\",[]]"]', b"{}"),
+    Record(
+        b'routing:["/", "[\\"binding\\",\\"amq.match\\",\\"queue\\",\\"a\\",\\"\\",'
+        b'[[\\"colour\\",\\"blue\\"],[\\"size\\",7],[\\"x-match\\",\\"any\\"],'
+        b'[\\"x-no\\",[\\"bool\\",true]]]]"]',
+        b"{}",
+    ),
+    Record(
+        b'routing:["/", "[\\"binding\\",\\"amq.match\\",\\"queue\\",\\"b\\",\\"\\",'
+        b'[[\\"colour\\",\\"blue\\"],[\\"size\\",7]]]"]',
+        b"{}",
+    ),
+)
 
 ends = pytest.mark.parametrize("end", ["stop", "kill", "crash"])
 
@@ -52,6 +92,40 @@ async def test_what_is_durable_survives_in_its_order(bed: Host, end: str) -> Non
     assert len(list(bed.vhost.router.events())) == len(before[0]) + len(before[1])
     assert await bed.publish("a", "1", b"x") == []
     assert bed.values("stream") == [b"x"]
+
+
+@simulated
+async def test_what_an_older_release_wrote(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("a")
+    await bed.declare("b")
+    bed.broker.append_change(*OLDER_RECORDS)
+    await bed.restart("stop")
+    router = bed.vhost.router
+    assert {each.name: each.settings for each in router.exchanges() if each.arguments} == {
+        "ring": ExchangeSettings(alternate="amq.fanout", hash_header="id"),
+        "late": ExchangeSettings(matches_as=ExchangeType.TOPIC),
+        "once": ExchangeSettings(ids_max=5, ids_ttl_ms=60_000),
+    }
+    assert await bed.publish("late", "k.1", b"topic") == []
+    assert await bed.publish("amq.match", "", message(b"any", {"size": 7})) == []
+    nowhere = message(b"nowhere", {"size": 8, "x-no": True})
+    assert await bed.publish("amq.match", "", nowhere) == [b"nowhere"]
+    both = message(b"all", {"size": 7, "colour": "blue"})
+    assert await bed.publish("amq.match", "", both) == []
+    assert bed.bodies("a") == [b"topic", b"any", b"all"]
+    assert bed.bodies("b") == [b"all"]
+    await bed.bind("amq.match", "b", colour="blue", size=7)  # There already.
+    for bound in router.bindings_from("amq.match"):
+        await bed.do(bed.vhost.unbind(bound))
+    await bed.restart()
+    assert [each.source for each in bed.vhost.router.bindings()] == ["late"]
+    await bed.stop()
+    await bed.start(queues=False)  # What it cannot read it keeps.
+    await bed.restart("stop")
+    once = bed.vhost.router.exchange("once")
+    assert once is not None
+    assert once.settings.ids_max == 5
 
 
 @ends
@@ -92,11 +166,13 @@ async def test_declared_again(bed: Host) -> None:
 async def test_nobody_binds_anothers_own(bed: Host) -> None:
     await bed.start()
     await bed.declare("mine", owner="ana", exclusive=True)
-    bound = binding("amq.fanout", "mine")
-    for verb in (bed.vhost.bind, bed.vhost.unbind):
-        with pytest.raises(QueueLocked):
-            await bed.do(verb(bound, "ben"))
-        await bed.do(verb(bound, "ana"))
+    ends = ("amq.fanout", "mine")
+    with pytest.raises(QueueLocked):
+        await bed.do(bed.vhost.bind(wanted(*ends), "ben"))
+    await bed.do(bed.vhost.bind(wanted(*ends), "ana"))
+    with pytest.raises(QueueLocked):
+        await bed.do(bed.vhost.unbind(binding(*ends), "ben"))
+    await bed.do(bed.vhost.unbind(binding(*ends), "ana"))
 
 
 @simulated
@@ -108,7 +184,7 @@ async def test_a_verb_returns_when_it_is_permanent(bed: Host, seed: int) -> None
 
     async def work() -> None:
         for number in range(20):
-            await bed.vhost.bind(binding("amq.direct", "q", f"{number}"))
+            await bed.vhost.bind(wanted("amq.direct", "q", f"{number}"))
             answered.append(f"{number}")
 
     working = asyncio.ensure_future(bed.do(work()))

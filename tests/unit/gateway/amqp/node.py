@@ -12,6 +12,7 @@ from entrepot.gateway.amqp.adapter import AmqpAdapter
 from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.frames import (
     PROTOCOL_HEADER,
@@ -236,6 +237,7 @@ class Node:
             self.entropy,
             access=Access(is_enforced=authorizes),
             property_reader=self.reader,
+            predeclared=PREDECLARED,
         )
         self.replies = Replies(self.entropy)
 

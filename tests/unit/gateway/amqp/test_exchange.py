@@ -68,6 +68,10 @@ async def test_an_exchange_behind_another(node: Node) -> None:
             "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed",
         ),
         (
+            [exchange.Delete(exchange="amq.nosuch")],
+            "ACCESS_REFUSED - deletion of system exchange 'amq.nosuch' in vhost '/' not allowed",
+        ),
+        (
             [
                 queue.Declare(queue="work"),
                 exchange.Declare(exchange="x"),

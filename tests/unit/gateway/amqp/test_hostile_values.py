@@ -13,6 +13,7 @@ from entrepot.broker.broker import Broker
 from entrepot.core.value import thaw_table
 from entrepot.gateway.http.management import bindings, exchanges
 from entrepot.gateway.http.management.messages import to_json
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.wire.amqp.methods import basic, channel, exchange, queue
 from entrepot.wire.amqp.properties import Properties, encode
 from entrepot.wire.amqp.table import Timestamp
@@ -97,7 +98,13 @@ async def test_arguments(node: Node, value: Any) -> None:
             assert await settled(node, bind)
     before = described(node.broker)
     await node.broker.close()
-    again = Broker(node.disk.kill(), node.clock, node.entropy, property_reader=node.reader)
+    again = Broker(
+        node.disk.kill(),
+        node.clock,
+        node.entropy,
+        property_reader=node.reader,
+        predeclared=PREDECLARED,
+    )
     await again.open()
     assert described(again) == before
     assert not any(each.is_stopped for each in again.vhosts.default.queues.values())

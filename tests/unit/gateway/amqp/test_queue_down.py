@@ -8,6 +8,7 @@ import pytest
 
 from entrepot.broker.broker import Broker
 from entrepot.core import limits
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, confirm, queue
 from entrepot.wire.amqp.properties import Properties, encode
@@ -24,7 +25,9 @@ async def restart(node: Node) -> None:
     """As after a clean stop."""
     await node.broker.close()
     node.disk = node.disk.kill()
-    node.broker = Broker(node.disk, node.clock, node.entropy, property_reader=node.reader)
+    node.broker = Broker(
+        node.disk, node.clock, node.entropy, property_reader=node.reader, predeclared=PREDECLARED
+    )
     await node.broker.open()
 
 
@@ -146,7 +149,9 @@ async def test_a_ledger_that_is_damaged_takes_its_queues_down(node: Node) -> Non
     await node.broker.close()
     node.disk = node.disk.kill()
     flip(node.disk, "partitions/__queue_ledgers-0/00000000000000000000.log", -3)
-    node.broker = Broker(node.disk, node.clock, node.entropy, property_reader=node.reader)
+    node.broker = Broker(
+        node.disk, node.clock, node.entropy, property_reader=node.reader, predeclared=PREDECLARED
+    )
     await node.broker.open()
     client = await node.client()
     ledgers = "partitions/__queue_ledgers-0/00000000000000000000.log: the checksum does not match"

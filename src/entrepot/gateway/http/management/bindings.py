@@ -21,6 +21,7 @@ from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.exchanges import exchange_name, find
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.gateway.http.management.queues import streams_of
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.wire.http.request import HttpError
 from entrepot.wire.http.response import Response
 
@@ -79,7 +80,7 @@ def describe(vhost: str, binding: Binding) -> Row:
     }
 
 
-def properties_key(binding: Binding) -> str:
+def properties_key(binding: Binding | BindingDeclaration) -> str:
     key = quote(binding.key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not binding.arguments:
         return key or "~"
@@ -131,9 +132,9 @@ async def bind(call: Call) -> Response:
     source, destination = _ends(call)
     _require_rights(call, source, destination)
     arguments = freeze_table(call.fields.table("arguments"))
-    binding = Binding(source, destination, call.fields.text("routing_key"), arguments)
-    await call.vhost.bind(binding)
-    place = quote(properties_key(binding), safe="")
+    wanted = BindingDeclaration(source, destination, call.fields.text("routing_key"), arguments)
+    await call.vhost.bind(wanted)
+    place = quote(properties_key(wanted), safe="")
     return Response(201, headers=(("Location", place),))
 
 

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import Permission, permission_record
-from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Exchange, Kind
+from entrepot.broker.router.event import Destination, Kind
 from entrepot.broker.turns import gathered
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.value import freeze_table
@@ -20,6 +19,7 @@ from entrepot.gateway.http.management import bindings, exchanges, queues, users,
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.overview import RABBITMQ_VERSION
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.queue_arguments import STREAM, QueueDeclaration, check_queue_name
 from entrepot.wire.http.response import Response
 
@@ -86,7 +86,8 @@ async def _permit(call: Call, row: Fields) -> None:
 
 
 async def _declare_exchange(call: Call, row: Fields) -> None:
-    await _vhost(call, row).declare_exchange(_exchange(row))
+    vhost = _vhost(call, row)
+    await vhost.declare_exchange(exchanges.declared(vhost.name, _named(row), row))
 
 
 async def _bind(call: Call, row: Fields) -> None:
@@ -119,20 +120,9 @@ async def _declare_queue(call: Call, row: Fields) -> None:
     await vhost.declare_queue(declaration, call)
 
 
-def _exchange(row: Fields) -> Exchange:
-    return Exchange(
-        _named(row),
-        decision.exchange_type(row.text("type", "direct")),
-        durable=row.truth("durable", default=True),
-        auto_delete=row.truth("auto_delete"),
-        internal=row.truth("internal"),
-        arguments=freeze_table(row.table("arguments")),
-    )
-
-
-def _binding(row: Fields) -> Binding:
+def _binding(row: Fields) -> BindingDeclaration:
     kind = Kind.EXCHANGE if row.text("destination_type") == "exchange" else Kind.QUEUE
-    return Binding(
+    return BindingDeclaration(
         row.text("source"),
         Destination(kind, row.text("destination")),
         row.text("routing_key"),

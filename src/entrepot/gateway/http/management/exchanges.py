@@ -8,13 +8,17 @@ from typing import Any
 
 from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
 from entrepot.broker.queue.message import Publication, Refused
-from entrepot.broker.router import decision
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Exchange
 from entrepot.core.errors import StorageError, UnknownExchange
 from entrepot.core.value import freeze_table, thaw_table
 from entrepot.gateway.http.management.call import Call
-from entrepot.gateway.http.management.fields import bad
+from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.messages import read, to_json
+from entrepot.gateway.rabbitmq.exchange_arguments import (
+    ExchangeDeclaration,
+    exchange_type,
+    type_name,
+)
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.http.response import NO_CONTENT, Response
 
@@ -37,7 +41,7 @@ def describe(vhost: str, exchange: Exchange) -> Row:
     return {
         "name": exchange.name,
         "vhost": vhost,
-        "type": exchange.type.value,
+        "type": type_name(exchange.type),
         "durable": exchange.durable,
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
@@ -62,23 +66,26 @@ def exchange_name(segment: str) -> str:
 async def declare(call: Call) -> Response:
     name, fields = exchange_name(call.path["name"]), call.fields
     call.require(Right.CONFIGURE, "exchange", name)
-    arguments = fields.table("arguments")
-    alternate = arguments.get("alternate-exchange")
-    if isinstance(alternate, str):  # As over AMQP: it reads the one and writes the other.
+    declaration = declared(call.vhost.name, name, fields)
+    if declaration.alternate is not None:  # As over AMQP: it reads the one and writes the other.
         call.require(Right.READ, "exchange", name)
-        call.require(Right.WRITE, "exchange", alternate)
+        call.require(Right.WRITE, "exchange", declaration.alternate)
     is_there = call.vhost.router.exchange(name) is not None
-    await call.vhost.declare_exchange(
-        Exchange(
-            name,
-            decision.exchange_type(fields.text("type", "direct")),
-            durable=fields.truth("durable", default=True),
-            auto_delete=fields.truth("auto_delete"),
-            internal=fields.truth("internal"),
-            arguments=freeze_table(arguments),
-        )
-    )
+    await call.vhost.declare_exchange(declaration)
     return Response(NO_CONTENT if is_there else 201)
+
+
+def declared(vhost: str, name: str, fields: Fields) -> ExchangeDeclaration:
+    """Raises InvalidExchange for a type that there is not."""
+    return ExchangeDeclaration(
+        vhost,
+        name,
+        exchange_type(fields.text("type", "direct")),
+        freeze_table(fields.table("arguments")),
+        durable=fields.truth("durable", default=True),
+        auto_delete=fields.truth("auto_delete"),
+        internal=fields.truth("internal"),
+    )
 
 
 async def delete(call: Call) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from entrepot.broker.router.event import ExchangeType
-from entrepot.broker.router.router import PREDECLARED
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.queues import message_counts, streams_of
+from entrepot.gateway.rabbitmq.exchange_arguments import type_name
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ async def overview(call: Call) -> Row:
 
 
 def _exchange_types() -> list[Row]:
-    return [{"name": kind.value, "description": "", "enabled": True} for kind in ExchangeType]
+    return [{"name": type_name(each), "description": "", "enabled": True} for each in ExchangeType]
 
 
 def nodes(call: Call) -> list[Row]:
@@ -152,5 +152,5 @@ async def reset(call: Call) -> None:
     for binding in list(vhost.router.bindings()):
         await vhost.unbind(binding)
     for exchange in list(vhost.router.exchanges()):
-        if exchange not in PREDECLARED:
+        if not vhost.router.is_predeclared(exchange.name):
             await vhost.delete_exchange(exchange.name)

@@ -15,6 +15,7 @@ from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.http.login import Login
 from entrepot.gateway.http.management.application import Management
 from entrepot.gateway.http.management.call import Context
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.wire.http.request import Request
 from sim import loop
 from sim.clock import SimClock
@@ -36,6 +37,7 @@ class House:
             SimEntropy(sim.random("entropy")),
             access=Access(is_enforced=asks, super_users=[f"User:{BOSS}"]),
             property_reader=AmqpPropertyReader(),
+            predeclared=PREDECLARED,
         )
         context = Context(
             self.broker, self.clock, "1.2.3", "entrepot@here", 0, lambda: {"http": ("h", 1)}, asks

@@ -45,6 +45,16 @@ async def test_declared_shown_listed_deleted(house: House) -> None:
 
 
 @in_house()
+async def test_types_have_rabbitmqs_names(house: House) -> None:
+    path = "/api/exchanges/%2F/ring"
+    assert await house.call("PUT", path, {"type": "x-consistent-hash"}) == (201, None)
+    assert (await house.get(path))["type"] == "x-consistent-hash"
+    (exported,) = (await house.get("/api/definitions"))["exchanges"]
+    assert exported["type"] == "x-consistent-hash"
+    assert await house.call("POST", "/api/definitions", {"exchanges": [exported]}) == (204, None)
+
+
+@in_house()
 async def test_what_cannot_be(house: House) -> None:
     unknown = await house.call("PUT", "/api/exchanges/%2F/e", {"type": "nosuch"})
     assert unknown == (400, {"error": "bad_request", "reason": "unknown exchange type 'nosuch'"})

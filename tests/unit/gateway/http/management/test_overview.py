@@ -23,7 +23,8 @@ async def test_overview(house: House) -> None:
     house.broker.faults = Faults()
     house.broker.faults.caught("a timer", LookupError("ours"))
     assert (await house.get("/api/overview"))["internal_errors"] == 1
-    assert {"name": "direct", "description": "", "enabled": True} in found["exchange_types"]
+    for name in ("direct", "x-delayed-message"):
+        assert {"name": name, "description": "", "enabled": True} in found["exchange_types"]
 
 
 @in_house()

@@ -1,0 +1,21 @@
+"""How a second declaration differs from the first, in RabbitMQ's words."""
+
+from __future__ import annotations
+
+from entrepot.core.value import Frozen, describe
+
+
+def inequivalent(name: str, where: str, wanted: str, current: str) -> str:
+    return f"inequivalent arg '{name}' for {where}: received {wanted} but current is {current}"
+
+
+def truth(is_so: bool) -> str:
+    return "'true'" if is_so else "'false'"
+
+
+def plain(value: Frozen) -> str:
+    return value if isinstance(value, str) else describe(value)[1]
+
+
+def typed(value: Frozen) -> str:
+    return f"the value '{plain(value)}' of type '{describe(value)[0]}'"
