@@ -20,10 +20,16 @@ import pika
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Event, Exchange, ExchangeType, Kind
+from entrepot.broker.router.event import Binding, Destination, Event, ExchangeType, Kind
 from entrepot.broker.router.router import Router
-from entrepot.broker.router.value import freeze_table
 from entrepot.core import errors
+from entrepot.core.value import freeze_table
+from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.exchange_arguments import (
+    PREDECLARED,
+    ExchangeDeclaration,
+    type_name,
+)
 
 CODES = {
     errors.UnknownExchange: (404, "NOT_FOUND"),
@@ -68,7 +74,9 @@ class Side:
         parameters = self.connection._impl.params
         connection = pika.BlockingConnection(parameters)
         try:
-            connection.channel().exchange_declare("routing-probe", kind.value, auto_delete=True)
+            connection.channel().exchange_declare(
+                "routing-probe", type_name(kind), auto_delete=True
+            )
             connection.channel().exchange_delete("routing-probe")
             connection.close()
         except pika.exceptions.AMQPError:
@@ -109,7 +117,7 @@ class Twins:
     def __init__(self, addresses: list[str]) -> None:
         self.sides = [Side(address) for address in addresses]
         self.types = [kind for kind in TYPES if all(kind in side.types for side in self.sides)]
-        self.router = Router()
+        self.router = Router("/", PREDECLARED)
         self.differences: list[str] = []
         self.refusals = 0
         self.deliveries = 0
@@ -151,12 +159,12 @@ class Twins:
         )
 
     def declare(self, name: str, kind: ExchangeType, arguments: dict, **facts: bool) -> None:
-        exchange = Exchange(name, kind, arguments=freeze_table(arguments), **facts)
+        exchange = ExchangeDeclaration("/", name, kind, freeze_table(arguments), **facts)
         self.step(
             f"declare {exchange}",
             lambda: decision.declare(self.router, exchange),
             lambda channel: channel.exchange_declare(
-                name, kind.value, arguments=arguments, **facts
+                name, type_name(kind), arguments=arguments, **facts
             ),
         )
 
@@ -168,11 +176,18 @@ class Twins:
         )
 
     def bind(self, source: str, to: Destination, key: str, arguments: dict, undo: bool) -> None:
-        binding = Binding(source, to, key, freeze_table(as_read(arguments)))
+        table = freeze_table(as_read(arguments))
+        wanted = BindingDeclaration(source, to, key, table)
+
+        def decide() -> tuple[Event, ...]:
+            if undo:
+                return decision.unbind(self.router, Binding(source, to, key, table))
+            return decision.bind(self.router, wanted)
+
         verb = ("queue_" if to.kind is Kind.QUEUE else "exchange_") + ("unbind" if undo else "bind")
         self.step(
-            f"{verb} {binding}",
-            lambda: (decision.unbind if undo else decision.bind)(self.router, binding),
+            f"{verb} {wanted}",
+            decide,
             lambda channel: getattr(channel, verb)(
                 to.name, source, routing_key=key, arguments=arguments
             ),
@@ -360,7 +375,7 @@ def main() -> int:
     options = parser.parse_args()
     twins = Twins(options.addresses)
     chance = random.Random(options.seed)
-    types = ", ".join(kind.value for kind in twins.types)
+    types = ", ".join(type_name(kind) for kind in twins.types)
     versions = " and ".join(side.version for side in twins.sides)
     print(f"{versions} with {types}; seed {options.seed}")
     for number, case in enumerate(range(0, options.cases, PUBLISHES_PER_WORLD)):

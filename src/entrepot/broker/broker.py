@@ -107,8 +107,8 @@ class Broker:
     ) -> None:
         """Passwords are hashed by `worker` and batches compressed by `codec_worker`.
 
-        Without a `property_reader` there are no queues; what the disk has of them is kept. The
-        `predeclared` exchanges are in each virtual host: bindings on the disk may need them."""
+        Without a `property_reader` there are no queues; what the disk has of them is kept. Each
+        virtual host has the `predeclared` exchanges."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
         self._clock = clock
@@ -124,8 +124,7 @@ class Broker:
         self.quotas = Quotas()
         self.permissions = Permissions(self.access)
         views: dict[str, View] = {"acl": self.access, "user": self.users, "quota": self.quotas}
-        views["permission"] = self.permissions
-        views[SERVER_SETTINGS] = self.server_settings
+        views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._streams: dict[PartitionId, Stream] = {}
