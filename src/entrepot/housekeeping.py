@@ -9,8 +9,8 @@ start, one at a time, when the loop has nothing else to do, in a thread: the lon
 hundred thousand partitions that takes more than a second. Partitions are there to stay, so
 what survived a look that took long is set aside (frozen) and not looked at again: the next
 look is short, because it is only at what came since. What is set aside is freed as always
-when nobody refers to it; only a cycle among such objects stays. So when that has happened
-often, everything is looked through once more.
+when nobody refers to it; only a cycle among such objects stays. So when there is very much set
+aside, and twice as much as was left the last time, everything is looked through once more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ LOOK_EVERY_S = 10.0  # Or earlier, when there is much that is new.
 CHECK_EVERY_S = 0.1
 NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
 LOOK_S_MAX = 0.02  # A look that took longer is followed by setting aside.
-SET_ASIDE_MAX = 100  # So often; then everything is looked through once.
+COUNT_EVERY = 20  # Looks that set something aside; then it is counted, which takes a while, too.
+OBJECTS_MAX = 10_000_000  # Set aside, at first: with them, a broker has some GiB.
 _NEVER = 1_000_000_000
 
 
@@ -84,18 +85,27 @@ async def _until_there_is_much() -> None:
             return
 
 
+def _look_through_everything() -> int:
+    """Return how much may be set aside before the next time."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    return max(OBJECTS_MAX, 2 * gc.get_freeze_count())
+
+
 async def collect_garbage(clock: Clock) -> None:
     """Look for garbage for ever, a little at a time. Ends with the task."""
     gc.freeze()  # What there is after a start is there to stay.
-    set_aside = 0
+    set_aside, objects_max = 0, OBJECTS_MAX
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)  # The oldest are looked at here, and only here.
     try:
         while True:
             await _until_there_is_much()
-            if set_aside >= SET_ASIDE_MAX:
-                gc.unfreeze()
+            if set_aside >= COUNT_EVERY:
                 set_aside = 0
+                if gc.get_freeze_count() > objects_max:
+                    objects_max = _look_through_everything()
             before_s = clock.monotonic()
             gc.collect()
             if clock.monotonic() - before_s > LOOK_S_MAX:

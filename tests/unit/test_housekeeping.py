@@ -109,7 +109,12 @@ def test_much_that_is_new_is_looked_at_early(
 def test_what_takes_long_is_set_aside_and_looked_through_again_at_some_time(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "SET_ASIDE_MAX", 2)
-    loop.run(0, lambda sim: looking(sim, BusyClock(), 3.5 * housekeeping.LOOK_EVERY_S))
+    monkeypatch.setattr(housekeeping, "COUNT_EVERY", 2)
+    monkeypatch.setattr(housekeeping, "OBJECTS_MAX", 100)
+    counts = iter((100, 101, 60, 120, 121, 60))  # Before a look through everything, and after it.
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: next(counts, 0))
+    loop.run(0, lambda sim: looking(sim, BusyClock(), 9.5 * housekeeping.LOOK_EVERY_S))
     look = ["collect", "freeze"]
-    assert frozen[:8] == ["freeze", *look, *look, "unfreeze", *look]
+    everything = ["unfreeze", *look]
+    some = [*look, *look]
+    assert frozen[:25] == ["freeze", *some, *some, *everything, *some, *some, *everything, *look]
