@@ -9,19 +9,22 @@ start, one at a time, when the loop has nothing else to do, in a thread: the lon
 hundred thousand partitions that takes more than a second. Partitions are there to stay, so
 what survived a look that took long is set aside (frozen) and not looked at again: the next
 look is short, because it is only at what came since. What is set aside is freed as always
-when nobody refers to it; only a cycle among such objects stays. So when there is very much set
-aside, and twice as much as was left the last time, everything is looked through once more.
+when nobody refers to it; only a cycle among such objects stays. So when the process has become
+large, and twice as large as it was the last time, everything is looked through once more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
+from resource import RUSAGE_SELF, getrusage
 
+from entrepot.core import limits
 from entrepot.core.ports import Clock, Worker
 from entrepot.gateway.kafka import apis
 from entrepot.wire.kafka.api import Api
@@ -34,8 +37,7 @@ LOOK_EVERY_S = 10.0  # Or earlier, when there is much that is new.
 CHECK_EVERY_S = 0.1
 NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
 LOOK_S_MAX = 0.02  # A look that took longer is followed by setting aside.
-COUNT_EVERY = 20  # Looks that set something aside; then it is counted, which takes a while, too.
-OBJECTS_MAX = 10_000_000  # Set aside, at first: with them, a broker has some GiB.
+MEMORY_MAX = 2 * limits.GIB  # Of the process, before everything is looked through at first.
 _NEVER = 1_000_000_000
 
 
@@ -85,31 +87,27 @@ async def _until_there_is_much() -> None:
             return
 
 
-def _look_through_everything() -> int:
-    """Return how much may be set aside before the next time."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-    return max(OBJECTS_MAX, 2 * gc.get_freeze_count())
+def memory_peak() -> int:
+    """Return the most memory that the process ever had, in bytes."""
+    peak = getrusage(RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * limits.KIB
 
 
 async def collect_garbage(clock: Clock) -> None:
     """Look for garbage for ever, a little at a time. Ends with the task."""
     gc.freeze()  # What there is after a start is there to stay.
-    set_aside, objects_max = 0, OBJECTS_MAX
+    memory_max = MEMORY_MAX
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)  # The oldest are looked at here, and only here.
     try:
         while True:
             await _until_there_is_much()
-            if set_aside >= COUNT_EVERY:
-                set_aside = 0
-                if gc.get_freeze_count() > objects_max:
-                    objects_max = _look_through_everything()
+            if memory_peak() > memory_max:
+                gc.unfreeze()
+                memory_max = 2 * memory_peak()
             before_s = clock.monotonic()
             gc.collect()
             if clock.monotonic() - before_s > LOOK_S_MAX:
                 gc.freeze()
-                set_aside += 1
     finally:
         gc.set_threshold(young, middle, old)

@@ -109,12 +109,9 @@ def test_much_that_is_new_is_looked_at_early(
 def test_what_takes_long_is_set_aside_and_looked_through_again_at_some_time(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "COUNT_EVERY", 2)
-    monkeypatch.setattr(housekeeping, "OBJECTS_MAX", 100)
-    counts = iter((100, 101, 60, 120, 121, 60))  # Before a look through everything, and after it.
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: next(counts, 0))
+    least = housekeeping.MEMORY_MAX
+    monkeypatch.setattr(housekeeping, "memory_peak", lambda: least + len(frozen) * least // 8)
     loop.run(0, lambda sim: looking(sim, BusyClock(), 9.5 * housekeeping.LOOK_EVERY_S))
     look = ["collect", "freeze"]
-    everything = ["unfreeze", *look]
-    some = [*look, *look]
-    assert frozen[:25] == ["freeze", *some, *some, *everything, *some, *some, *everything, *look]
+    # At nine eighths, and when it has doubled.
+    assert frozen[:16] == ["freeze", "unfreeze", *(6 * look), "unfreeze", *look][:16]
