@@ -47,7 +47,7 @@ from entrepot.log.view import fold
 
 log = logging.getLogger("entrepot.stream")
 
-Batches = Sequence[tuple[BatchHeader, Buffer]]
+Batches = Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]  # As the log takes them.
 # Asked before a transactional batch is appended; raises a PeerError when it may not be.
 Admit = Callable[[BatchHeader], None]
 
@@ -81,13 +81,22 @@ class Stream:
     # --- appending
 
     def append(
-        self, data: Buffer, admit: Admit | None = None, *, is_looked_into: bool = False
+        self,
+        data: Buffer,
+        admit: Admit | None = None,
+        *,
+        is_looked_into: bool = False,
+        chunks: list[Buffer] | None = None,
     ) -> Appended:
         """Check and append what a producer sent: one batch or several.
 
-        Raises a PeerError for what is wrong with it, StorageError when it cannot be kept.
+        With `chunks` it is one, and they are what was written ahead of it. Raises a PeerError
+        for what is wrong with it, StorageError when it cannot be kept.
         """
-        batches = self._accept(data, is_looked_into)
+        batches: Batches = self._accept(data, is_looked_into)
+        if chunks is not None:
+            ((header, _),) = batches
+            batches = [(header, chunks)]
         if any(header.producer_id >= 0 for header, _ in batches):
             return self._append_once(batches, admit)
         return self._append(batches)
@@ -117,13 +126,16 @@ class Stream:
         else:
             data = await self.look_into(b"".join(chunks), worker, turns)
             ((header, batch),) = self._accept(data, is_looked_into=True)
-            chunks = [batch[:HEADER_BYTES], memoryview(batch)[HEADER_BYTES:]]
+            view = memoryview(batch)
+            chunks = [view[:HEADER_BYTES], view[HEADER_BYTES:]]
         await self.write_ahead(chunks)
         return self._append([(header, chunks)])
 
     def takes_long(self, data: Buffer) -> bool:
-        """Whether this has to be looked into, and is long or may unpack to anything."""
+        """Whether it is large, or has to be looked into and may unpack to anything."""
         config = self.config
+        if len(data) > limits.LARGE_BYTES:
+            return True
         if config.codec is None and not config.policy.compacts:
             return False
         try:
@@ -135,11 +147,12 @@ class Stream:
         except InvalidBatch:
             return False  # As `append` will say.
 
-    async def look_into(self, data: Buffer, worker: Worker, turns: Turns) -> bytes:
+    async def look_into(self, data: Buffer, worker: Worker, turns: Turns) -> Buffer:
         """Do what takes long of an append: check the keys, compress anew. Returns what is to
         be appended instead. Raises a PeerError for what is wrong with it."""
         view, end = memoryview(data), 0
         batches: list[Buffer] = []
+        is_changed = False
         for position, header in walk(view):
             self._check_size(header)
             end = position + header.size
@@ -150,10 +163,22 @@ class Stream:
                 await turns.run(_check_keys(await worker(partial(records, batch))))
             if config.codec is not None and header.codec is not config.codec:
                 batch = await worker(partial(recompress, batch, config.codec))
+                is_changed = True
             batches.append(batch)
-        return b"".join((*batches, view[end:]))
+        return b"".join((*batches, view[end:])) if is_changed else data
 
-    def _accept(self, data: Buffer, is_looked_into: bool) -> Batches:
+    async def write_ahead_of(self, data: Buffer) -> list[Buffer] | None:
+        """Write what was looked into, if it is one large batch, and return its chunks."""
+        header = read_header(data)
+        is_one = header.size == len(data) > limits.LARGE_BYTES
+        if not is_one or self.config.append_time:
+            return None
+        view = memoryview(data)
+        chunks: list[Buffer] = [view[:HEADER_BYTES], view[HEADER_BYTES:]]
+        await self.write_ahead(chunks)
+        return chunks
+
+    def _accept(self, data: Buffer, is_looked_into: bool) -> list[tuple[BatchHeader, Buffer]]:
         view = memoryview(data)
         if len(view) == int.from_bytes(view[8:12], "big") + 12 <= self.config.batch_bytes_max:
             # Nearly always there is just one.
@@ -204,7 +229,7 @@ class Stream:
         ):
             raise InvalidTimestamp("timestamps further from the broker's clock than allowed")
 
-    def _append(self, batches: Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]) -> Appended:
+    def _append(self, batches: Batches) -> Appended:
         offset = self._log.append(self.partition, batches)
         time_ms = batches[-1][0].timestamp_max if self.config.append_time else -1
         return Appended(offset, self.partition.offset_end, time_ms)

@@ -20,6 +20,7 @@ UNFINISHED_MS_MAX = 60_000  # How long it waits for its rest while nothing comes
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
 DECOMPRESSED_BYTES_MAX = 129 * MIB  # What one batch may unpack to.
+LARGE_BYTES = 2 * MIB  # A batch or a message that is written in turns.
 BATCH_BYTES_AT_ONCE_MAX = 64 * KIB  # A longer one is looked into a turn at a time, where it is.
 RECORDS_PER_BATCH_MAX = 10_000_000
 HEADERS_PER_RECORD_MAX = 100_000
@@ -190,7 +191,6 @@ SHARE_DEAD_LETTERS_MAX = 1_000  # Copied at once; others wait.
 
 # Lanes of queues: where messages are kept, and what is remembered of them.
 QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
-QUEUE_LARGE_BYTES = 2 * MIB  # A message that is written in turns.
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB  # Messages of the log in memory, unless one is larger.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB  # Of one; more than a batch is, however small its messages.

@@ -31,7 +31,7 @@ class Run(NamedTuple):
 def is_large(run: Run) -> bool:
     """Whether it is one message, to be written in slices before it is appended."""
     messages = run.messages
-    return len(messages) == 1 and len(messages[0][1]) > limits.QUEUE_LARGE_BYTES
+    return len(messages) == 1 and len(messages[0][1]) > limits.LARGE_BYTES
 
 
 class Taken(NamedTuple):

@@ -57,10 +57,10 @@ def _replies_apart(target: Target, messages: Sequence[Message]) -> Iterator[Sequ
 
 def _large_apart(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """All of them, nearly always; or each large one by itself: it is written in slices."""
-    if len(messages) == 1 or sum([len(body) for _, body in messages]) <= limits.QUEUE_LARGE_BYTES:
+    if len(messages) == 1 or sum([len(body) for _, body in messages]) <= limits.LARGE_BYTES:
         yield messages
         return
-    for is_large, some in groupby(messages, lambda each: len(each[1]) > limits.QUEUE_LARGE_BYTES):
+    for is_large, some in groupby(messages, lambda each: len(each[1]) > limits.LARGE_BYTES):
         if is_large:
             yield from ([each] for each in some)
         else:

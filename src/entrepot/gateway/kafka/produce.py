@@ -89,7 +89,7 @@ async def _append_later(context: Context, work: _Produce, cost: Cost, size: int)
             await context.broker.turns.next()
             until_s = context.clock.monotonic() + limits.TURN_MS / 1_000
         if not work.append():
-            await work.append_unpacked()
+            await work.append_in_turns()
         work.number += 1
     work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, size))
 
@@ -126,13 +126,16 @@ class _Produce:
             self._failed(error)
         return True
 
-    async def append_unpacked(self) -> None:
+    async def append_in_turns(self) -> None:
         wanted, broker = self.request.partitions[self.number], self._context.broker
         try:
             _, stream, data = self._find(wanted)
             data = await stream.look_into(data, broker.codec_worker, broker.turns)
-            topic, stream, _ = self._find(wanted)  # It may be deleted by now.
-            self._append(topic, stream, data, is_looked_into=True)
+            _, stream, _ = self._find(wanted)  # It may be deleted by now, and made anew.
+            chunks = await stream.write_ahead_of(data)
+            topic, now, _ = self._find(wanted)
+            chunks = chunks if now is stream else None
+            self._append(topic, now, data, is_looked_into=True, chunks=chunks)
         except KNOWN as error:
             self._failed(error)
 
@@ -146,7 +149,13 @@ class _Produce:
         return topic, stream, wanted.records
 
     def _append(
-        self, topic: Topic, stream: Stream, data: Buffer, *, is_looked_into: bool = False
+        self,
+        topic: Topic,
+        stream: Stream,
+        data: Buffer,
+        *,
+        is_looked_into: bool = False,
+        chunks: list[Buffer] | None = None,
     ) -> None:
         pending, index = self._pending, stream.partition.id.number
         joined: list[Recorded] = []
@@ -159,7 +168,7 @@ class _Produce:
                 Place(topic.name, index),
                 joined,
             )
-        appended = stream.append(data, admit, is_looked_into=is_looked_into)
+        appended = stream.append(data, admit, is_looked_into=is_looked_into, chunks=chunks)
         pending.results[self.number] = ProduceResult(
             index,
             0,

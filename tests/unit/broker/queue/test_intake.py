@@ -116,7 +116,7 @@ class Preparing:
     """Lanes that take their time with large messages."""
 
     def __init__(self, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(limits, "QUEUE_LARGE_BYTES", 4)
+        monkeypatch.setattr(limits, "LARGE_BYTES", 4)
         self.asked: list[bytes] = []
         self.ready = asyncio.Event()
         for lane in bed.lanes:

@@ -346,7 +346,7 @@ async def test_what_comes_before_the_wrong_one_is_published_under_any_key(node: 
 async def test_a_large_message_between_others_is_a_run_of_its_own(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUEUE_LARGE_BYTES", 100)
+    monkeypatch.setattr(limits, "LARGE_BYTES", 100)
     client = await confirming(node)
     runs: list[list[int]] = []
     work = node.broker.vhosts.default.queue("work")

@@ -10,7 +10,9 @@ from kio.schema.errors import ErrorCode
 from entrepot.broker.turns import Turns
 from entrepot.core import batch, limits
 from entrepot.core.batch import Codec
+from entrepot.core.ports import Buffer, File
 from entrepot.core.record import Record
+from entrepot.log import ahead
 from entrepot.wire.kafka.produce import ProducePartition
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import (
@@ -215,6 +217,35 @@ async def test_a_batch_is_compressed_anew_by_the_worker(node: Node) -> None:
 async def test_what_is_stored_as_it_came_takes_no_worker(node: Node) -> None:
     await unpacking(node)
     assert Produced(node, [to("unpacked", batch_of(b"a", codec=Codec.GZIP))]).pending is None
+
+
+@pytest.mark.parametrize("sent", [1, 2])
+@on_node()
+async def test_a_large_batch_is_written_in_slices(
+    node: Node, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    monkeypatch.setattr(limits, "LARGE_BYTES", 200)
+    monkeypatch.setattr(ahead, "SLICE_BYTES", 100)
+    stream = await stream_of(node)
+    written: list[int] = []
+    write_all = ahead.write_all
+
+    def noting(file: File, position: int, chunks: list[Buffer]) -> int:
+        written.append(sum(map(len, chunks)))
+        return write_all(file, position, chunks)
+
+    monkeypatch.setattr(ahead, "write_all", noting)
+    data = batch_of(1_000 * b"a", b"b", producer_id=7, producer_epoch=0, sequence_first=0)
+    for _ in range(sent):  # Repeated, it is stored once.
+        (result,) = await Produced(node, [to("one", data)]).done()
+        assert (result.error_code, result.offset_first) == (0, 0)
+    assert len(written) == sent * 12
+    assert max(written) == 100
+    (result,) = await Produced(node, [to("one", batch_of(b"c"))]).done()
+    assert result.offset_first == 2
+    fetched = await Fetching(node, fetch_request("one")).done()
+    assert values_in(fetched.topics[0].partitions[0].records) == [1_000 * b"a", b"b", b"c"]
+    assert stream.partition.high_watermark == 3
 
 
 @on_node()
