@@ -19,6 +19,7 @@ from bench.amqp_broker import rabbitmq, rabbitmq_version
 from bench.amqp_scenarios import queue_scenarios
 from bench.amqp_targets import queue_targets
 from bench.brokers import Contestant, StartFailed
+from bench.one_at_a_time import build, one_at_a_time_scenarios
 from bench.scenarios import Arena, Scenario, scenarios
 from bench.table import PEER, PEERS, RABBITMQ, Readings, tables
 from bench.targets import OURS, broker_targets, verdicts
@@ -26,12 +27,12 @@ from bench.wire import Refused
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--quick", is_flag=True, help="Fewer rows and less data: about four minutes.")
+@click.option("--quick", is_flag=True, help="Fewer rows and less data: about six minutes.")
 @click.option("--rows", multiple=True, help="Only these: a section or a pattern, 'raw/1 MiB*'.")
 @click.option("--list", "only_list", is_flag=True, help="Name the rows and stop.")
 @click.option("--runs", default=3, show_default=True, help="Runs of each row on each broker.")
 @click.option("--only", multiple=True, help="Only brokers whose name has this in it: os, Kafka.")
-@click.option("--minutes", type=float, help="Begin no row after this; 25, or 4 when quick.")
+@click.option("--minutes", type=float, help="Begin no row after this; 40, or 6 when quick.")
 @click.option("--dir", "directory", help="Where the brokers keep their data; removed at the end.")
 @click.option("--json", "output", type=click.Path(dir_okay=False), help="Write all samples here.")
 def main(
@@ -45,7 +46,11 @@ def main(
     output: str | None,
 ) -> None:
     """Measure entrepot beside Apache Kafka and RabbitMQ, and print medians, ranges and ratios."""
-    everything = [*scenarios(quick), *queue_scenarios(quick)]
+    everything = [
+        *scenarios(quick),
+        *queue_scenarios(quick),
+        *one_at_a_time_scenarios(quick),
+    ]
     chosen = [each for each in everything if _wanted(each.name, rows)]
     if only_list:
         for scenario in chosen:
@@ -53,10 +58,13 @@ def main(
         return
     if not chosen:
         raise click.UsageError("no such rows; --list names them")
+    if any(each.go for each in chosen) and (why := build()):
+        print(f"what comes one at a time is left out: {why}")
+        chosen = [each for each in chosen if not each.go]
     signal.signal(signal.SIGTERM, _stop)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Members have a connection each.
-    deadline = time.monotonic() + 60 * (minutes or (4 if quick else 25))
+    deadline = time.monotonic() + 60 * (minutes or (6 if quick else 40))
     contestants = _contestants(only, {scenario.peer for scenario in chosen})
     readings = Readings()
     failures: list[str] = []

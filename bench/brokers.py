@@ -88,6 +88,11 @@ class Broker:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
+    @property
+    def amqp_address(self) -> str:
+        assert self._amqp_port is not None, "it speaks no AMQP"
+        return f"{self.host}:{self._amqp_port}"
+
     def connect(self) -> Connection:
         return Connection(self.host, self.port)
 

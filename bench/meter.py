@@ -52,17 +52,17 @@ def process_cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
-def tree_cpu_s() -> float:
-    """Of this process and all below it so far, with those of them that have ended."""
+def tree_cpu_s(pid: int) -> float:
+    """Of a process and all below it so far, with those of them that have ended."""
     stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # It ended between the listing and the reading.
             fields = path.read_text().rpartition(")")[2].split()
             stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    total, generation = 0, [os.getpid()]
+    total, generation = 0, [pid]
     while generation:
-        total += sum(stats[pid][1] for pid in generation)
-        generation = [pid for pid, (parent, _) in stats.items() if parent in generation]
+        total += sum(stats[each][1] for each in generation)
+        generation = [each for each, (parent, _) in stats.items() if parent in generation]
     return total * _TICK_S
 
 

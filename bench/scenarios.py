@@ -72,6 +72,7 @@ class Scenario:
     fsync_only: bool = False  # It writes so little that durability os would say the same.
     peer: str = PEER  # Beside whom it is run.
     once: bool = False  # It takes minutes, and what it compares is within the run.
+    go: bool = False  # Its client is written in Go.
 
 
 class Load(NamedTuple):

@@ -5,6 +5,7 @@ Sections have the peer that they are measured beside: Kafka, or RabbitMQ for que
 
 import statistics
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from bench.meter import CLIENT_BOUND, Sample
@@ -28,6 +29,12 @@ SECTIONS = {
     "queues": "AMQP: through a queue, one publisher, one consumer, messages/s (more is better)",
     "routing": "AMQP: routing, deliveries/s (more is better), and what it costs to have more",
     "depth": "AMQP: durable, with so many messages waiting: messages/s (more is better), MiB",
+    "one at a time, AMQP": "amqp091-go, confirms, acks, a queue each: messages/s (more is better)",
+    "one at a time, AMQP: p99": "The same: published until confirmed and received (less is better)",
+    "one at a time, AMQP: cost": "The same: the broker's processor time for each (less is better)",
+    "one at a time, Kafka": "franz-go, no linger, a partition each: messages/s (more is better)",
+    "one at a time, Kafka: p99": "The same: produced until acked and received (less is better)",
+    "one at a time, Kafka: cost": "The same: the broker's processor time for each (less is better)",
     "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }
 
@@ -35,7 +42,7 @@ SECTIONS = {
 class Row(NamedTuple):
     section: str
     label: str
-    unit: str  # One of RATES, "ms", "s", "MiB", "cores" or "x".
+    unit: str  # One of RATES, "µs", "ms", "s", "MiB", "cores" or "x".
 
 
 class Readings:
@@ -46,6 +53,10 @@ class Readings:
 
     def add(self, row: Row, contestant: str, sample: Sample) -> None:
         self.rows.setdefault(row, {}).setdefault(contestant, []).append(sample)
+
+    def samples(self, row: Row) -> Iterable[Sample]:
+        """Of all contestants."""
+        return chain.from_iterable(self.rows[row].values())
 
     def median(self, row: Row, contestant: str) -> float | None:
         samples = self.rows.get(row, {}).get(contestant)
@@ -92,7 +103,7 @@ def _table(readings: Readings, rows: Sequence[Row], contestants: Sequence[str]) 
     ours = [name for name in contestants if name not in PEERS]
     peers = [name for name in contestants if name in PEERS]
     versus = [f"{name.split()[-1]}/{peer}" for peer in peers for name in ours]
-    loads = any(row.unit == "msg/s" for row in rows)
+    loads = any(each.client is not None for row in rows for each in readings.samples(row))
     lines = [["", *contestants, *versus, *(["broker cores", "client-bound"] if loads else [])]]
     for row in rows:
         line = [row.label if row.unit in (*RATES, "x") else f"{row.label}, {row.unit}"]
