@@ -22,7 +22,7 @@ from bench.brokers import Contestant, StartFailed
 from bench.one_at_a_time import build, one_at_a_time_scenarios
 from bench.scenarios import Arena, Scenario, scenarios
 from bench.table import PEER, PEERS, RABBITMQ, Readings, tables
-from bench.targets import OURS, broker_targets, verdicts
+from bench.targets import broker_targets, verdicts
 from bench.wire import Refused
 
 
@@ -32,6 +32,7 @@ from bench.wire import Refused
 @click.option("--list", "only_list", is_flag=True, help="Name the rows and stop.")
 @click.option("--runs", default=3, show_default=True, help="Runs of each row on each broker.")
 @click.option("--only", multiple=True, help="Only brokers whose name has this in it: os, Kafka.")
+@click.option("--compiled", help="A Python with another entrepot: .venv-compiled/bin/python.")
 @click.option("--minutes", type=float, help="Begin no row after this; 40, or 6 when quick.")
 @click.option("--dir", "directory", help="Where the brokers keep their data; removed at the end.")
 @click.option("--json", "output", type=click.Path(dir_okay=False), help="Write all samples here.")
@@ -41,6 +42,7 @@ def main(
     only_list: bool,
     runs: int,
     only: tuple[str, ...],
+    compiled: str | None,
     minutes: float | None,
     directory: str | None,
     output: str | None,
@@ -65,7 +67,7 @@ def main(
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Members have a connection each.
     deadline = time.monotonic() + 60 * (minutes or (6 if quick else 40))
-    contestants = _contestants(only, {scenario.peer for scenario in chosen})
+    contestants = _contestants(only, {scenario.peer for scenario in chosen}, compiled)
     readings = Readings()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=directory) as root:
@@ -108,7 +110,7 @@ def _take_turns(
         for contestant in (*taking_part[turn:], *taking_part[:turn]):
             if run and scenario.peer_once and contestant.name == scenario.peer:
                 continue
-            if scenario.fsync_only and contestant.name == OURS[0]:
+            if scenario.fsync_only and contestant.name.endswith(" os"):
                 continue
             os.sync()  # What the run before left to be written would disturb this one.
             gc.collect()
@@ -124,8 +126,10 @@ def _take_turns(
     return failures
 
 
-def _contestants(only: tuple[str, ...], peers: set[str]) -> list[Contestant]:
+def _contestants(only: tuple[str, ...], peers: set[str], compiled: str | None) -> list[Contestant]:
     found = [brokers.entrepot("os"), brokers.entrepot("fsync")]
+    if compiled:
+        found += [brokers.compiled("os", compiled), brokers.compiled("fsync", compiled)]
     if PEER in peers:
         found += _kafka()
     if RABBITMQ in peers:

@@ -135,6 +135,12 @@ def entrepot(durability: str) -> Contestant:
     return Contestant(f"entrepot {durability}", partial(start_entrepot, durability), 2)
 
 
+def compiled(durability: str, python: str) -> Contestant:
+    """Another installation of ours, beside this one."""
+    start = partial(start_entrepot, durability, python=python)
+    return Contestant(f"compiled {durability}", start, 2)
+
+
 def kafka(jars: Path) -> Contestant:
     return Contestant("Kafka", partial(start_kafka, jars), KAFKA_WARM_UP_S)
 
@@ -146,9 +152,10 @@ def start_entrepot(
     *,
     http: bool = False,
     settings: Sequence[str] = (),
+    python: str = sys.executable,
 ) -> Broker:
     """Serves when it has printed `ready`. Settings are as the option `--set` takes them."""
-    program = [sys.executable, "-m", "entrepot.cli"]
+    program = [python, "-m", "entrepot.cli"]
     data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
     arguments += ["--amqp-port", "0", "--http-port", "0" if http else "off"]
@@ -156,8 +163,9 @@ def start_entrepot(
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
     for each in settings:
         arguments += ["--set", each]
-    # As after an installation: compiled.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    # As after an installation: compiled to bytecode, and from where that Python has it.
+    dropped = {"PYTHONDONTWRITEBYTECODE"} | ({"PYTHONPATH"} if python != sys.executable else set())
+    environment = {k: v for k, v in os.environ.items() if k not in dropped}
     process, started = spawn([*program, *arguments], directory, subprocess.PIPE, environment)
     try:
         assert process.stdout is not None

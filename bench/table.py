@@ -102,7 +102,7 @@ def tables(readings: Readings, contestants: Sequence[str]) -> str:
 def _table(readings: Readings, rows: Sequence[Row], contestants: Sequence[str]) -> str:
     ours = [name for name in contestants if name not in PEERS]
     peers = [name for name in contestants if name in PEERS]
-    versus = [f"{name.split()[-1]}/{peer}" for peer in peers for name in ours]
+    versus = [f"{name.removeprefix('entrepot ')}/{peer}" for peer in peers for name in ours]
     loads = any(each.client is not None for row in rows for each in readings.samples(row))
     lines = [["", *contestants, *versus, *(["broker cores", "client-bound"] if loads else [])]]
     for row in rows:
@@ -158,7 +158,9 @@ def _notes(row: Row, samples: dict[str, list[Sample]], contestants: Iterable[str
     cores = [_median(sample.broker for sample in samples[name]) for name in present]
     busy = [_median(sample.client for sample in samples[name]) for name in present]
     bound = [
-        name.split()[-1] for name, share in zip(present, busy, strict=True) if share >= CLIENT_BOUND
+        name.removeprefix("entrepot ")
+        for name, share in zip(present, busy, strict=True)
+        if share >= CLIENT_BOUND
     ]
     return [" ".join(f"{each:.2f}" for each in cores), " ".join(bound)]
 
