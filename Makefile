@@ -4,6 +4,7 @@
 VENV  := .venv
 BIN   := $(VENV)/bin
 PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
+COMPILED := .venv-compiled
 DATA  ?= ./data
 ARGS  ?=
 SEEDS ?= 200
@@ -19,7 +20,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-slow proofs lint format bench bench-spark bench-stalls demo sim clean help
+.PHONY: all run test test-slow test-compiled proofs lint format bench bench-spark bench-stalls \
+  compiled demo sim clean help
 
 all: format lint test  ## format, lint and the fast tests: what a change must pass
 
@@ -32,6 +34,10 @@ test: $(VENV)/.installed-test  ## the fast tests (ARGS='-k journal')
 test-slow: $(VENV)/.installed-test  ## crashes, Spark, more seeds and examples, large logs
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or hypothesis" \
 	  --hypothesis-profile thorough --junitxml=build/tests-slow.xml $(ARGS)
+
+test-compiled: $(COMPILED)/.installed-test  ## the contracts, on a compiled broker
+	$(COMPILED)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not pure" \
+	  tests/unit tests/property tests/end_to_end $(ARGS)
 
 proofs: $(VENV)/.installed-test  ## did every test run that docs/REQUIREMENTS.md cites?
 	$(BIN)/python -m tests.proofs build/tests-fast.xml build/tests-slow.xml
@@ -55,26 +61,29 @@ bench-spark: $(VENV)/.installed-test  ## measure the Spark source, beside Spark'
 bench-stalls: $(VENV)/.installed-test  ## measure how long others wait while one client asks for much
 	$(BIN)/python -m bench.stalls $(ARGS)
 
+compiled: $(COMPILED)/.installed-run  ## a second installation, compiled; docs/guides/compiled.md
+	@echo "start it with $(COMPILED)/bin/entrepot serve"
+
 demo: $(VENV)/.installed-demo  ## the whole story in a minute or two: broker, Spark, alerts, a picture
 	$(BIN)/python -m examples.demo $(ARGS)
 
 sim: $(VENV)/.installed-run  ## the simulation (SEEDS=1000; FIRST=17 SEEDS=1 replays one)
 	$(BIN)/python -m sim --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
-clean:  ## remove .venv, caches and builds; ./data is yours and stays
-	rm -rf $(VENV) build dist src/*.egg-info
+clean:  ## remove both installations, caches and builds; ./data is yours and stays
+	rm -rf $(VENV) $(COMPILED) build dist src/*.egg-info
 	find . -type d \( -name __pycache__ -o -name '.*_cache' -o -name .hypothesis \) -prune \
 	  -exec rm -rf {} +
 
 help:  ## this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(BIN)/python:
+%/bin/python:
 	@test -n "$(PYTHON)" || { echo "entrepot needs Python 3.11 or newer with the venv module." \
 	  "Install it (Debian and Ubuntu: apt install python3 python3-venv)" \
 	  "or say where it is: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "making $(VENV) with $(PYTHON) ($$($(PYTHON) --version))"
-	@$(PYTHON) -m venv $(VENV)
+	@echo "making $* with $(PYTHON) ($$($(PYTHON) --version))"
+	@$(PYTHON) -m venv $*
 
 $(VENV)/.installed-run: pyproject.toml | $(BIN)/python
 	@echo "installing entrepot"
@@ -95,3 +104,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "installing entrepot with its test clients and tools"
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed-test $(VENV)/.installed-run $(VENV)/.installed-demo
+
+# What an earlier build left there would be installed, too.
+$(COMPILED)/.installed-%: pyproject.toml setup.py $(shell find src -name '*.py') | $(COMPILED)/bin/python
+	@echo "compiling entrepot, which takes some minutes"
+	@rm -rf build/lib* build/temp* build/bdist*
+	@ENTREPOT_COMPILE=1 $(COMPILED)/bin/python -m pip --disable-pip-version-check --quiet \
+	  install '.$(if $(filter test,$*),[test])'
+	@touch $@

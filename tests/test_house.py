@@ -178,6 +178,17 @@ def test_no_dead_modules(all_python: list[Module], source: list[Module]) -> None
     assert list(tidy.dead_modules("sim", inside("sim/", all_python), tested)) == []
 
 
+def test_compiled_modules(source: list[Module]) -> None:
+    """They are there, and none of them hands a generator expression to what works in steps."""
+    compiled = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["entrepot"]
+    named = {
+        f"{package}/{name}.py" for package, names in compiled["compiled"].items() for name in names
+    }
+    modules = [module for module in source if module.path in named]
+    assert {module.path for module in modules} == named
+    assert findings(tidy.steps_done_at_once, modules) == []
+
+
 def test_import_contracts() -> None:
     ran = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
@@ -204,6 +215,11 @@ SAMPLES = {
         "try: ...\nexcept E:\n class C:\n  def f():\n" + "   f()\n" * 59,
     ),
     "a file too long": (tidy.long_files, "1\n" * 501, "1\n" * 500),
+    "steps at once": (
+        tidy.steps_done_at_once,
+        "listed(f(x) for x in y)",
+        "listed(map(f, y))",
+    ),
     "no theory": (tidy.missing_theory, "X = 1", '"""What X is."""\nX = 1'),
     "the clock": (closed_doors, "import time as t\nt.monotonic()", "clock.monotonic()"),
     "the clock by name": (closed_doors, "from time import time", "from entrepot import time"),

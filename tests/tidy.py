@@ -119,6 +119,15 @@ def leftovers(path: str, text: str) -> Iterator[str]:
                 yield f"{path}:{number}: {what}: {line.strip()}"
 
 
+def steps_done_at_once(module: Module) -> Iterator[str]:
+    """To mypyc a generator expression is a list: all is done before the first step."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            lazy = [each for each in node.args if isinstance(each, ast.GeneratorExp)]
+            if node.func.id == "listed" and lazy:
+                yield f"{module.path}:{node.lineno}: a generator expression, in steps"
+
+
 # --- what a module uses of the world
 
 

@@ -448,6 +448,7 @@ def test_the_same_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
     is_found_out(r"\[b'\d+'")
 
 
+@pytest.mark.pure
 def test_what_comes_back_and_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     give_back = Ledger._return
 

@@ -34,7 +34,7 @@ _TIMES_STALE_MAX = 64  # Times of leases and delays that are over, beside as man
 class Lease:
     """Held by one consumer, for one message or for many."""
 
-    owner: object
+    owner: Any  # Known by its identity alone.
     until_ms: int = NEVER
 
 

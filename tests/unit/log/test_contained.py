@@ -44,6 +44,7 @@ async def test_one_that_fails_keeps_nobody_else_from_being_told(bed: Bed) -> Non
     assert bed.values("one") == [b"a", b"b"]
 
 
+@pytest.mark.pure
 @simulated
 async def test_a_commit_that_fails_stops_its_partitions_and_the_next_goes_on(
     bed: Bed, monkeypatch: Any
@@ -66,6 +67,7 @@ async def test_a_commit_that_fails_stops_its_partitions_and_the_next_goes_on(
     assert bed.values("one") == [b"a"]
 
 
+@pytest.mark.pure
 @simulated
 async def test_housekeeping_goes_on(bed: Bed, monkeypatch: Any) -> None:
     await bed.start("one", "two")

@@ -108,7 +108,9 @@ class Consumers:
         self.count = 0
 
     def __iter__(self) -> Iterator[Consumer]:
-        return (seat.consumer for ring in self._rings.values() for seat in ring.seats)
+        for ring in self._rings.values():
+            for seat in ring.seats:
+                yield seat.consumer
 
     def add(self, consumer: Consumer) -> None:
         """Raises QueueInUse."""

@@ -94,10 +94,13 @@ class Front:
 
     def _known_bytes(self) -> int | None:
         if self._ready_bytes is None:
-            self._ready_bytes = 0
-            self._uncounted = Ranges(self.ledger.ready(NEVER, self.lane.offset_end))
-            self.count_more()
+            self._begin_to_count()
         return self._ready_bytes
+
+    def _begin_to_count(self) -> None:
+        self._ready_bytes = 0
+        self._uncounted = Ranges(self.ledger.ready(NEVER, self.lane.offset_end))
+        self.count_more()
 
     def count_more(self) -> bool:
         """Count the bytes of a turn's messages. Whether some are left to be counted."""

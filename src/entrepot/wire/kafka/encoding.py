@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from entrepot.core import limits
@@ -189,7 +189,7 @@ class CompactReader(Reader):
 class Writer:
     """Functions from values to bytes, gathered under a name. What both encodings share."""
 
-    NO_TAGS: bytes  # The end of a structure without tagged fields.
+    NO_TAGS: ClassVar[bytes]  # The end of a structure without tagged fields.
 
     @staticmethod
     def length(value: int | None) -> bytes:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.ports import Chunk, FileRange
-from entrepot.core.steps import Steps, finish, listed
+from entrepot.core.steps import Steps, finish
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.encoding import (
     DAMAGE,
@@ -138,8 +138,9 @@ def decode_request_steps(version: int, frame: memoryview, position: int) -> Step
             topics.append((yield from _read_topic(reader, version)))
         forgotten = []
         if version >= VERSION_SESSION:
-            count = reader.count(_TOPIC_BYTES_MIN)
-            forgotten = yield from listed(_read_forgotten(reader, version) for _ in range(count))
+            for _ in range(reader.count(_TOPIC_BYTES_MIN)):
+                forgotten.append(_read_forgotten(reader, version))
+                yield
         rack_id = reader.string() if version >= VERSION_RACK else ""
         if version < VERSION_REPLICA_STATE:
             reader.skip_tags()

@@ -372,6 +372,7 @@ def answer_at_once(partition: Partition, offset_end: int, waiter: Waiter) -> Non
     waiter(None)
 
 
+@pytest.mark.pure
 def test_the_story_notices_answers_that_come_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "when_committed", answer_at_once)
 

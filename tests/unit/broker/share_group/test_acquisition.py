@@ -170,6 +170,7 @@ async def test_an_open_transaction_is_the_end(bed: Stage) -> None:
     assert bed.share().lag == 3
 
 
+@pytest.mark.pure
 @simulated
 async def test_what_compaction_took_is_settled(bed: Stage) -> None:
     await bed.open("t")

@@ -91,6 +91,7 @@ async def test_a_large_message_finds_room_in_a_stream(bed: Host) -> None:
     assert len(bed.values("orders")[0] or b"") == 5_000_000
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     "settings",
     [{}, {"compression_type": "zstd"}, {"message_timestamp_type": "LogAppendTime"}],

@@ -290,6 +290,7 @@ async def test_what_leads_to_a_queue(bed: Host) -> None:
     assert bound == (Binding("amq.direct", Destination(Kind.QUEUE, "q"), "k"),)
 
 
+@pytest.mark.pure
 @simulated
 async def test_an_exchange_with_very_many_bindings_goes_in_turns(
     bed: Host, monkeypatch: pytest.MonkeyPatch

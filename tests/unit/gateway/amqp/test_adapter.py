@@ -125,6 +125,7 @@ async def test_who_begins_to_publish_with_too_little_memory(node: Node) -> None:
     assert await client.told() == []
 
 
+@pytest.mark.pure
 @on_node()
 async def test_a_mistake_of_ours_ends_one_connection(
     node: Node, monkeypatch: pytest.MonkeyPatch

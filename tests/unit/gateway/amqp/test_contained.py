@@ -41,6 +41,7 @@ def failing(*_: object) -> Any:
     raise RuntimeError("ours")
 
 
+@pytest.mark.pure
 @on_node()
 async def test_a_delivery_that_fails_ends_one_consumer_and_the_next_gets_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ async def test_a_delivery_that_fails_ends_one_consumer_and_the_next_gets_it(
     assert delivered.body == b"a"
 
 
+@pytest.mark.pure
 @on_node()
 async def test_a_confirm_that_fails_ends_one_publisher(
     node: Node, monkeypatch: pytest.MonkeyPatch

@@ -267,6 +267,7 @@ def all_of() -> list[FetchPartition]:
     return [wanted(index=index) for index in range(MANY)]
 
 
+@pytest.mark.pure
 @on_node()
 async def test_a_waiting_fetch_looks_only_at_what_has_moved(
     node: Node, monkeypatch: pytest.MonkeyPatch

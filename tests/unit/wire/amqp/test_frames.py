@@ -162,6 +162,7 @@ class CountingScanner(Scanner):
         return super().scan(block)
 
 
+@pytest.mark.pure
 def test_a_frame_that_comes_byte_by_byte_is_not_looked_at_again_and_again() -> None:
     buffer = opened()
     buffer._scanner = counting = CountingScanner(FRAME_BYTES_MAX, FRAME_BYTES_MAX)

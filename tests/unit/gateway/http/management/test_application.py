@@ -57,6 +57,7 @@ async def test_who_is_not_let_in(house: House) -> None:
     assert (await house.call("GET", "/api/%FF"))[0] == 400
 
 
+@pytest.mark.pure
 @in_house()
 async def test_a_failing_disk(house: House) -> None:
     async def fail(*_: Any, **__: Any) -> None:
