@@ -154,8 +154,8 @@ class Catalog:
     def _apply_queue(self, identity: str, value: bytes | None) -> None:
         vhost, name = json.loads(identity)
         if value is None:
-            gone = self.queues.pop((vhost, name))
-            if not gone.topic.is_hidden:
+            gone = self.queues.pop((vhost, name), None)
+            if gone is not None and not gone.topic.is_hidden:
                 self._remove_topic(name)
             return
         facts = json.loads(value)

@@ -138,6 +138,7 @@ def test_a_queue_that_goes() -> None:
         queue_record(OTHER),
         queue_deleted_record("/", "work"),
         queue_deleted_record("v", "my work"),
+        queue_deleted_record("v", "my work"),  # With its virtual host, at the same time.
     )
     assert (catalog.queues, catalog.topics, catalog.by_id) == ({}, {}, {})
 

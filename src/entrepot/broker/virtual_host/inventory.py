@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.catalog import (
@@ -395,23 +395,39 @@ class Inventory:
             raise
 
     async def _clear(self, *records: Record) -> None:
-        router, vhost = self._routing.router, self._vhost
-        kept = {each.name: each for each in self._catalog.queues.values() if each.vhost == vhost}
-        deleted = [queue_deleted_record(vhost, name) for name in kept]
-        self._broker.append_change(*records, *deleted, *routing_deleted_records(router))
-        for record in deleted:
-            self._catalog.apply(record)
-        gone = dict(self.queues)
-        for name in [*self.queues, *self._streams]:
-            for event in decision.remove_queue(router, name):
-                router.apply(event)
-        self.queues.clear()
-        self._streams.clear()
+        stored = [name for vhost, name in self._catalog.queues if vhost == self._vhost]
+        deleted = [queue_deleted_record(self._vhost, name) for name in stored]
+        routing = routing_deleted_records(self._routing.router)
+        self._broker.append_change(*records, *deleted, *routing)
+        turns = self._broker.turns
+        gone, topics = await turns.run(self._forget(dict.fromkeys([*self.queues, *stored])))
         if self.waiting is not None:
-            gone[WAITING], self.waiting = self.waiting, None
+            gone.append(self.waiting)
+            self.waiting = None
         await self._routing.permanent()
-        await self._broker.turns.run(listed(queue.delete() for queue in gone.values()))
-        await self._broker.drop_streams(*[stored.topic for stored in kept.values()])
+        await turns.run(listed(queue.delete() for queue in gone))
+        await self._broker.drop_streams(*topics)
+
+    def _forget(self, names: Iterable[str]) -> Steps[tuple[list[Queue], list[Topic]]]:
+        """From now on these are not found. Return the queues, and where their messages are.
+
+        What somebody else deletes meanwhile is not among them.
+        """
+        gone: list[Queue] = []
+        topics: list[Topic] = []
+        for name in names:
+            stored = self._catalog.queues.get((self._vhost, name))
+            if stored is not None:
+                topics.append(stored.topic)
+                self._catalog.apply(queue_deleted_record(self._vhost, name))
+            for event in decision.remove_queue(self._routing.router, name):
+                self._routing.router.apply(event)
+            self._streams.pop(name, None)
+            queue = self.queues.pop(name, None)
+            if queue is not None:
+                gone.append(queue)
+            yield
+        return gone, topics
 
     async def close(self) -> None:
         """The broker stops."""

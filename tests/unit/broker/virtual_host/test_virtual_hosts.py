@@ -148,6 +148,32 @@ async def test_of_two_who_delete_it_one_finds_none(bed: Host) -> None:
     assert vhosts.names == ["/"]
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@simulated
+async def test_its_queues_go_in_turns_and_one_may_be_deleted_meanwhile(
+    bed: Host, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    await bed.start()
+    await enter(bed, "other")
+    vhost = bed.vhost
+    for number in range(10):
+        await bed.queue(f"q{number}", durable=number % 2 == 0)
+    deleting = asyncio.ensure_future(bed.do(bed.broker.vhosts.delete("other")))
+    for _ in range(100):
+        await asyncio.sleep(0)
+        if len(vhost.queues) < 8:
+            break
+    assert len(vhost.queues) == 7
+    for name in ("q8", "q9"):
+        await bed.do(vhost.delete_queue(name, None))
+    await deleting
+    assert (bed.broker.vhosts.names, dict(vhost.queues)) == (["/"], {})
+    await bed.restart(end)
+    assert bed.broker.vhosts.names == ["/"]
+    assert not bed.broker.catalog.queues
+
+
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb"])
 @simulated
 async def test_names_that_cannot_be(bed: Host, name: str) -> None:
