@@ -66,24 +66,45 @@ def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None] | None:
     cost = Cost(context, header.client_id)
-    request = produce.decode_request(header.version, frame, position)
-    work = _Produce(context, header.version, request, answer)
+    decoding = produce.decode_request_steps(header.version, frame, position)
+    request = context.broker.turns.begin(decoding)
+    if isinstance(request, Awaitable):
+        rest = _serve_long(context, header, request, cost, len(frame), answer)
+        return asyncio.shield(cost.watch(rest))  # Who asked for no answer may be gone by now.
+    return _serve(_Produce(context, header.version, request, answer), cost, len(frame))
+
+
+async def _serve_long(
+    context: Context,
+    header: RequestHeader,
+    decoding: Awaitable[ProduceRequest],
+    cost: Cost,
+    size: int,
+    answer: Answer,
+) -> None:
+    work = _Produce(context, header.version, await decoding, answer)
+    pending = _serve(work, cost, size)
+    if pending is not None:
+        await pending
+
+
+def _serve(work: _Produce, cost: Cost, size: int) -> Awaitable[None] | None:
+    context, request = work.context, work.request
     if request.acks not in _ACKS:
         work.refuse_all()
     else:
         until_s = context.clock.monotonic() + limits.TURN_MS / 1_000
         while work.number < len(request.partitions):
             if context.clock.monotonic() >= until_s or not work.append():
-                rest = cost.watch(_append_later(context, work, cost, len(frame)))
-                return asyncio.shield(rest)
+                return asyncio.shield(cost.watch(_append_later(work, cost, size)))
             work.number += 1
-    work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, len(frame)))
+    work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, size))
     return None
 
 
-async def _append_later(context: Context, work: _Produce, cost: Cost, size: int) -> None:
+async def _append_later(work: _Produce, cost: Cost, size: int) -> None:
     """What is left, in turns."""
-    until_s = 0.0
+    context, until_s = work.context, 0.0
     while work.number < len(work.request.partitions):
         if context.clock.monotonic() >= until_s:
             await context.broker.turns.next()
@@ -100,7 +121,7 @@ class _Produce:
     def __init__(
         self, context: Context, version: int, request: ProduceRequest, answer: Answer
     ) -> None:
-        self._context = context
+        self.context = context
         self._answer = answer
         self._pending = _Pending(version, request.partitions, answer)
         self.request = request
@@ -127,7 +148,7 @@ class _Produce:
         return True
 
     async def append_in_turns(self) -> None:
-        wanted, broker = self.request.partitions[self.number], self._context.broker
+        wanted, broker = self.request.partitions[self.number], self.context.broker
         try:
             _, stream, data = self._find(wanted)
             data = await stream.look_into(data, broker.codec_worker, broker.turns)
@@ -141,9 +162,9 @@ class _Produce:
 
     def _find(self, wanted: ProducePartition) -> tuple[Topic, Stream, Buffer]:
         key = topic_key(wanted.topic_name, wanted.topic_id)
-        topic = topic_of(self._context, Operation.WRITE, key)
-        self._context.broker.check_foreign(topic.name)
-        stream = self._context.broker.stream(topic, wanted.partition_index)
+        topic = topic_of(self.context, Operation.WRITE, key)
+        self.context.broker.check_foreign(topic.name)
+        stream = self.context.broker.stream(topic, wanted.partition_index)
         if wanted.records is None:
             raise InvalidBatch("no records")
         return topic, stream, wanted.records
@@ -162,7 +183,7 @@ class _Produce:
         admit: Admit | None = None
         if self.request.transactional_id is not None:
             admit = _admission(
-                self._context,
+                self.context,
                 pending.version,
                 self.request.transactional_id,
                 Place(topic.name, index),

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.ports import Buffer
+from entrepot.core.steps import Steps, finish
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.encoding import (
     DAMAGE,
@@ -77,6 +78,11 @@ class ProduceTopic(NamedTuple):
 
 def decode_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
     """Raises MalformedFrame."""
+    return finish(decode_request_steps(version, frame, position))
+
+
+def decode_request_steps(version: int, frame: memoryview, position: int) -> Steps[ProduceRequest]:
+    """As `decode_request`, in steps."""
     reader = _reader(version, frame, position)
     try:
         transactional_id = reader.nullable_string()
@@ -89,6 +95,7 @@ def decode_request(version: int, frame: memoryview, position: int) -> ProduceReq
                 records = reader.nullable_data()
                 reader.skip_tags()
                 partitions.append(ProducePartition(name, topic_id, index, records))
+                yield
             reader.skip_tags()
         reader.skip_tags()
     except DAMAGE as error:
