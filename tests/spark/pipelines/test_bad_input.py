@@ -88,7 +88,6 @@ def copies_of(topic: str, *select: str, **said: Any) -> Pipeline:
     return copies
 
 
-@pytest.mark.smoke
 def test_what_does_not_fit_is_named_before_anything_runs(
     spark: Any, server: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:
