@@ -250,6 +250,7 @@ class Server:
     ) -> Callable[[Link], KafkaAdapter]:
         config, broker = self._config, self.broker
         asks = config.security.authentication == "sasl"
+        asked_for: dict[tuple[int, int], None] = {}
 
         def accept(link: Link) -> KafkaAdapter:
             context = Context(
@@ -263,6 +264,7 @@ class Server:
                 peer_host=link.peer.rpartition(":")[0].strip("[]"),
                 login=Login(broker.users) if asks else None,
                 facts=self._kafka_facts,
+                asked_for=asked_for,
             )
             return KafkaAdapter(link, context)
 

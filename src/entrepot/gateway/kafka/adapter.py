@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -181,6 +181,9 @@ class KafkaAdapter:
             raise PeerError(f"API {header.api_key} before the login is done")
         answer = Answer(self, header)
         self._answers.append(answer)
+        if self._is_first(header):
+            self._serve_later(self._load_and_serve(header, frame, position, answer))
+            return
         handler = apis.find(header.api_key, header.version)
         if handler is None:
             if header.api_key != Api.API_VERSIONS:
@@ -189,10 +192,32 @@ class KafkaAdapter:
             return
         result = handler(self._context, header, frame, position, answer)
         if result is not None:
-            self._serving = asyncio.ensure_future(result)
-            self._serving.add_done_callback(partial(self.guard, self._served))
+            self._serve_later(result)
         elif self._login is not None:
             self._settle(self._login)
+
+    def _serve_later(self, work: Awaitable[None]) -> None:
+        self._serving = asyncio.ensure_future(work)
+        self._serving.add_done_callback(partial(self.guard, self._served))
+
+    def _is_first(self, header: RequestHeader) -> bool:
+        """Whether nobody asked for this before, and it takes long to load."""
+        asked_for, wanted = self._context.asked_for, (header.api_key, header.version)
+        if asked_for is None or wanted in asked_for or not apis.is_heavy(*wanted):
+            return False
+        asked_for[wanted] = None
+        return True
+
+    async def _load_and_serve(
+        self, header: RequestHeader, frame: memoryview, position: int, answer: Answer
+    ) -> None:
+        """In a turn of its own: others may ask for something for the first time, too."""
+        await self._context.broker.turns.next()
+        handler = apis.find(header.api_key, header.version)
+        assert handler is not None
+        result = handler(self._context, header, frame, position, answer)
+        if result is not None:
+            await result
 
     def _settle(self, login: Login) -> None:
         """A stranger that failed is let go; one that has a name by now is let in."""

@@ -5,7 +5,8 @@ which takes and returns kio's newest classes, whatever version is on the wire, o
 `handle_versioned(context, header, request)` where the version or the client's id counts; they
 return the answer, or an awaitable for it, or are generators and make it in steps.
 Produce, Fetch and ShareFetch have `serve` and work on the frame; heartbeats are `repeated`.
-Modules, and kio's classes with them, are loaded when a client first asks.
+Modules, and kio's classes with them, are loaded when a client first asks, in a turn of its own:
+a client that asks for one API after the other would hold up everybody.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -26,6 +27,8 @@ from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
+
+_LIGHT = (Api.API_VERSIONS, Api.PRODUCE, Api.FETCH)  # Nearly everybody's first requests.
 
 Serve = Callable[[Context, RequestHeader, memoryview, int, "Answer"], Awaitable[None] | None]
 
@@ -94,13 +97,19 @@ SERVED = (
 )
 
 
+def is_heavy(api_key: int, version: int) -> bool:
+    """Say whether it is served, and what it needs takes a while to load."""
+    return api_key not in _LIGHT and _is_served(api_key, version)
+
+
+def _is_served(api_key: int, version: int) -> bool:
+    return api_key in SERVED and Api(api_key).version_first <= version <= Api(api_key).version_last
+
+
 @lru_cache(maxsize=1_000)  # Asked for every request; what clients may ask for is without end.
 def find(api_key: int, version: int) -> Serve | None:
     """None when this API or this version of it is not served."""
-    if api_key not in SERVED:
-        return None
-    api = Api(api_key)
-    return _load(api, version) if api.version_first <= version <= api.version_last else None
+    return _load(Api(api_key), version) if _is_served(api_key, version) else None
 
 
 def _load(api: Api, version: int) -> Serve:

@@ -43,6 +43,8 @@ class Context:
     peer_host: str = ""  # And where from.
     login: Login | None = None  # Until it is known who, where that is asked.
     facts: Callable[[], Sequence[Fact]] = tuple  # What the server was started with.
+    # APIs and versions that were asked for. None: what they need is loaded at once.
+    asked_for: dict[tuple[int, int], None] | None = None
     exchange: Exchange | None = None  # The last heartbeat.
     muted_until_s: float = 0.0  # It has used more than its quota; nothing is served before.
     at_close: dict[object, Callable[[], None]] = field(default_factory=dict)  # By what is ended.

@@ -377,3 +377,27 @@ async def test_requests_of_one_read_are_served_in_turns(
     assert len(link.answered) < 10
     await asyncio.sleep(0.1)
     assert len(link.answered) == 10
+
+
+@on_node()
+async def test_what_is_asked_for_first_is_loaded_one_at_a_time(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.context.asked_for = {}
+    turn, loaded, find = 0, [], apis.find
+
+    def noting(api_key: int, version: int) -> Any:
+        loaded.append(turn)
+        return find(api_key, version)
+
+    monkeypatch.setattr(apis, "find", noting)
+    clients = [connected(node) for _ in range(2)]
+    asked = FindCoordinatorRequest(coordinator_keys=(), key_type=i8(0))
+    for (adapter, _), first in zip(clients, (metadata(1), request_frame(asked, 1)), strict=True):
+        feed(adapter, first, versions(2))
+    assert not loaded
+    for turn in range(1, 10):  # noqa: B007  # It is noted.
+        await asyncio.sleep(0)
+    await settle()
+    assert [link.answered for _, link in clients] == [[1, 2], [1, 2]]
+    assert len(dict.fromkeys(loaded)) > 1
