@@ -24,7 +24,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import Records, i8, i16, i32, i64
 
 from entrepot.broker.consumer_group.modern import ModernGroup
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.partitions import Holders
 from entrepot.broker.consumer_group.records import Value
 from entrepot.client.connection import Connection
@@ -321,8 +321,8 @@ class ConsumerGroupWorld(Trouble):
         rows = []
         for group in GROUPS:
             for index in range(PARTITIONS):
-                end = broker.stream(topic, index).partition.high_watermark
-                place = Place(TOPIC, index)
+                end = broker.served_partition(topic, index).partition.high_watermark
+                place = TopicPartition(TOPIC, index)
                 found = broker.groups.fetch_offsets(group, [place])[place]
                 offset = getattr(found, "offset", 0)
                 if offset < max(end, self._judge.floor(group, index)):

@@ -26,6 +26,7 @@ from random import Random
 
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
+from entrepot.core.measures import Traffic
 from entrepot.core.ports import Buffer, Chunk, FileRange, Link, Receiver, ServingReceiver
 from entrepot.net.unfinished import Holding, UnfinishedInput
 
@@ -181,6 +182,7 @@ class SimListener:
         self._network = network
         self._host = host
         self._port = port
+        self.traffic = Traffic()  # Nothing is counted in a simulation.
         self.machine = machine
         self.accept = accept
         self.context = contextvars.copy_context()

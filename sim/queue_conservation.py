@@ -30,10 +30,10 @@ class QueueConservation:
                     raise Violation(f"queue {queue.name}: {'; '.join(account.wrong)}; {account}")
 
     def stopped(self, queues: Iterable[Queue]) -> None:
-        """Remember what is not settled. Those that were not opened yet, or could not be read, are
-        as they were."""
+        """Remember what is not settled. Those that were not opened yet, could not be read, or
+        failed before what was found in them was permanent, are as they were."""
         for queue in queues:
-            if all(lane.unsettled() is not None for lane in queue.lanes):
+            if all(map(_is_committed, queue.lanes)):
                 self._kept[queue.name] = [_unsettled(lane) for lane in queue.lanes]
 
     def started(self, queues: Iterable[Queue]) -> None:
@@ -54,6 +54,12 @@ class QueueConservation:
             settled_since = account.settled + sum(account.dropped.values())
             if lost > settled_since:
                 raise Violation(f"queue {name}: a crash took {lost} messages; {account}")
+
+
+def _is_committed(lane: Lane) -> bool:
+    """Return whether it can be read, and what was found at the start is permanent by now. Among
+    that may be a message that nobody was told of, and that a second crash may take."""
+    return lane.unsettled() is not None and lane.offset_end >= lane.offset_recovered
 
 
 def _unsettled(lane: Lane) -> Ranges:

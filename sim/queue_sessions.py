@@ -14,7 +14,7 @@ from typing import NamedTuple
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, tx
-from entrepot.wire.amqp.properties import PERSISTENT, Properties, PropertyView, encode
+from entrepot.wire.amqp.properties import PERSISTENT, BasicProperties, PropertyView, encode
 from sim.amqp_client import AmqpClient
 from sim.history import Violation
 from sim.queue_history import Hold, QueueHistory, Sent
@@ -90,7 +90,7 @@ class Writer:
             headers["x-confirm"] = "consumed"
         elif key == "work" and random.random() < 0.1:
             expiration = str(random.choice((0, 40, 300)))
-        properties = Properties(
+        properties = BasicProperties(
             headers=headers or None,
             delivery_mode=PERSISTENT,
             priority=priority,
@@ -117,7 +117,7 @@ class Writer:
         sent = Sent((), value.encode(), self._name, self._number)
         self._history.publish(value, sent)
         method = basic.Publish(0, DIRECT, "nowhere", mandatory=True)
-        return Letter(method, encode(Properties(message_id=value)), sent.body, value, sent)
+        return Letter(method, encode(BasicProperties(message_id=value)), sent.body, value, sent)
 
 
 class Publishing:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from sim.history import Violation
 
 
@@ -28,7 +28,7 @@ class Outcome(Enum):
 @dataclass(slots=True)
 class _Written:
     writer: str
-    places: list[Place]
+    places: list[TopicPartition]
     outcome: Outcome = Outcome.UNKNOWN
     seen: bool = False  # By a reader of committed records.
     may_be_lost: bool = False  # Wholly, or in some of its places.
@@ -40,14 +40,16 @@ class TransactionHistory:
 
     transactions: list[_Written] = field(default_factory=list)
     reads: int = 0
-    _known: dict[tuple[Place, int], str] = field(default_factory=dict)  # Offset -> value.
-    _ends: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)  # By reader.
+    _known: dict[tuple[TopicPartition, int], str] = field(default_factory=dict)  # Offset -> value.
+    _ends: dict[tuple[str, TopicPartition], tuple[int, int]] = field(
+        default_factory=dict
+    )  # By reader.
 
     @property
     def committed(self) -> int:
         return sum(each.outcome is Outcome.COMMITTED for each in self.transactions)
 
-    def begin(self, writer: str, places: Sequence[Place]) -> list[str]:
+    def begin(self, writer: str, places: Sequence[TopicPartition]) -> list[str]:
         """A value for each place."""
         self.transactions.append(_Written(writer, list(places)))
         number = len(self.transactions) - 1
@@ -68,7 +70,7 @@ class TransactionHistory:
         for each in self.transactions:
             each.may_be_lost = True
 
-    def ends(self, reader: str, place: Place, stable: int, high_watermark: int) -> None:
+    def ends(self, reader: str, place: TopicPartition, stable: int, high_watermark: int) -> None:
         """What a reader was told of the log's end, committed and all.
 
         Neither moves back, but that a start on a failing disk may hide what it cannot sync.
@@ -79,12 +81,12 @@ class TransactionHistory:
             raise Violation(f"{place}: the ends were {before} and are {stable}, {high_watermark}")
         self._ends[reader, place] = max(before, (stable, high_watermark))
 
-    def settled_end(self, reader: str, place: Place) -> int:
+    def settled_end(self, reader: str, place: TopicPartition) -> int:
         """The end of the log as it was last told, if nothing was open then; else -1."""
         stable, high_watermark = self._ends.get((reader, place), (-1, 0))
         return stable if stable == high_watermark else -1
 
-    def read(self, place: Place, offset: int, value: str) -> None:
+    def read(self, place: TopicPartition, offset: int, value: str) -> None:
         """A reader of committed records saw it."""
         self.reads += 1
         number, _, leg = value.partition(":")
@@ -98,9 +100,9 @@ class TransactionHistory:
         if before != value:
             raise Violation(f"{place} offset {offset} was {before} and is now {value}")
 
-    def check_final(self, logs: Mapping[Place, Sequence[tuple[int, str]]]) -> None:
+    def check_final(self, logs: Mapping[TopicPartition, Sequence[tuple[int, str]]]) -> None:
         """`logs`: what a reader of committed records finds at the end, all of it."""
-        found: dict[str, Place] = {}
+        found: dict[str, TopicPartition] = {}
         for place, rows in logs.items():
             for offset, value in rows:
                 self.read(place, offset, value)
@@ -121,7 +123,7 @@ class TransactionHistory:
                 raise Violation(f"transaction {number} is torn: {there}")
         self._check_order(logs)
 
-    def _check_order(self, logs: Mapping[Place, Sequence[tuple[int, str]]]) -> None:
+    def _check_order(self, logs: Mapping[TopicPartition, Sequence[tuple[int, str]]]) -> None:
         for place, rows in logs.items():
             last: dict[str, tuple[int, int]] = {}
             for _, value in rows:

@@ -25,8 +25,8 @@ from kio.schema.txn_offset_commit import v5 as commit_v5
 from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName, TransactionalId
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
-from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.transaction import Producer
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.wire.kafka.api import Api, response_class
 
 # To be asked again, as nothing has happened yet.
@@ -75,7 +75,7 @@ def init(transactional_id: str, timeout_ms: int) -> Any:
     )
 
 
-def add(transactional_id: str, producer: Producer, place: Place) -> Any:
+def add(transactional_id: str, producer: ProducerIdentity, place: TopicPartition) -> Any:
     topic = AddPartitionsToTxnTopic(name=TopicName(place.topic), partitions=(i32(place.partition),))
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=TransactionalId(transactional_id),
@@ -85,7 +85,7 @@ def add(transactional_id: str, producer: Producer, place: Place) -> Any:
     )
 
 
-def produce(transactional_id: str, place: Place, data: bytes, version: int) -> Any:
+def produce(transactional_id: str, place: TopicPartition, data: bytes, version: int) -> Any:
     v: Any = (produce_v11 if version == 1 else produce_v12).request
     rows = (v.PartitionProduceData(index=i32(place.partition), records=Records(data)),)
     return v.ProduceRequest(
@@ -96,7 +96,7 @@ def produce(transactional_id: str, place: Place, data: bytes, version: int) -> A
     )
 
 
-def end(transactional_id: str, producer: Producer, *, commit: bool, version: int) -> Any:
+def end(transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int) -> Any:
     v: Any = (end_v4 if version == 1 else end_v5).request
     return v.EndTxnRequest(
         transactional_id=TransactionalId(transactional_id),
@@ -106,7 +106,7 @@ def end(transactional_id: str, producer: Producer, *, commit: bool, version: int
     )
 
 
-def add_offsets(transactional_id: str, producer: Producer, group: str) -> Any:
+def add_offsets(transactional_id: str, producer: ProducerIdentity, group: str) -> Any:
     return AddOffsetsToTxnRequest(
         transactional_id=TransactionalId(transactional_id),
         producer_id=ProducerId(producer.id),
@@ -117,9 +117,9 @@ def add_offsets(transactional_id: str, producer: Producer, group: str) -> Any:
 
 def commit_offset(
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdentity,
     group: str,
-    place: Place,
+    place: TopicPartition,
     offset: int,
     *,
     version: int,
@@ -138,7 +138,7 @@ def commit_offset(
     )
 
 
-def fetch_offset(group: str, place: Place) -> Any:
+def fetch_offset(group: str, place: TopicPartition) -> Any:
     topic = OffsetFetchRequestTopics(
         name=TopicName(place.topic), partition_indexes=(i32(place.partition),)
     )
@@ -146,7 +146,7 @@ def fetch_offset(group: str, place: Place) -> Any:
     return OffsetFetchRequest(groups=(wanted,), require_stable=True)
 
 
-def fetch(place: Place, offset: int) -> Any:
+def fetch(place: TopicPartition, offset: int) -> Any:
     wanted = FetchPartition(
         partition=i32(place.partition), fetch_offset=i64(offset), partition_max_bytes=i32(2_000)
     )

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.transaction import Producer, Transaction
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import ProducerIdentity, Transaction
 from entrepot.client.connection import Connection
 from entrepot.client.errors import ClientError, Unreachable
 from entrepot.config import Config, Ports, Topics
@@ -37,9 +37,9 @@ from sim.loop import SimLoop
 from sim.transaction_history import Outcome, TransactionHistory
 from sim.trouble import HOST, PATIENCE_S, PORT, Trouble
 
-LISTS = [Place("lists", number) for number in range(4)]
-BOOKS = [Place("books", number) for number in range(2)]
-SOURCE, TARGET = LISTS[0], Place("copy", 0)
+LISTS = [TopicPartition("lists", number) for number in range(4)]
+BOOKS = [TopicPartition("books", number) for number in range(2)]
+SOURCE, TARGET = LISTS[0], TopicPartition("copy", 0)
 GROUP = "copiers"
 WRITERS = 4
 TIMEOUT_MS = 2_000
@@ -67,11 +67,11 @@ class Lost(Exception):
 class Writer:
     transactional_id: str
     version: int
-    producer: Producer | None = None
-    sequences: dict[Place, int] = field(default_factory=dict)  # The next, in this epoch.
+    producer: ProducerIdentity | None = None
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)  # The next, in this epoch.
     sent: list[Any] = field(default_factory=list)  # Requests of the past.
 
-    def goes_on_as(self, producer: Producer) -> None:
+    def goes_on_as(self, producer: ProducerIdentity) -> None:
         if producer != self.producer:
             self.producer = producer
             self.sequences.clear()
@@ -84,8 +84,8 @@ class TransactionWorld(Trouble):
         self._seconds = seconds
         self._bug = bug
         self._writers: dict[str, Writer] = {}
-        self._positions: dict[Place, int] = {}  # Below it, readers have read.
-        self._sums: dict[tuple[str, Place], tuple[int, int]] = {}  # Position and sum.
+        self._positions: dict[TopicPartition, int] = {}  # Below it, readers have read.
+        self._sums: dict[tuple[str, TopicPartition], tuple[int, int]] = {}  # Position and sum.
         self._amounts: dict[str, int] = {}  # By value.
         self.seen = TransactionHistory()
 
@@ -156,11 +156,13 @@ class TransactionWorld(Trouble):
 
     # --- transactions
 
-    async def _begin(self, random: Random, connection: Connection, writer: Writer) -> Producer:
+    async def _begin(
+        self, random: Random, connection: Connection, writer: Writer
+    ) -> ProducerIdentity:
         if writer.producer is None:
             request = messages.init(writer.transactional_id, TIMEOUT_MS)
             response = await self._call(random, connection, writer, request)
-            writer.goes_on_as(Producer(response.producer_id, response.producer_epoch))
+            writer.goes_on_as(ProducerIdentity(response.producer_id, response.producer_epoch))
         assert writer.producer is not None
         return writer.producer
 
@@ -169,7 +171,7 @@ class TransactionWorld(Trouble):
         random: Random,
         connection: Connection,
         writer: Writer,
-        place: Place,
+        place: TopicPartition,
         values: list[str],
     ) -> None:
         assert writer.producer is not None
@@ -198,7 +200,7 @@ class TransactionWorld(Trouble):
         )
         response = await self._call(random, connection, writer, request)
         if writer.version == 2:
-            writer.goes_on_as(Producer(response.producer_id, response.producer_epoch))
+            writer.goes_on_as(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     async def _transact(
         self,
@@ -321,7 +323,7 @@ class TransactionWorld(Trouble):
         await self._audit(name, connection, random.choice(BOOKS))
         await asyncio.sleep(random.uniform(0, 0.05))
 
-    async def _audit(self, name: str, connection: Connection, place: Place) -> None:
+    async def _audit(self, name: str, connection: Connection, place: TopicPartition) -> None:
         """Where nothing is open, no money was made or lost."""
         position, total = self._sums.get((name, place), (0, 0))
         rows, following = await self._read(name, connection, place, position)
@@ -333,7 +335,7 @@ class TransactionWorld(Trouble):
             raise Violation(f"{place}: the sum is {total} at offset {following}")
 
     async def _read(
-        self, name: str, connection: Connection, place: Place, offset: int
+        self, name: str, connection: Connection, place: TopicPartition, offset: int
     ) -> tuple[list[tuple[int, str]], int]:
         """Committed records from there on, and where to go on."""
         request = messages.fetch(place, offset)
@@ -368,7 +370,9 @@ class TransactionWorld(Trouble):
         if sum(offset < position for offset, _ in logs[SOURCE]) != len(copied):
             raise Violation(f"{len(copied)} were copied, but the offset is {position}")
 
-    async def _read_all(self, connection: Connection, place: Place) -> list[tuple[int, str]]:
+    async def _read_all(
+        self, connection: Connection, place: TopicPartition
+    ) -> list[tuple[int, str]]:
         rows: list[tuple[int, str]] = []
         position = -1
         following = 0
@@ -379,7 +383,9 @@ class TransactionWorld(Trouble):
         assert self._server is not None
         broker = self._server.broker
         try:
-            end = broker.stream(broker.topic(place.topic), place.partition).partition.offset_end
+            end = broker.served_partition(
+                broker.topic(place.topic), place.partition
+            ).partition.offset_end
         except UnknownTopic as error:
             raise Violation(f"{place}: {error}") from None
         if following != end:
@@ -419,7 +425,7 @@ def _committed(
 def plant(server: Server, bug: str) -> None:
     """A mistake that a run must find."""
     transactions = server.broker.transactions
-    streams_at, carry_out = transactions._streams_at, transactions._carry_out
+    served_at, carry_out = transactions._served_at, transactions._carry_out
 
     async def hasty(prepared: Transaction) -> None:
         with contextlib.suppress(StorageError):
@@ -427,8 +433,8 @@ def plant(server: Server, bug: str) -> None:
         await carry_out(prepared)
 
     if bug == "marker-left-out":
-        transactions._streams_at = (  # type: ignore[method-assign]
-            lambda place: [] if place == LISTS[2] else streams_at(place)
+        transactions._served_at = (  # type: ignore[method-assign]
+            lambda place: [] if place == LISTS[2] else served_at(place)
         )
     else:
         assert bug == "marker-before-decision", bug

@@ -20,16 +20,19 @@ import pika
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Event, ExchangeType, Kind
+from entrepot.broker.router.event import Binding, Destination, DestinationKind, Event, ExchangeType
 from entrepot.broker.router.router import Router
 from entrepot.core import errors
+from entrepot.core.message import Envelope
 from entrepot.core.value import freeze_table
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.exchange_arguments import (
     PREDECLARED,
     ExchangeDeclaration,
     type_name,
 )
+from entrepot.wire.amqp.properties import BasicProperties, encode
 
 CODES = {
     errors.UnknownExchange: (404, "NOT_FOUND"),
@@ -184,7 +187,9 @@ class Twins:
                 return decision.unbind(self.router, Binding(source, to, key, table))
             return decision.bind(self.router, wanted)
 
-        verb = ("queue_" if to.kind is Kind.QUEUE else "exchange_") + ("unbind" if undo else "bind")
+        verb = ("queue_" if to.kind is DestinationKind.QUEUE else "exchange_") + (
+            "unbind" if undo else "bind"
+        )
         self.step(
             f"{verb} {wanted}",
             decide,
@@ -200,8 +205,9 @@ class Twins:
         ours: Refusal = None
         queues: tuple[str, ...] = ()
         try:
-            headers = as_read(told.get("headers", {}))
-            queues = self.router.route(exchange, key, headers, facts).queues
+            head = encode(BasicProperties(**facts, headers=as_read(told.get("headers", {}))))
+            AMQP.inspect(head)
+            queues = self.router.route(exchange, key, Envelope(exchange, key, head, AMQP)).queues
         except errors.PeerError as error:
             ours = refusal(error)
         for side in self.sides:
@@ -303,11 +309,13 @@ class World:
         key = chance.choice(("1", "2", "5", "0", "x", "-1")) if is_ring else self.key()
         queues = [name for name in self.queues if self.unbound_from(source, name)] or self.queues
         name = chance.choice(queues if is_ring else [*self.queues, "nowhere"])
-        to = Destination(Kind.QUEUE, name)
+        to = Destination(DestinationKind.QUEUE, name)
         if chance.random() < 0.3 and not is_ring:
             # From one of the broker's to another it would outlive the world.
             others = [] if source.startswith("amq.") else ["amq.topic"]
-            to = Destination(Kind.EXCHANGE, chance.choice([*self.exchanges * 2, *others, ""]))
+            to = Destination(
+                DestinationKind.EXCHANGE, chance.choice([*self.exchanges * 2, *others, ""])
+            )
         if is_ring and not self.unbound_from(source, name):
             return
         self.twins.bind(source, to, key, self.conditions(), undo)

@@ -1,10 +1,9 @@
-"""One frozen tree of settings, parsed once, before anything else is built.
+"""Reads the configuration into frozen dataclasses, once, before anything else is made.
 
-Three sources, each over the one before: the defaults written here, a file (our
-TOML, or a Kafka `server.properties`), the flags of the command line. A mistake in
-any of them is a `ConfigError`: one line that names the source, the key, and the
-legal key that looks most like it. Parts of the house never see this module; the
-server hands them plain values.
+There are three sources, each overriding the one before: the defaults in this module, a file (TOML,
+or a Kafka `server.properties`), and the flags of the command line. A mistake in any of them raises
+`ConfigError`, one line with the source, the key, and the most similar legal key. Only the server
+and the command line import this module; other parts get plain values.
 """
 
 import difflib
@@ -33,12 +32,12 @@ _Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class ConfigError(Exception):
-    """A setting somebody got wrong. The text is one line for that person."""
+    """A mistake in the configuration. The text is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where each protocol listens: 0 is any free port; None ("off") is nowhere."""
+    """The port of each protocol. 0 means: any free port. None ("off") means: do not listen."""
 
     kafka: _Port | None = 9092
     kafka_tls: _Port | None = None
@@ -49,7 +48,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What clients are told to connect to, when it is not where we listen."""
+    """The address that Kafka's clients are told to connect to. None means: the one we listen on."""
 
     host: str | None = None
     kafka_port: _Port | None = None
@@ -58,12 +57,12 @@ class Advertised:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Who is let in, and what they may do."""
+    """Authentication and authorisation."""
 
     authentication: Literal["none", "sasl"] = "none"
-    authorization: bool = False  # Whether ACLs are heeded; what none allows is then denied.
-    super_users: tuple[str, ...] = ()  # As in "User:ana": not subject to ACLs.
-    insecure: bool = False  # Listen to other machines although nobody is asked who they are.
+    authorization: bool = False  # Whether ACLs and permissions are enforced.
+    super_users: tuple[str, ...] = ()  # As in "User:ana". They may do everything.
+    insecure: bool = False  # Accept other machines without authentication.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,12 @@ class Tls:
 
     certificate: str | None = None
     key: str | None = None
-    client_ca: str | None = None  # Clients must show a certificate of it.
+    client_ca: str | None = None  # Clients must have a certificate signed by this CA.
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What a topic gets that does not say otherwise. Named after Kafka's topic settings."""
+    """The defaults of topics' settings, with Kafka's names."""
 
     auto_create: bool = True
     num_partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)] = 1
@@ -96,22 +95,22 @@ class Topics:
     ] = limits.SEGMENT_BYTES
     segment_ms: _Positive = 7 * 24 * 3600 * 1000
     file_delete_delay_ms: _Natural = 60_000
-    flush_messages: _Positive | None = None  # Not set: what the durability says.
+    flush_messages: _Positive | None = None  # None means: as the durability defines it.
     flush_ms: _Natural | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What holds for all queues, and for what is published over AMQP and HTTP."""
+    """Settings of all queues, and of messages published over AMQP and HTTP."""
 
-    max_message_bytes: Annotated[int, Meta(ge=1, le=limits.AMQP_MESSAGE_BYTES_MAX)] = (
-        limits.AMQP_MESSAGE_BYTES
+    max_message_bytes: Annotated[int, Meta(ge=1, le=limits.MESSAGE_BYTES_MAX)] = (
+        limits.MESSAGE_BYTES
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Consumer groups. What begins with `consumer` is about their modern protocol only."""
+    """Settings of consumer groups. Names with `consumer_` apply to the modern protocol only."""
 
     initial_rebalance_delay_ms: _Natural = 100
     min_session_timeout_ms: _Positive = 6_000
@@ -124,17 +123,19 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of input that came and is not dealt with: what all connections may hold, and how long
-    one may keep it waiting for its rest."""
+    """Limits of unfinished input (received and not processed): the bytes of all connections
+    together, and how long a connection may wait for the rest of a frame."""
 
     unfinished_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.UNFINISHED_BYTES_MAX
     unfinished_ms: _Positive = limits.UNFINISHED_MS_MAX
+    # Partitions that metrics list one by one, and queues.
+    metrics_rows: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] = limits.METRICS_ROWS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     data_dir: str = "data"  # Relative to the current directory.
-    host: str = "localhost"  # Of IPv4 and of IPv6.
+    host: str = "localhost"  # 127.0.0.1 and ::1.
     node_id: _Natural = 1
     durability: Durability = Durability.FSYNC
     recovery: Literal["tail", "full"] = "tail"  # What is checked after a crash.
@@ -151,7 +152,7 @@ class Config:
 
 
 def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:
-    """Settings from a TOML file, if any, under the flags: `{"ports.kafka": 0, …}`."""
+    """Read a TOML file, if there is one, and apply the flags: `{"ports.kafka": 0, …}`."""
     document = _read_toml(path) if path is not None else {}
     return build(document, path or "settings", flags)
 
@@ -159,7 +160,7 @@ def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:
 def build(
     document: Mapping[str, Any], source: str, flags: Mapping[str, object] | None = None
 ) -> Config:
-    """Settings from a parsed document; mistakes are reported as those of `source`."""
+    """Make the configuration from a parsed document. Errors name `source` as their source."""
     config = _convert(document, source)
     if flags:
         merged = {key: dict(v) if isinstance(v, Mapping) else v for key, v in document.items()}
@@ -170,7 +171,7 @@ def build(
 
 
 def put(document: dict[str, Any], key: str, value: object) -> None:
-    """Set `"ports.kafka"` of a nested document."""
+    """Set a value of a nested document by its path, such as `"ports.kafka"`."""
     table, _, name = key.rpartition(".")
     (document.setdefault(table, {}) if table else document)[name] = value
 
@@ -216,7 +217,7 @@ def _check_keys(document: Mapping[str, Any], model: type, source: str, prefix: s
 
 
 def _nearest(key: str, prefix: str) -> str:
-    """A hint. Keys of all tables are looked at: the right key in the wrong place is common."""
+    """Return a hint with the most similar legal key of any table, or an empty text."""
     paths = {path.rpartition(".")[2]: path for path in legal_keys()}
     paths.update({path: path for path in legal_keys()})
     for candidate in (prefix + key, key):
@@ -226,7 +227,7 @@ def _nearest(key: str, prefix: str) -> str:
 
 
 def legal_keys() -> list[str]:
-    """Every key there is, tables spelled out: `"data_dir"`, `"topics.retention_ms"`, …"""
+    """Return the paths of all keys: `"data_dir"`, `"topics.retention_ms"`, …"""
     keys = []
     for entry in fields(Config):
         if isinstance(entry.type, type) and is_dataclass(entry.type):
@@ -237,7 +238,7 @@ def legal_keys() -> list[str]:
 
 
 def _choices(key: str) -> str:
-    """The legal values, where they can be listed."""
+    """Return a list of the legal values of a key, or an empty text if there is none."""
     table, _, name = key.rpartition(".")
     hints: dict[str, Any] = {entry.name: entry.type for entry in fields(Config)}
     if table:

@@ -1,16 +1,16 @@
-"""What a server does while nobody asks for anything: load what may be asked for, look for garbage.
+"""Imports modules and collects garbage in the background.
 
-**Loading.** A broker is ready quickly because it imports little; but whoever asks for an API
-first then waits for its modules, and everybody else with them. So they are loaded after the
-start, one at a time, when the loop has nothing else to do, in a thread: the longest takes
-40 ms, on a busy machine three times that. All of it is some ten MiB of memory.
+**Imports.** A broker starts quickly because it imports little; but the first request for an API
+then has to wait for its modules, and all other clients with it. So they are imported after the
+start, one at a time, in a thread, while the loop is idle. The longest import takes 40 ms, on a
+busy machine three times that. All of them take about ten MiB of memory.
 
-**Garbage.** Python looks through all objects for cycles now and then, all at once: with a
-hundred thousand partitions that takes more than a second. Partitions are there to stay, so
-what survived a look that took long is set aside (frozen) and not looked at again: the next
-look is short, because it is only at what came since. What is set aside is freed as always
-when nobody refers to it; only a cycle among such objects stays. So when the process has become
-large, and twice as large as it was the last time, everything is looked through once more.
+**Garbage.** A full garbage collection of Python visits all objects: with a hundred thousand
+partitions it takes more than a second. Most of these objects live as long as the process. So
+objects that survived a long collection are frozen (`gc.freeze`), and later collections visit only
+objects made since. A frozen object is still freed when its last reference goes; only cycles of
+frozen objects are not. So when the process has become large, and has doubled since the last time,
+all objects are unfrozen and visited once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -27,49 +27,45 @@ from resource import RUSAGE_SELF, getrusage
 from entrepot.core import limits
 from entrepot.core.ports import Clock, Worker
 from entrepot.gateway.kafka import apis
-from entrepot.wire.kafka.api import Api
+from entrepot.wire.kafka.api import request_class, response_class
 
-LOAD_AFTER_S = 1.0  # From the start; whoever waited for the broker is served by then.
+LOAD_AFTER_S = 1.0  # After the start: clients that waited for it come first.
 LOAD_EVERY_S = 0.02
-LATE_S = 0.005  # A timer that is later than this says that the loop is busy.
-BUSY_MAX = 50  # So often a module waits for a loop that is not busy.
-LOOK_EVERY_S = 10.0  # Or earlier, when there is much that is new.
+LATE_S = 0.005  # The loop is busy if a timer fires later than this.
+BUSY_MAX = 50  # How often an import is put off because the loop is busy.
+LOOK_EVERY_S = 10.0  # Between collections, unless there are many new objects earlier.
 CHECK_EVERY_S = 0.1
 NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
-LOOK_S_MAX = 0.02  # A look that took longer is followed by setting aside.
-MEMORY_MAX = 2 * limits.GIB  # Of the process, before everything is looked through at first.
+LOOK_S_MAX = 0.02  # After a collection that took longer, the survivors are frozen.
+MEMORY_MAX = 2 * limits.GIB  # Of the process, before all objects are visited for the first time.
 _NEVER = 1_000_000_000
 
 
-async def load(modules: Iterable[str], clock: Clock, worker: Worker) -> None:
-    """Import them one after the other, while the loop is idle."""
+async def load(imports: Iterable[Callable[[], object]], clock: Clock, worker: Worker) -> None:
+    """Do the imports one after the other, while the loop is idle."""
     await asyncio.sleep(LOAD_AFTER_S)
-    for name in modules:
+    for do_import in imports:
         for _ in range(BUSY_MAX):
             due_s = clock.monotonic() + LOAD_EVERY_S
             await asyncio.sleep(LOAD_EVERY_S)
             if clock.monotonic() - due_s < LATE_S:
                 break
-        await worker(partial(import_module, name))
+        await worker(do_import)
 
 
-def modules_of(protocol: str) -> Iterator[str]:
-    """What a protocol's requests need, those first that others import."""
-    yield "re2"  # For names of topics, and for permissions.
+def imports_of(protocol: str) -> Iterator[Callable[[], object]]:
+    """Yield functions that import the modules of a protocol, dependencies first."""
+    yield partial(import_module, "re2")  # For names of topics, and for permissions.
     if protocol == "kafka":
-        for api in apis.SERVED:
-            yield from _modules_of_api(api)
+        for entry in apis.SERVED:
+            # The newest version. Others then take only milliseconds.
+            yield partial(request_class, entry.api, entry.api.version_last)
+            yield partial(response_class, entry.api, entry.api.version_last)
+            yield entry.load
         return
     for package in (f"entrepot.wire.{protocol}", f"entrepot.gateway.{protocol}"):
-        yield from _modules_in(package)
-
-
-def _modules_of_api(api: Api) -> Iterator[str]:
-    """Of its newest version. An older one is a matter of milliseconds then."""
-    name = api.name.lower()
-    for direction in ("request", "response"):
-        yield f"kio.schema.{name}.v{api.version_last}.{direction}"
-    yield f"entrepot.gateway.kafka.{name}"
+        for name in _modules_in(package):
+            yield partial(import_module, name)
 
 
 def _modules_in(package: str) -> Iterator[str]:
@@ -81,6 +77,7 @@ def _modules_in(package: str) -> Iterator[str]:
 
 
 async def _until_there_is_much() -> None:
+    """Wait until there are many new objects, but not longer than LOOK_EVERY_S."""
     for _ in range(round(LOOK_EVERY_S / CHECK_EVERY_S)):
         await asyncio.sleep(CHECK_EVERY_S)
         if gc.get_count()[2] >= NEW_MAX:
@@ -88,17 +85,17 @@ async def _until_there_is_much() -> None:
 
 
 def memory_peak() -> int:
-    """Return the most memory that the process ever had, in bytes."""
+    """Return the peak of the process's resident memory, in bytes."""
     peak = getrusage(RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * limits.KIB
 
 
 async def collect_garbage(clock: Clock) -> None:
-    """Look for garbage for ever, a little at a time. Ends with the task."""
-    gc.freeze()  # What there is after a start is there to stay.
+    """Collect garbage again and again, until the task is cancelled."""
+    gc.freeze()  # Objects made during the start live as long as the process.
     memory_max = MEMORY_MAX
     young, middle, old = gc.get_threshold()
-    gc.set_threshold(young, middle, _NEVER)  # The oldest are looked at here, and only here.
+    gc.set_threshold(young, middle, _NEVER)  # Full collections happen only below.
     try:
         while True:
             await _until_there_is_much()

@@ -1,8 +1,8 @@
-"""Assembles the house; alone knows every part.
+"""Assembles the broker, its gateways and the network; only this module knows every part.
 
-Only here are the real clock, entropy, disk and network built, and only here does a
-setting become a plain value. A start that cannot be is a `StartError`, one line
-for the person at the terminal.
+Only this module makes the real clock, entropy, disk and network, and only it reads the
+configuration: the other parts get plain values. A start that fails raises `StartError`, whose
+text is one line for the user.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from entrepot.broker.access import ANONYMOUS, Access
+from entrepot.broker.access import AccessSettings
 from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.login import LoginPolicy, host_of, is_loopback
 from entrepot.broker.server_settings import Defaults
 from entrepot.config import Advertised, Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError
 from entrepot.core.faults import Faults
+from entrepot.core.measures import MessageCount, Traffic
+from entrepot.core.neutral import Formats
 from entrepot.core.ports import Link, Listener, Net, ServingReceiver, Worker, World, in_place
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
 from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
+from entrepot.gateway.kafka.principals import principal_of, user_named
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
+from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
 from entrepot.log.disk import FileDisk
 from entrepot.net.sockets import SocketNet
 from entrepot.net.unfinished import UnfinishedInput
@@ -70,7 +75,7 @@ class Endpoint(NamedTuple):
 
 
 def world(config: Config) -> World:
-    """The real doors."""
+    """Return the real clock, entropy, disk and network."""
     _check_exposure(config)
     descriptors = _allow_many_files()
     try:
@@ -83,7 +88,9 @@ def world(config: Config) -> World:
     unfinished = UnfinishedInput(config.limits.unfinished_bytes, config.limits.unfinished_ms)
     net = SocketNet(connections_max=connections_max, faults=faults, unfinished=unfinished)
     tls_net = _tls_net(config, connections_max, faults, unfinished)
-    return World(SystemClock(), SystemEntropy(), disk, net, tls_net, faults)
+    return World(
+        SystemClock(), SystemEntropy(), disk, net, tls_net, faults, lambda: unfinished.bytes_held
+    )
 
 
 def _tls_ports(config: Config) -> list[str]:
@@ -92,27 +99,21 @@ def _tls_ports(config: Config) -> list[str]:
 
 
 def _check_exposure(config: Config) -> None:
-    """Whoever opens a broker to the network without asking for names has to say so.
+    """Raise StartError if other machines can connect without a login, unless `insecure` is set.
 
-    AMQP always asks: where there are no users, there is one, and it must be on this machine.
+    AMQP and HTTP always have a login: without authentication, that of guest from this machine.
     """
     ports, security = config.ports, config.security
     asks_nobody = security.authentication == "none" and (
         ports.kafka is not None or (ports.kafka_tls is not None and config.tls.client_ca is None)
     )
-    if asks_nobody and not security.insecure and not _is_loopback(config.host):
+    is_exposed = config.host != "localhost" and not is_loopback(config.host)
+    if asks_nobody and is_exposed and not security.insecure:
         raise StartError(
             f"{config.host or 'every address'} is open to other machines, and nobody is asked "
             "who they are: whoever reaches the port could read, write and delete everything. "
             'Set security.authentication = "sasl", or say --insecure if that is what you want'
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tls_net(
@@ -137,12 +138,12 @@ def _tls_net(
 
 
 def password_worker() -> Worker:
-    """One thread, so that whoever guesses passwords keeps one core busy and not the loop."""
+    """Return a worker with one thread: guessing passwords then uses one core, and not the loop."""
     return _worker("passwords")
 
 
 def codec_worker() -> Worker:
-    """One thread: what is compressed anew may unpack to very much, and only once at a time."""
+    """Return a worker with one thread: a batch may be large when decompressed, so one at a time."""
     return _worker("codecs")
 
 
@@ -167,7 +168,8 @@ class Server:
         self._doors = doors
         self._listeners: list[Listener] = []
         self.endpoints: dict[str, Endpoint] = {}
-        self._reader = AmqpPropertyReader()
+        self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
+        self._messages: dict[str, MessageCount] = {}
         try:
             self.broker = Broker(
                 doors.disk,
@@ -177,21 +179,29 @@ class Server:
                 node_id=config.node_id,
                 check_all=config.recovery == "full",
                 groups=_groups(config.groups),
-                access=Access(
+                access=AccessSettings(
                     is_enforced=config.security.authorization,
-                    super_users=map(_principal, config.security.super_users),
+                    super_users=tuple(map(user_named, config.security.super_users)),
+                    default_exchange_name=DEFAULT_EXCHANGE_NAME,
                 ),
                 worker=worker,
                 codec_worker=codec_worker,
-                property_reader=self._reader,
+                formats=Formats((AMQP,)),
+                dialect=RabbitDialect(),
                 predeclared=PREDECLARED,
                 faults=doors.faults,
             )
         except InvalidConfig as error:
             raise StartError(str(error)) from None
+        self._login = LoginPolicy(
+            self.broker.users,
+            self.broker.access,
+            asks_users=config.security.authentication == "sasl",
+            is_open=config.security.insecure,
+        )
 
     async def start(self) -> None:
-        """Recover, then listen. When this returns, every endpoint accepts."""
+        """Recover the data, then listen. When this returns, every port accepts connections."""
         started = self._doors.clock.monotonic()
         try:
             await self.broker.open()
@@ -206,14 +216,14 @@ class Server:
         log.info("%d topics, started in %.3f s", len(self.broker.topics), seconds)
 
     async def stop(self) -> None:
-        """No new connections, no more requests, everything permanent."""
+        """Close all listeners and connections, then the broker. Everything is committed then."""
         for listener in self._listeners:
             listener.close()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
                 net.close()
-        await asyncio.sleep(0)  # The adapters hear of it and let go of what they wait for.
+        await asyncio.sleep(0)  # Adapters are told, and cancel what they wait for.
         await self.broker.close()
         log.info("stopped")
 
@@ -248,30 +258,31 @@ class Server:
     def _kafka(
         self, sessions: FetchSessions, endpoint: str, advertised_port: int | None
     ) -> Callable[[Link], KafkaAdapter]:
-        config, broker = self._config, self.broker
-        asks = config.security.authentication == "sasl"
+        config, policy = self._config, self._login
         asked_for: dict[tuple[int, int], None] = {}
+        messages = self._messages.setdefault(endpoint, MessageCount())
 
         def accept(link: Link) -> KafkaAdapter:
+            host = host_of(link.peer)
             context = Context(
-                broker,
+                self.broker,
                 self._doors.clock,
                 sessions,
                 config.node_id,
                 config.advertised.host or config.host,
                 advertised_port or self.endpoints[endpoint].port,
-                principal=ANONYMOUS if link.subject is None else _principal(link.subject),
-                peer_host=link.peer.rpartition(":")[0].strip("[]"),
-                login=Login(broker.users) if asks else None,
+                policy.identify(link.subject, host),
+                login=Login(policy, host) if policy.asks_users else None,
                 facts=self._kafka_facts,
                 asked_for=asked_for,
+                messages=messages,
             )
             return KafkaAdapter(link, context)
 
         return accept
 
     def _kafka_facts(self) -> list[Fact]:
-        """What this server was started with, under Kafka's names for it."""
+        """Return the settings that the server was started with, by Kafka's names."""
         config, groups = self._config, dataclasses.asdict(self._config.groups)
         usual_groups = dataclasses.asdict(Groups())
         security, facts = config.security, []
@@ -286,7 +297,7 @@ class Server:
         add("advertised.listeners", Type.STRING, "Where clients are told to connect.", advertised)
         for ours, name in _KAFKA_GROUP_NAMES.items():
             add(name, Type.INT, "Of consumer groups.", groups[ours], usual_groups[ours])
-        users = ";".join(map(_principal, security.super_users))
+        users = ";".join(principal_of(user_named(each)) for each in security.super_users)
         add("super.users", Type.STRING, "Who is not subject to ACLs.", users)
         mechanisms = ",".join(MECHANISMS) if security.authentication == "sasl" else ""
         add("sasl.enabled.mechanisms", Type.LIST, "How clients say who they are.", mechanisms)
@@ -295,7 +306,7 @@ class Server:
         return facts
 
     def _kafka_listeners(self, advertised: Advertised | None = None) -> str:
-        """Where we listen, or where clients are told to connect, as Kafka writes it."""
+        """Return the listeners, or the addresses that clients are given, as Kafka writes them."""
         sasl = "SASL_" if self._config.security.authentication == "sasl" else ""
         listeners = []
         for name, plain in (("kafka", "PLAINTEXT"), ("kafka_tls", "SSL")):
@@ -307,10 +318,10 @@ class Server:
                 listeners.append(f"{sasl}{plain}://{_bracketed(host)}:{port}")
         return ",".join(listeners)
 
-    # The last two are loaded for their first client: a start does not wait for them.
+    # AMQP and HTTP are imported for their first client: the start does not wait for them.
 
     def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
-        security = self._config.security
+        messages = self._messages.setdefault(endpoint, MessageCount())
 
         @cache
         def context() -> AmqpContext:
@@ -320,14 +331,13 @@ class Server:
                 self.broker,
                 self._doors.clock,
                 self._doors.entropy,
-                self._reader,
                 replies,
+                self._login,
                 _version(),
                 *self.endpoints[endpoint],
-                asks_users=security.authentication == "sasl",
                 is_tls=endpoint.endswith("_tls"),
-                is_open=security.insecure,
                 message_bytes_max=self._config.queues.max_message_bytes,
+                messages=messages,
             )
 
         def accept(link: Link) -> ServingReceiver:
@@ -348,24 +358,28 @@ class Server:
 
     def _management(self, started_ms: int) -> Callable[[Link], ServingReceiver]:
         from entrepot.gateway.http.adapter import HttpAdapter
-        from entrepot.gateway.http.login import Login as HttpLogin
         from entrepot.gateway.http.management.application import Management
         from entrepot.gateway.http.management.call import Context as HttpContext
+        from entrepot.gateway.http.management.call import Sources
 
-        clock, asks = self._doors.clock, self._config.security.authentication == "sasl"
+        clock = self._doors.clock
         context = HttpContext(
             self.broker,
             clock,
+            self._login,
             _version(),
             f"entrepot@{self._config.advertised.host or self._config.host}",
             started_ms,
             lambda: self.endpoints,
-            asks,
             self._config.queues.max_message_bytes,
+            Sources(
+                lambda: self._traffic,
+                self._messages,
+                self._doors.unfinished_bytes,
+                self._config.limits.metrics_rows,
+            ),
         )
-        is_open = self._config.security.insecure
-        login = HttpLogin(self.broker.users, asks_users=asks, is_open=is_open)
-        handle = Management(context, login)
+        handle = Management(context)
         return lambda link: HttpAdapter(link, handle, clock, self._doors.faults)
 
     async def _listen(
@@ -379,6 +393,7 @@ class Server:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"cannot listen on {host}:{port} for {protocol}: {why}") from None
         self._listeners.append(listener)
+        self._traffic[protocol] = listener.traffic
         self.endpoints[protocol] = Endpoint(host, listener.port)
 
 
@@ -387,7 +402,7 @@ def _version() -> str:
 
     try:
         return version("entrepot")
-    except PackageNotFoundError:  # From a tree that is not installed.
+    except PackageNotFoundError:  # Run from a source tree that is not installed.
         return "0"
 
 
@@ -395,12 +410,8 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _principal(name: str) -> str:
-    return name if name.startswith("User:") else f"User:{name}"
-
-
 def _defaults(config: Config) -> Defaults:
-    """The topic settings that are not the usual ones, as Kafka names them."""
+    """Return the defaults of topics: settings that the configuration changes, by Kafka's names."""
     chosen, usual = dataclasses.asdict(config.topics), dataclasses.asdict(Topics())
     auto_create, partitions = chosen.pop("auto_create"), chosen.pop("num_partitions")
     settings = {
@@ -426,7 +437,7 @@ def _groups(chosen: Groups) -> GroupSettings:
 
 
 def _allow_many_files() -> int:
-    """Connections and segments need descriptors; take as many as the system lets us."""
+    """Raise the limit of file descriptors as far as the system allows, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
@@ -435,13 +446,13 @@ def _allow_many_files() -> int:
 def exception_handler(
     faults: Faults,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """Make the loop's exception handler: a mistake of ours that no guard has caught.
+    """Return the loop's exception handler, for bugs that no guard has caught.
 
-    It is told, and the node goes on: whose state is broken is known where the guards are, and
-    a node that ends for one client's request ends again with the next one.
+    It reports them, and the node goes on: a node that ended for one client's request would end
+    again with the next one.
     """
 
-    def told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         message = str(context.get("message"))
         if error is not None:
@@ -449,4 +460,4 @@ def exception_handler(
         else:
             log.error("%s", message)
 
-    return told
+    return handle

@@ -15,32 +15,34 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrepot.broker.broker import Broker, Defaults
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.broker.permissions import Permission, permission_record
 from entrepot.broker.queue.message import Publication
-from entrepot.broker.router.event import Destination, ExchangeType, Kind
+from entrepot.broker.router.event import Destination, DestinationKind, ExchangeType
+from entrepot.broker.served_partition import committed
 from entrepot.broker.share_group.group import ShareHeartbeat
-from entrepot.broker.share_group.share_partition import Ack, Acknowledgement
-from entrepot.broker.stream import committed
+from entrepot.broker.share_group.share_partition import Acknowledgement, AcknowledgeType
 from entrepot.core import batch
 from entrepot.core.clock import SystemClock, SystemEntropy
-from entrepot.core.envelope import Envelope
 from entrepot.core.errors import InvalidBatch, OffsetOutOfRange, StorageError
+from entrepot.core.message import Envelope
+from entrepot.core.neutral import Formats
 from entrepot.core.ports import File
 from entrepot.core.record import Record
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED, ExchangeDeclaration
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from entrepot.log.disk import FileDisk
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 
 EVENTS, LATEST, WIDE, QUEUE, SHARERS = "events", "latest", "wide", "jobs", "sharers"
 WIDE_COUNT = 10  # More than a commit syncs one by one: these go through the journal.
 GROUPS = [f"group-{number}" for number in range(6)]
 TIMEOUT_S = 30.0
-_PROPERTIES = encode(Properties(delivery_mode=2))
+_PROPERTIES = encode(BasicProperties(delivery_mode=2))
 _SMALL = {"segment.bytes": "500", "retention.ms": "-1"}
 
 
@@ -81,7 +83,8 @@ class Life:
             SystemClock(),
             SystemEntropy(),
             Defaults(),
-            property_reader=AmqpPropertyReader(),
+            formats=Formats((AMQP,)),
+            dialect=RabbitDialect(),
             predeclared=PREDECLARED,
         )
 
@@ -139,12 +142,12 @@ async def _first_half(broker: Broker) -> None:
     vhost = broker.vhosts.default
     await vhost.declare_queue(QueueDeclaration("/", QUEUE), object())
     await vhost.declare_exchange(ExchangeDeclaration("/", "work", ExchangeType.TOPIC))
-    await vhost.bind(BindingDeclaration("work", Destination(Kind.QUEUE, QUEUE), "job.*"))
+    await vhost.bind(BindingDeclaration("work", Destination(DestinationKind.QUEUE, QUEUE), "job.*"))
     await broker.change_security(permission_record("ana", "/", Permission("^a", "^b", "^c")))
     await broker.share_groups.alter_settings(SHARERS, {"share.auto.offset.reset": "earliest"})
     await _beat(broker)
     await _fill(broker, 0)
-    partition = broker.stream(broker.topic(LATEST), 0).partition
+    partition = broker.served_partition(broker.topic(LATEST), 0).partition
     await broker._log.cleaner.clean(partition)
 
 
@@ -160,12 +163,12 @@ async def _fill(broker: Broker, half: int) -> None:
         await _append(broker, LATEST, [Record(b"key-%d" % (number % 2), v) for v in values])
         await _publish(broker, values)
         for group in GROUPS:
-            offsets = {Place(EVENTS, 0): CommittedOffset(3 * number, -1, "", -1)}
+            offsets = {TopicPartition(EVENTS, 0): CommittedOffset(3 * number, -1, "", -1)}
             await broker.groups.commit_offsets(group, "", -1, offsets)
-    rows = [broker.stream(broker.topic(WIDE), index) for index in range(WIDE_COUNT)]
-    ends = [stream.append(_batch([Record(None, b"wide-%d" % half)])).offset_end for stream in rows]
-    for stream, end in zip(rows, ends, strict=True):
-        await committed(stream.partition, end)
+    rows = [broker.served_partition(broker.topic(WIDE), index) for index in range(WIDE_COUNT)]
+    ends = [served.append(_batch([Record(None, b"wide-%d" % half)])).offset_end for served in rows]
+    for served, end in zip(rows, ends, strict=True):
+        await committed(served.partition, end)
     await broker.transactions.init_producer_id("pay", 60_000)
     await _settle(broker)
     await _share(broker)
@@ -176,18 +179,18 @@ def _batch(records: list[Record], **facts: Any) -> bytes:
 
 
 async def _append(broker: Broker, topic: str, records: list[Record], producer: int = -1) -> None:
-    stream = broker.stream(broker.topic(topic), 0)
+    served = broker.served_partition(broker.topic(topic), 0)
     facts: dict[str, int] = {}
     if producer >= 0:
-        sequence = stream.partition.offset_end
+        sequence = served.partition.offset_end
         facts = {"producer_id": producer, "producer_epoch": 0, "sequence_first": sequence}
-    await committed(stream.partition, stream.append(_batch(records, **facts)).offset_end)
+    await committed(served.partition, served.append(_batch(records, **facts)).offset_end)
 
 
 async def _publish(broker: Broker, bodies: list[bytes]) -> None:
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     publication = Publication(done.set_result)
-    envelope = Envelope("", QUEUE, _PROPERTIES)
+    envelope = Envelope("", QUEUE, _PROPERTIES, AMQP)
     nowhere = broker.vhosts.default.publish("", [(envelope, body) for body in bodies], publication)
     publication.arrived()
     assert not nowhere
@@ -221,7 +224,7 @@ async def _share(broker: Broker) -> None:
     share = groups.partition(SHARERS, broker.topic(EVENTS), 0)
     found = share.acquire(owner, 4, 1 << 20, groups.now(), is_strict=True)
     assert found is not None
-    told = [Acknowledgement(each.offsets, [Ack.ACCEPT]) for each in found.acquired[:1]]
+    told = [Acknowledgement(each.offsets, [AcknowledgeType.ACCEPT]) for each in found.acquired[:1]]
     share.acknowledge(owner, told, groups.now())
     await groups._store.kept()
     share.release(owner)
@@ -266,7 +269,7 @@ def _catalog(broker: Broker) -> object:
 
 def _records(broker: Broker, topic: str, index: int) -> list[tuple[int, bytes | None]]:
     """As a consumer gets them, which checks what it gets, and asks for what follows."""
-    partition = broker.stream(broker.topic(topic), index).partition
+    partition = broker.served_partition(broker.topic(topic), index).partition
     partition.check_readable(partition.offset_start)
     position, found = partition.offset_start, list[tuple[int, bytes | None]]()
     while (part := partition.read(position, 1 << 20)) is not None:
@@ -284,7 +287,7 @@ def _records(broker: Broker, topic: str, index: int) -> list[tuple[int, bytes | 
 
 
 def _by_time(broker: Broker, topic: str) -> object:
-    partition = broker.stream(broker.topic(topic), 0).partition
+    partition = broker.served_partition(broker.topic(topic), 0).partition
     partition.check_readable(partition.offset_start)
     first = partition.offset_for_time(0)
     assert first is not None, "there are records"

@@ -19,7 +19,7 @@ from unittest.mock import AsyncMock, patch
 
 import click
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.core import batch, limits
 from entrepot.core.errors import StorageError, UnknownTopic
 from entrepot.core.ports import Disk
@@ -134,7 +134,7 @@ class _Judge(Node):
     async def _check_offsets(self) -> None:
         async with self.kafka("judge") as connection:
             for number, offset in dict(self._of("offset")).items():
-                request = messages.fetch_offset(GROUP, Place(ORDERS, number))
+                request = messages.fetch_offset(GROUP, TopicPartition(ORDERS, number))
                 answer = await connection.ask(request, messages.answer_of(request), PATIENCE_S)
                 group = answer.groups[0]
                 if not group.topics:

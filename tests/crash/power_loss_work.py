@@ -17,10 +17,10 @@ from kio.schema.offset_commit.v9 import request as commits
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.store import PARTITIONS as OFFSET_PARTITIONS
 from entrepot.broker.consumer_group.store import TOPIC as OFFSETS
-from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.broker.transaction_coordinator import PARTITIONS as TRANSACTION_PARTITIONS
 from entrepot.broker.transaction_coordinator import TOPIC as TRANSACTIONS
 from entrepot.broker.virtual_host.queue_maker import LEDGERS
@@ -33,7 +33,7 @@ from entrepot.log.partition import Partition
 from entrepot.server import Server
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, confirm, queue, tx
-from entrepot.wire.amqp.properties import PERSISTENT, Properties, encode
+from entrepot.wire.amqp.properties import PERSISTENT, BasicProperties, encode
 from sim import transaction_messages as messages
 from sim.amqp_client import AmqpClient, Heard
 from sim.clock import SimClock
@@ -82,7 +82,7 @@ class Node:
 
     def partition(self, topic: str, number: int) -> Partition:
         broker = self.server.broker
-        return broker.stream(broker.topic(topic), number).partition
+        return broker.served_partition(broker.topic(topic), number).partition
 
     @asynccontextmanager
     async def kafka(self, name: str) -> AsyncIterator[Connection]:
@@ -205,7 +205,7 @@ class Work(Node):
         random = self.loop.random(name)
         async with self.kafka(name) as connection:
             answer = await _call(connection, messages.init(name, TRANSACTION_MS))
-            producer = Producer(answer.producer_id, answer.producer_epoch)
+            producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
             sequences: Counter[int] = Counter()
             while self._goes_on():
                 chosen = sorted(random.sample(range(3), random.randint(1, 3)))
@@ -220,12 +220,14 @@ class Work(Node):
                         transactional=True,
                     )
                     sequences[number] += 1
-                    await _call(connection, messages.produce(name, Place(MONEY, number), data, 2))
+                    await _call(
+                        connection, messages.produce(name, TopicPartition(MONEY, number), data, 2)
+                    )
                 end = messages.end(name, producer, commit=True, version=2)
                 answer = await _call(connection, end)
                 self._note("transacted", rows)
                 if (answer.producer_id, answer.producer_epoch) != producer:
-                    producer = Producer(answer.producer_id, answer.producer_epoch)
+                    producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
                     sequences.clear()
                 await asyncio.sleep(random.uniform(0, 0.05))
 
@@ -244,7 +246,7 @@ class Work(Node):
 
         client = await self.amqp(name, heard)
         await client.ask(confirm.Select(), confirm.SelectOk)
-        properties = encode(Properties(delivery_mode=PERSISTENT))
+        properties = encode(BasicProperties(delivery_mode=PERSISTENT))
         while self._goes_on():
             run = [(random.choice(QUEUES), self._value(name)) for _ in range(random.randint(1, 4))]
             sent.update({next(numbers): each for each in run})
@@ -281,7 +283,9 @@ def _deaf(method: Method, properties: bytes, body: bytes) -> None:
 
 
 def _produce_request(topic: str, batches: dict[int, bytes]) -> Any:
-    first, *others = (messages.produce("", Place(topic, n), data, 2) for n, data in batches.items())
+    first, *others = (
+        messages.produce("", TopicPartition(topic, n), data, 2) for n, data in batches.items()
+    )
     rows = first.topic_data[0].partition_data
     for other in others:
         rows += other.topic_data[0].partition_data

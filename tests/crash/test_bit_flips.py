@@ -47,10 +47,10 @@ class Node:
 
 async def write(broker: Broker, values: list[bytes]) -> None:
     for value in values:
-        stream = broker.stream(broker.topic("t"), 0)
+        served = broker.served_partition(broker.topic("t"), 0)
         data = batch.build([Record(None, value)], now_ms=1_750_000_000_000)
         done = asyncio.get_running_loop().create_future()
-        stream.when_committed(stream.append(data).offset_end, done.set_result)
+        served.when_committed(served.append(data).offset_end, done.set_result)
         assert await done is None
 
 
@@ -85,8 +85,8 @@ def command(directory: Path) -> tuple[int, str]:
 async def recovered(directory: Path, *, check_all: bool = False) -> list[bytes | None] | str:
     """The values that are served, or why none are. The other topic always is."""
     async with Node(directory, check_all=check_all) as broker:
-        assert broker.stream(broker.topic("u"), 0).partition.stopped is None
-        partition = broker.stream(broker.topic("t"), 0).partition
+        assert broker.served_partition(broker.topic("u"), 0).partition.stopped is None
+        partition = broker.served_partition(broker.topic("t"), 0).partition
         if partition.stopped is not None:
             return partition.stopped
         return [record.value for data in partition.batches() for record in batch.records(data)]

@@ -57,7 +57,7 @@ async def read_all(directory: Path) -> Found:
     await broker.open()
     found: Found = {}
     for index in range(writer.PARTITIONS):
-        partition = broker.stream(broker.topic(writer.TOPIC), index).partition
+        partition = broker.served_partition(broker.topic(writer.TOPIC), index).partition
         assert partition.stopped is None
         found[index] = [
             (record.offset, record.value or b"")

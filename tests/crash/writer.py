@@ -39,9 +39,9 @@ async def write(broker: Broker, life: int) -> None:
         for index in random.sample(range(PARTITIONS), random.choice((1, 2, PARTITIONS))):
             value = b"%d %d" % (life, number)
             data = batch.build([Record(None, value)], now_ms=clock.now_ms())
-            stream = broker.stream(topic, index)
-            appended = stream.append(data)
-            stream.when_committed(
+            served = broker.served_partition(topic, index)
+            appended = served.append(data)
+            served.when_committed(
                 appended.offset_end, answered(index, appended.offset_first, value)
             )
             number += 1

@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from entrepot import testing
-from entrepot.broker.consumer_group.records import CommittedOffset, Key, Kind, decode
+from entrepot.broker.consumer_group.records import CommittedOffset, GroupRecordKind, Key, decode
 from entrepot.core.record import Record
 from tests.end_to_end.consumers import (
     CLASSIC,
@@ -259,7 +259,9 @@ def test_offsets_are_a_topic_that_can_be_read(broker: testing.Broker, topic: str
     reader.assign([kafka.TopicPartition("__consumer_offsets", each) for each in partitions])
     found = [decode(Record(message.key, message.value)) for message in reader]
     reader.close()
-    mine = [row[1] for row in found if row and row[0] == Key(Kind.OFFSET, group, topic, 1)]
+    mine = [
+        row[1] for row in found if row and row[0] == Key(GroupRecordKind.OFFSET, group, topic, 1)
+    ]
     assert [
         (each.offset, each.metadata.rstrip("\0"))  # librdkafka's C strings show through.
         for each in mine

@@ -10,6 +10,7 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.testing import Broker, broker
+from entrepot.wire.http import limits as http_limits
 from tests.end_to_end.bystander import Growth
 
 WAIT_S = 30
@@ -95,7 +96,7 @@ def test_noise(server: Broker) -> None:
 
 def test_bodies_that_never_end_cost_a_bounded_amount(server: Broker) -> None:
     head = HEAD.replace(b"GET", b"PUT") + b"Content-Length: %d\r\n\r\n"
-    size = limits.HTTP_BODY_BYTES_MAX
+    size = http_limits.BODY_BYTES_MAX
     growth = Growth(server)
     peers = []
     for _ in range(12):  # Three times as much as all together may hold.

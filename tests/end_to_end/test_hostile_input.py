@@ -111,7 +111,8 @@ def test_an_unknown_version_of_api_versions_is_answered(stranger: BareClient) ->
     stranger.send(header(Api.API_VERSIONS, 99, rest=b"\0" + b"\xff" * 50))
     answer = stranger.answer(Api.API_VERSIONS, 0)
     assert answer.error_code is ErrorCode.unsupported_version
-    assert {each.api_key for each in answer.api_keys} == {int(api) for api in apis.SERVED}
+    served = {int(entry.api) for entry in apis.SERVED}
+    assert {each.api_key for each in answer.api_keys} == served
     stranger.send(header(Api.API_VERSIONS, 0))
     assert stranger.answer(Api.API_VERSIONS, 0).error_code is ErrorCode.none
 

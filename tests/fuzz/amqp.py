@@ -21,7 +21,7 @@ from entrepot.wire.amqp.methods import (
     queue,
     tx,
 )
-from entrepot.wire.amqp.properties import Properties
+from entrepot.wire.amqp.properties import BasicProperties
 from entrepot.wire.amqp.scan import BODY, FRAME_HEAD, HEADER, METHOD
 from tests.fuzz.amqp_values import (
     BINDING_ARGUMENTS,
@@ -216,7 +216,7 @@ def _properties(random: Random, *, is_odd: bool) -> bytes:
         chosen["headers"] = some(random, HEADERS)
         if random.random() < 0.05:
             chosen["headers"]["deep"] = _deep(random.choice((5, 31, 32, 33, 200)))
-    return properties.encode(Properties(**chosen))
+    return properties.encode(BasicProperties(**chosen))
 
 
 def _deep(depth: int) -> Any:

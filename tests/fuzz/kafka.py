@@ -27,7 +27,8 @@ TOPIC_IDS = {
     name: bytes((0xF0, place)) + b"fuzz-topic-id-"[:14] for place, name in enumerate(TOPICS)
 }
 
-_VERSIONS = [(api, v) for api in SERVED for v in range(api.version_first, api.version_last + 1)]
+_APIS = [entry.api for entry in SERVED]
+_VERSIONS = [(api, v) for api in _APIS for v in range(api.version_first, api.version_last + 1)]
 _RECORDS_APIS = (Api.PRODUCE, Api.FETCH, Api.SHARE_FETCH)
 _DEPTH_MAX = 6
 

@@ -43,7 +43,7 @@ def test_requests_of_kafka_are_right_before_they_are_damaged() -> None:
         layout = request_class(Api(header.api_key), header.version)
         decode(layout, layout, message, position)
         seen.add(header.api_key)
-    assert seen == {int(api) for api in SERVED}
+    assert seen == {int(entry.api) for entry in SERVED}
 
 
 def test_conversations_of_amqp_are_right_before_they_are_damaged() -> None:

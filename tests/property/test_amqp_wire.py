@@ -14,7 +14,7 @@ from entrepot.wire.amqp import methods, properties, scan, table
 from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.frames import PROTOCOL_HEADER, FrameBuffer
 from entrepot.wire.amqp.methods import METHODS
-from entrepot.wire.amqp.properties import NAMES, Properties, PropertyView
+from entrepot.wire.amqp.properties import NAMES, BasicProperties, PropertyView
 from entrepot.wire.amqp.scan import Scanner
 from tests.unit.wire.amqp import oracle
 from tests.unit.wire.amqp.oracle import feed, flat, same
@@ -44,7 +44,7 @@ def test_every_method_survives_the_round_trip(method: Any) -> None:
 
 
 @given(oracle.properties)
-def test_properties_survive_the_round_trip(value: Properties) -> None:
+def test_properties_survive_the_round_trip(value: BasicProperties) -> None:
     raw = properties.encode(value)
     assert properties.check(raw).decode() == value
     assert properties.encode(properties.decode(raw)) == raw
@@ -52,16 +52,16 @@ def test_properties_survive_the_round_trip(value: Properties) -> None:
 
 @given(oracle.properties, oracle.properties, st.sets(st.sampled_from(NAMES)))
 def test_patched_properties_are_as_if_written_so(
-    one: Properties, other: Properties, names: set[str]
+    one: BasicProperties, other: BasicProperties, names: set[str]
 ) -> None:
     changes = {name: getattr(other, name) for name in sorted(names)}
-    expected = Properties(**{name: getattr(one, name) for name in NAMES} | changes)
+    expected = BasicProperties(**{name: getattr(one, name) for name in NAMES} | changes)
     assert PropertyView(properties.encode(one)).patch(changes) == properties.encode(expected)
 
 
 @given(oracle.properties, oracle.tables, st.lists(oracle.loose_texts, max_size=3))
 def test_patched_headers_are_as_if_written_so(
-    value: Properties, changes: table.Table, removed: list[str]
+    value: BasicProperties, changes: table.Table, removed: list[str]
 ) -> None:
     raw = PropertyView(properties.encode(value)).patch_headers(changes, removed)
     expected = {
@@ -128,7 +128,7 @@ def read_all(events: list[Any]) -> None:
             case scan.Content(_, payload, raw, _):
                 raws = [raw]
             case scan.Publishes(_, _, messages):
-                raws = [envelope.properties for envelope, _ in messages]
+                raws = [envelope.head for envelope, _ in messages]
         with suppress(AmqpError):
             methods.decode(payload)
         for raw in raws:

@@ -25,15 +25,14 @@ import pytest
 
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.queue.conservation import DROPS, Account, Conservation
-from entrepot.broker.queue.expiry import expiry_ms
 from entrepot.broker.queue.front import Front, Popped
-from entrepot.broker.queue.lease_desk import TimedLease
 from entrepot.broker.queue.message import Failure, Publication, Taken
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.queue.timed_leases import TimedLease
 from entrepot.core import limits
 from entrepot.core.errors import QueueInUse, StorageError
 from entrepot.gateway.http.management import contents
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from entrepot.wire.http.request import HttpError
 from sim.loop import SimLoop, run
 from tests.unit.broker.virtual_host.bed import Host, addressed, message
@@ -206,7 +205,7 @@ class World:
                 priority=random.randrange(3),
             )
             if random.random() < 0.1:  # Not persistent.
-                sent = (encode(Properties(headers=headers, delivery_mode=1)), body)
+                sent = (encode(BasicProperties(headers=headers, delivery_mode=1)), body)
             publication = Publication(partial(self._confirm, body, until_consumed))
             bed = self.bed
             bed.call(bed.vhost.publish, exchange, [addressed(exchange, "q", sent)], publication)
@@ -290,17 +289,17 @@ class World:
             self.bed.call(queue.dispatch)
 
     async def do_lease(self) -> None:
-        desk = self.queue.desk
-        lease = self.bed.call(desk.open, self.random.choice((10, 1_000)))
+        leases = self.queue.timed_leases
+        lease = self.bed.call(leases.open, self.random.choice((10, 1_000)))
         self.leases.append(lease)
         if self.random.random() < 0.5:
-            found = self.bed.call(desk.take, lease, self.random.randint(1, 6))
+            found = self.bed.call(leases.take, lease, self.random.randint(1, 6))
         else:
             end = self.queue.lanes[0].offset_end
             first = self.random.randint(0, max(0, end))
             offsets = range(first, first + self.random.randint(1, 6))
             try:
-                found = self.bed.call(desk.take_at, lease, 0, offsets)
+                found = self.bed.call(leases.take_at, lease, 0, offsets)
             except StorageError:
                 found = []
         for _, taken in found:
@@ -310,16 +309,16 @@ class World:
         if not self.leases:
             return
         lease = self.leases.pop(self.random.randrange(len(self.leases)))
-        desk = self.queue.desk
+        leases = self.queue.timed_leases
         for lane, held in enumerate(lease.held):
             for offsets in [*held]:
                 roll = self.random.random()
                 if roll < 0.5:
-                    self.bed.call(desk.settle, lease, lane, offsets)
+                    self.bed.call(leases.settle, lease, lane, offsets)
                 elif roll < 0.7:
-                    self.bed.call(desk.reject, lease, lane, offsets)
+                    self.bed.call(leases.reject, lease, lane, offsets)
                 else:
-                    release = partial(desk.release, lease, lane, offsets, is_attempt=roll < 0.9)
+                    release = partial(leases.release, lease, lane, offsets, is_attempt=roll < 0.9)
                     self.bed.call(release)
 
     # --- what a keeper does
@@ -419,16 +418,16 @@ def is_found_out(text: str) -> None:
 pop_overdue = Front.pop_overdue
 
 
-def judge_twice(self: Front, now_ms: int) -> Popped:
+def judge_twice(self: Front, now_ms: int) -> tuple[Popped, int]:
     """Count what is overdue by one rule, and take it out by another."""
-    runs = [taken.run for taken in self.peek(TURN)] if self.may_expire else []
+    runs = [*self.peek(TURN)] if self.may_expire else []
     expiries = [
-        expiry_ms(found, place, self._ttl_ms, self._reader)
-        for found in runs
-        for place in range(len(found.messages))
+        self._expiry_ms(taken.part(slice(place, None)))
+        for taken in runs
+        for place in range(len(taken.offsets))
     ]
     count = len([*takewhile(lambda expiry: expiry <= now_ms, expiries)])
-    return self.pop(count, now_ms) if count else pop_overdue(self, now_ms)
+    return (self.pop(count, now_ms), now_ms) if count else pop_overdue(self, now_ms)
 
 
 def test_expiry_that_is_judged_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,13 @@
 A seed that fails elsewhere is added.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from entrepot.broker.attempts import Attempts
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.ledger_store import LedgerStore
-from entrepot.broker.queue.burial import Burials
 from entrepot.broker.queue.conservation import DEAD_LETTERED
-from entrepot.broker.queue.dead_letter import Letters
+from entrepot.broker.queue.dead_letter import DeadLetters
 from entrepot.broker.queue.front import Front, Popped
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Publication
@@ -142,24 +139,23 @@ def test_messages_that_are_handed_back_and_dropped(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_dead_letters_that_are_settled_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(
-        self: Burials, some: Letters, offsets: range, buried: Callable[[range, str], None]
-    ) -> None:
-        buried(offsets, DEAD_LETTERED)
-        self._publish(some.run, some.avoided, Publication(lambda failure: None))
+    def hasty(self: Queue, lane: int, offsets: range, letters: DeadLetters) -> None:
+        self._end_dying(lane, offsets, DEAD_LETTERED)
+        publication = Publication(None)
+        self._publish_dead_letters(self, letters.run, letters.avoided, publication)
 
-    monkeypatch.setattr(Burials, "_send", hasty)
+    monkeypatch.setattr(Queue, "_send", hasty)
     is_found_out("never came out|nobody did", 30)
 
 
 def test_a_message_that_is_taken_out_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     pop_overdue = Front.pop_overdue
 
-    def one_more(self: Front, now_ms: int) -> Popped:
-        popped = pop_overdue(self, now_ms)
+    def one_more(self: Front, now_ms: int) -> tuple[Popped, int]:
+        popped, again_ms = pop_overdue(self, now_ms)
         if popped.size:
             self.ledger.pop(1, self.lane.offset_end)
-        return popped
+        return popped, again_ms
 
     monkeypatch.setattr(Front, "pop_overdue", one_more)
     is_found_out("missing: 1 message")

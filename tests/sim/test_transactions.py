@@ -12,7 +12,7 @@ from entrepot.log.isolation import Isolation
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 from entrepot.log.reading import Mark
-from entrepot.log.view import View
+from entrepot.log.view import PartitionView
 from sim.history import Violation
 from sim.loop import run
 from sim.transaction_world import transaction_world
@@ -91,9 +91,9 @@ def test_batches_that_are_seen_before_they_are_folded(monkeypatch: pytest.Monkey
         while folds:
             folds.pop(0)()
 
-    note = View.note
+    note = PartitionView.note
     monkeypatch.setattr(Partition, "advance", hasty)
-    monkeypatch.setattr(View, "note", lambda *batch: folds.append(lambda: note(*batch)))
+    monkeypatch.setattr(PartitionView, "note", lambda *batch: folds.append(lambda: note(*batch)))
     with pytest.raises(Violation):
         run(0, transaction_world(4.0, durability=Durability.OS))
 

@@ -1,33 +1,42 @@
-"""Who may do what: the one answer every gateway asks for.
+"""Authorises requests, by the same rules for every protocol.
 
-The rules are Kafka's. An entry speaks of a principal, from a host, doing something to
-what a pattern names. What is denied by any entry is denied; else what is allowed by any
-entry is allowed; else it is denied. To allow reading, writing, deleting or altering is to
-allow describing. Super users may do everything, and with authorisation off everybody may.
+A gateway keeps the `Principal` of each connection and asks it: may this user, from this host, do
+this operation on this resource? This module alone decides which rules answer:
 
-Entries are records of the catalog. Answers are remembered until the entries change,
-because the same few questions come with every request.
+- With authorisation off, everybody may do everything; super users always may.
+- Topics, consumer groups, transactional ids and the cluster: access control lists (`acls.py`).
+- Virtual hosts, and the queues and exchanges in them: the permissions of the user in that virtual
+  host, which are regular expressions (`permissions.py`).
+
+A durable queue of the first virtual host can be used as a queue and as a topic. Each use has its
+own rules, and a right to the one is no right to the other. A new protocol chooses by what it
+does: consuming messages, so that others do not get them, is reading a queue; reading them and
+leaving them is reading a topic.
+
+A client that has not logged in is the user ANONYMOUS, for whom there can be entries as for others.
+
+Answers are cached until a rule changes, because requests ask the same few questions.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
-
-import msgspec
+from typing import NamedTuple, Protocol
 
 from entrepot.core import limits
-from entrepot.core.record import Record
 
 log = logging.getLogger("entrepot.access")
 
+ANONYMOUS = "ANONYMOUS"
+
 
 class Operation(Enum):
-    """Values are persisted: never change one."""
+    """What a request does. Values are persisted: never change one."""
 
-    ALL = "all"
+    ALL = "all"  # In ACL entries only.
     READ = "read"
     WRITE = "write"
     CREATE = "create"
@@ -38,189 +47,131 @@ class Operation(Enum):
     DESCRIBE_CONFIGS = "describe_configs"
     ALTER_CONFIGS = "alter_configs"
     IDEMPOTENT_WRITE = "idempotent_write"
+    ENTER = "enter"  # To use a virtual host at all. In no ACL entry.
 
 
 class ResourceKind(Enum):
-    """Values are persisted: never change one."""
+    """What a request is about. Values are persisted: never change one."""
 
     TOPIC = "topic"
     GROUP = "group"
-    CLUSTER = "cluster"
+    CLUSTER = "cluster"  # There is one, and it needs no name.
     TRANSACTIONAL_ID = "transactional_id"
+    # In no ACL entry: rights to these are the permissions of the virtual host.
+    QUEUE = "queue"
+    EXCHANGE = "exchange"  # The default exchange has the empty name.
+    VIRTUAL_HOST = "virtual_host"  # Named by `Question.vhost`; `name` is empty.
 
 
-class Pattern(Enum):
-    """How an entry's name is meant. Values are persisted: never change one."""
-
-    LITERAL = "literal"  # With the name `*`: everything.
-    PREFIXED = "prefixed"
-
-
-class Permission(Enum):
-    """Values are persisted: never change one."""
-
-    ALLOW = "allow"
-    DENY = "deny"
-
-
-CLUSTER_NAME = "kafka-cluster"
-ANONYMOUS = "User:ANONYMOUS"
-EVERYBODY = "User:*"
-ANY = "*"
-
-# What can be done to what; `ALL` is all of these.
-OPERATIONS = {
-    ResourceKind.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    ResourceKind.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    ResourceKind.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-    ),
-    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
-}
-# To allow one of these is to allow the other, too. To deny it is not to deny the other.
-_IMPLYING = {
-    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
-    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
-}
-
-
-class Acl(NamedTuple):
-    """One entry."""
-
-    kind: ResourceKind
-    pattern: Pattern
-    name: str
-    principal: str  # `User:name`, or `User:*` for everybody.
-    host: str  # An address, or `*`.
+class Question(NamedTuple):
+    user: str
+    host: str
     operation: Operation
-    permission: Permission
+    kind: ResourceKind
+    name: str | None  # None asks for any resource of this kind.
+    vhost: str
 
-    def concerns(self, principal: str, host: str, operation: Operation) -> bool:
-        return (
-            self.principal in (principal, EVERYBODY)
-            and self.host in (host, ANY)
-            and (
-                self.operation in (operation, Operation.ALL)
-                or (
-                    self.permission is Permission.ALLOW
-                    and self.operation in _IMPLYING.get(operation, ())
-                )
-            )
-        )
 
-    def covers(self, other: Acl) -> bool:
-        """Whether all that the other's pattern names is named by this one's, too."""
-        if self.pattern is Pattern.PREFIXED:
-            return other.name != ANY and other.name.startswith(self.name)
-        return self.name in (ANY, other.name) and (
-            self.name == ANY or other.pattern is Pattern.LITERAL
-        )
+# By question. The key is looked up as a plain tuple: it equals a Question and is made faster.
+Answers = dict[tuple[str, str, Operation, ResourceKind, str | None, str], bool]
+
+
+class Rules(Protocol):
+    """One set of rules: the ACLs, or the permissions of virtual hosts."""
+
+    @property
+    def answers(self) -> Answers:
+        """A cache of answers. The rules clear it when they change."""
+
+    def allows(self, question: Question) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    is_enforced: bool = False
+    super_users: Iterable[str] = ()
+    default_exchange_name: str = "(default)"  # Matched in place of its empty name.
 
 
 class Access:
-    def __init__(self, *, is_enforced: bool = False, super_users: Iterable[str] = ()) -> None:
-        self.is_enforced = is_enforced
-        self._super_users = frozenset(super_users)
-        self._acls: dict[Acl, None] = {}
-        # The same, by what they name.
-        self._named: dict[tuple[ResourceKind, Pattern, str], dict[Acl, None]] = {}
-        self._answers: dict[tuple[str, str, Operation, ResourceKind, str | None], bool] = {}
+    def __init__(self, settings: AccessSettings, acls: Rules, permissions: Rules) -> None:
+        self.is_enforced = settings.is_enforced
+        self._super_users = frozenset(settings.super_users)
+        self._default_exchange_name = settings.default_exchange_name
+        self._acls = acls
+        self._permissions = permissions
 
-    @property
-    def acls(self) -> Collection[Acl]:
-        """Oldest first."""
-        return self._acls.keys()
+    def principal(self, user: str, host: str) -> Principal:
+        """Make the principal of a user who has logged in. Checks nothing."""
+        return Principal(self, user, host)
 
-    def apply(self, text: str, value: bytes | None) -> None:
-        """Fold one record of the catalog."""
-        acl = msgspec.json.decode(text, type=Acl)
-        self._answers.clear()
-        named = self._named.setdefault((acl.kind, acl.pattern, acl.name), {})
-        if value is not None:
-            self._acls[acl] = named[acl] = None
-        else:
-            self._acls.pop(acl, None)
-            named.pop(acl, None)
-            if not named:
-                del self._named[acl.kind, acl.pattern, acl.name]
-
-    def is_unlimited(self, principal: str) -> bool:
-        """Whether nothing is denied to it: nothing is to anybody, or it is a super user."""
-        return not self.is_enforced or principal in self._super_users
+    def is_unlimited(self, user: str) -> bool:
+        """Return whether the user may do everything."""
+        return not self.is_enforced or user in self._super_users
 
     def allows(
-        self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str
+        self,
+        user: str,
+        host: str,
+        operation: Operation,
+        kind: ResourceKind,
+        name: str | None,
+        vhost: str = "",
     ) -> bool:
-        if self.is_unlimited(principal):
+        """Return whether the operation is allowed. The arguments are those of `Question`."""
+        if self.is_unlimited(user):
             return True
-        question = (principal, host, operation, kind, name)
-        answer = self._answers.get(question)
+        rules = self._acls
+        if kind in _IN_VIRTUAL_HOSTS:
+            # Permissions do not depend on the host, so the answer is cached once for all hosts.
+            rules, host = self._permissions, ""
+            name = self._default_exchange_name if name == "" else name
+        answer = rules.answers.get((user, host, operation, kind, name, vhost))
         if answer is None:
-            found = [acl for acl in self._about(kind, name) if acl.concerns(*question[:3])]
-            answer = bool(found) and all(acl.permission is Permission.ALLOW for acl in found)
-            self._remember(question, answer)
+            question = Question(user, host, operation, kind, name, vhost)
+            answer = rules.allows(question)
+            if len(rules.answers) >= limits.ACCESS_ANSWERS_MAX:
+                rules.answers.clear()
+            rules.answers[question] = answer
+            if not answer:
+                log.debug("denied: %s", question)
         return answer
 
-    def allows_some(
-        self, principal: str, host: str, operation: Operation, kind: ResourceKind
+
+_IN_VIRTUAL_HOSTS = (ResourceKind.QUEUE, ResourceKind.EXCHANGE, ResourceKind.VIRTUAL_HOST)
+
+
+class Principal:
+    """The user of a connection and the host it comes from. Gateways ask it for rights."""
+
+    __slots__ = ("_access", "host", "user")
+
+    def __init__(self, access: Access, user: str, host: str) -> None:
+        self._access = access
+        self.user = user
+        self.host = host
+
+    def may(
+        self, operation: Operation, kind: ResourceKind, name: str = "", vhost: str = ""
     ) -> bool:
-        """Whether there may be anything of this kind that it is allowed with."""
-        if self.is_unlimited(principal):
-            return True
-        question = (principal, host, operation, kind, None)
-        answer = self._answers.get(question)
-        if answer is None:
-            found = [a for a in self._acls if a.kind is kind and a.concerns(*question[:3])]
-            denied = [acl for acl in found if acl.permission is Permission.DENY]
-            answer = any(
-                acl.permission is Permission.ALLOW and not any(d.covers(acl) for d in denied)
-                for acl in found
-            )
-            self._remember(question, answer)
-        return answer
+        """Return whether the user may do this. `vhost` is given for queues, exchanges and virtual
+        hosts only."""
+        return self._access.allows(self.user, self.host, operation, kind, name, vhost)
 
-    def _about(self, kind: ResourceKind, name: str) -> Iterator[Acl]:
-        yield from self._named.get((kind, Pattern.LITERAL, name), ())
-        if name != ANY:
-            yield from self._named.get((kind, Pattern.LITERAL, ANY), ())
-        for end in range(1, len(name) + 1):
-            yield from self._named.get((kind, Pattern.PREFIXED, name[:end]), ())
+    def may_with_some(self, operation: Operation, kind: ResourceKind, vhost: str = "") -> bool:
+        """Return whether the user may do this to any resource of the kind, existing or not."""
+        return self._access.allows(self.user, self.host, operation, kind, None, vhost)
 
-    def _remember(
-        self, question: tuple[str, str, Operation, ResourceKind, str | None], answer: bool
-    ) -> None:
-        if len(self._answers) >= limits.ACCESS_ANSWERS_MAX:
-            self._answers.clear()
-        self._answers[question] = answer
-        if not answer:
-            principal, host, operation, kind, name = question
-            log.debug("denied to %s from %s: %s %s %s", principal, host, operation, kind, name)
+    def may_enter(self, vhost: str) -> bool:
+        """Return whether the user may use the virtual host at all."""
+        return self.may(Operation.ENTER, ResourceKind.VIRTUAL_HOST, vhost=vhost)
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether the user may do everything."""
+        return self._access.is_unlimited(self.user)
 
-def acl_record(acl: Acl) -> Record:
-    return Record(b"acl:" + msgspec.json.encode(acl), b"")
-
-
-def acl_deleted_record(acl: Acl) -> Record:
-    return Record(b"acl:" + msgspec.json.encode(acl), None)
+    @property
+    def is_administrator(self) -> bool:
+        """Whether the user may change users, rules and virtual hosts."""
+        return self.may(Operation.ALTER, ResourceKind.CLUSTER)

@@ -1,7 +1,7 @@
-"""One timer for many deadlines: it rings for each when its time has come.
+"""One timer for many deadlines: it calls back for each key when its time has come.
 
-Thousands may come at once, as when a consumer's locks end: they have their turn, and then the
-others, and then the rest of them.
+Thousands may come at once, as when a consumer's locks end: some are handled in each turn, and
+other requests in between.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ class Alarm(Generic[K]):
         self._timer_ms = 0
 
     def now(self) -> int:
-        """Deadlines are of the clock that cannot jump."""
+        """Return the monotonic time in ms, which deadlines are in."""
         return int(self._clock.monotonic() * 1_000)
 
     def arm(self) -> None:
-        """After deadlines were set: be there for the earliest."""
+        """Set the timer for the earliest deadline. Called after deadlines were set."""
         next_ms = self._deadlines.next_ms
         if next_ms is None or (self._timer is not None and self._timer_ms <= next_ms):
             return
         self.cancel()
-        delay_ms = max(0, next_ms - self.now()) + 1  # Rounded down, `now` may be one short.
+        # `now` is rounded down, so it may be one short.
+        delay_ms = max(0, next_ms - self.now()) + 1
         self._timer_ms = next_ms
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._ring_all)
 
@@ -51,7 +52,7 @@ class Alarm(Generic[K]):
         while (key := self._deadlines.pop_due(now_ms)) is not None:
             try:
                 self._ring(key)
-            except Exception as error:  # It is one group's, or one transaction's.
+            except Exception as error:  # It affects one group or one transaction only.
                 self._faults.caught(f"the deadline of {key}", error)
             if self._clock.monotonic() >= until_s:
                 break

@@ -1,9 +1,9 @@
-"""How often messages of a lane were handed out and came back, for its records.
+"""How often messages of a lane were delivered and returned, as it is stored.
 
-Only what came back and is not settled is counted, so there is nothing to do where all is
-acknowledged. The counts of a page are one record. It is made when a message of the page comes
-back, and not when one is settled: a settlement is the stronger word, and what was counted
-before it is passed over at the start. With the last message of a page its record is deleted.
+Only messages that were returned and are not settled are counted, so there is nothing to do
+where all are acknowledged. The counts of a page are one record. It is written when a message of
+the page is returned, and not when one is settled: a start ignores the counts of settled
+messages. When the last counted message of a page is settled, its record is deleted.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,30 +13,31 @@ from struct import Struct
 from entrepot.broker.ledger import among, rows
 from entrepot.core import limits
 
-PAGE = 4_096  # Offsets. Within one, they take 16 bits.
+PAGE = 4_096  # Offsets in a page. Relative to it, an offset takes 16 bits.
 
-_TRIED = Struct(">HHI")  # First and last, from the page's beginning; how often each was.
+# First and last offset relative to the page, and how often each was delivered.
+_TRIED = Struct(">HHI")
 _TRIED_MAX = 2**32 - 1
 
 
 class Attempts:
     def __init__(self) -> None:
-        self.pages: dict[int, dict[int, int]] = {}  # By page and offset. No page is empty.
-        self._count = 0  # Of offsets in all pages.
+        self.pages: dict[int, dict[int, int]] = {}  # Page -> offset -> count. No page is empty.
+        self._count = 0  # Offsets in all pages.
         self._changed: dict[int, None] = {}  # Pages to be recorded.
         self.recorded: dict[int, None] = {}  # Pages of which there is a record.
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """Offsets, and how often each was handed out."""
+        """Yield each offset and how often it was delivered."""
         for page in self.pages.values():
             yield from page.items()
 
-    # --- while it runs
+    # --- noting changes
 
     def note(self, came_back: Iterable[range], attempts: Callable[[int], int]) -> None:
-        """The ledger has these back, and knows of each how often it was handed out.
+        """Note returned messages; `attempts` tells how often each was delivered.
 
-        Those that are too many are not kept, and begin anew after a restart.
+        With more than LANE_ATTEMPTS_MAX, others are not stored and count from 0 after a restart.
         """
         for each in came_back:
             for offset in each:
@@ -51,19 +52,21 @@ class Attempts:
                 self._changed[number] = None
 
     def settled(self, offsets: range) -> None:
+        """Forget the counts of settled messages."""
         pages = range(offsets.start // PAGE, (offsets.stop - 1) // PAGE + 1)
         for page in among(pages, self.pages):
             for offset in among(offsets, self.pages[page]):
                 self._drop(page, offset)
 
     def rewound(self, kept: range) -> None:
-        """All others are as if they had never been handed out, settled ones too."""
+        """Forget all counts outside the range, after a rewind; also those of settled messages on
+        disk."""
         self.keep(kept)
         pages = [page for page in self.recorded if page * PAGE + PAGE > kept.stop]
         self._changed.update(dict.fromkeys(pages))
 
     def keep(self, kept: range) -> None:
-        """Forget the others; those above may be other messages' soon."""
+        """Forget the counts outside the range. Offsets above it may be given to other messages."""
         for page, counts in [*self.pages.items()]:
             for offset in [each for each in counts if each not in kept]:
                 self._drop(page, offset)
@@ -77,10 +80,10 @@ class Attempts:
             del self.pages[page]
             self._changed[page] = None
 
-    # --- its records
+    # --- records
 
     def take(self) -> Iterator[tuple[int, bytes | None]]:
-        """Pages that were changed, and what to record of them. None: nothing any more."""
+        """Yield each changed page and the value of its record; None means: delete the record."""
         changed, self._changed = self._changed, {}
         for page in changed:
             if page in self.pages:
@@ -91,7 +94,7 @@ class Attempts:
                 yield page, None
 
     def apply(self, page: int, value: bytes | None) -> None:
-        """Fold one of its records."""
+        """Apply one of the records."""
         self._count -= len(self.pages.pop(page, ()))
         self.recorded.pop(page, None)
         if value is not None:
@@ -106,7 +109,7 @@ class Attempts:
 
 
 def _value(base: int, counts: dict[int, int]) -> bytes:
-    """Stretches that were tried equally often."""
+    """Encode ranges of offsets with equal counts."""
     return b"".join(
         _TRIED.pack(row.start - base, row.stop - 1 - base, min(count, _TRIED_MAX))
         for count, alike in groupby(sorted(counts), key=counts.__getitem__)

@@ -1,7 +1,7 @@
 """The verbs: declare, alter, delete, find. What messages mean, for every gateway alike.
 
-A verb that changes what there is returns when the change is permanent. Appending
-and reading are the streams' (`stream`), found here by topic name or id.
+A verb that changes what there is returns when the change is permanent. Appending to and reading
+from a partition is in `served_partition`; `Broker.served_partition` finds it by topic and number.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
-from entrepot.broker.access import Access
+from entrepot.broker.access import Access, AccessSettings
+from entrepot.broker.acls import Acls
 from entrepot.broker.catalog import (
     CATALOG_ID,
     CATALOG_NAME,
     INTERNAL_NAMES,
     Catalog,
+    CatalogView,
     Topic,
-    View,
     cluster_id_record,
     producer_id_record,
     start_record,
@@ -31,9 +32,9 @@ from entrepot.broker.catalog import (
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.permissions import Permissions
-from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.quotas import Quotas
-from entrepot.broker.router.event import Exchange
+from entrepot.broker.router.event import Dialect, Exchange
+from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
 from entrepot.broker.server_settings import (
     Defaults,
@@ -44,7 +45,6 @@ from entrepot.broker.server_settings import (
 from entrepot.broker.sessions import Sessions
 from entrepot.broker.share_group.coordinator import ShareCoordinator
 from entrepot.broker.share_group.settings import CATALOG_KIND as GROUP_SETTINGS
-from entrepot.broker.stream import Stream, committed
 from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
 from entrepot.broker.transaction_coordinator import TransactionCoordinator
 from entrepot.broker.turns import Turns
@@ -62,7 +62,9 @@ from entrepot.core.errors import (
     UnknownTopicId,
 )
 from entrepot.core.faults import Faults, Uncaught
+from entrepot.core.measures import Histogram
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
+from entrepot.core.neutral import Formats
 from entrepot.core.ports import Clock, Disk, Entropy, Worker, in_place
 from entrepot.core.record import Record
 from entrepot.core.steps import Steps, finish
@@ -79,8 +81,7 @@ _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
 
 
 class PartitionFault(NamedTuple):
-    """What is wrong with a partition: it is neither read nor written, or not written, or
-    cannot be read everywhere."""
+    """What is wrong with a partition: it cannot be read, or written, or not everywhere."""
 
     directory: str
     state: str  # refused, stopped or damaged.
@@ -97,17 +98,17 @@ class Broker:
         *,
         node_id: int = 1,
         check_all: bool = False,
-        access: Access | None = None,
+        access: AccessSettings | None = None,
         groups: GroupSettings | None = None,
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
-        property_reader: PropertyReader | None = None,
+        formats: Formats | None = None,
+        dialect: Dialect | None = None,
         predeclared: Sequence[Exchange] = (),
         faults: Faults | None = None,
     ) -> None:
-        """Passwords are hashed by `worker` and batches compressed by `codec_worker`.
-
-        Without a `property_reader` there are no queues; what the disk has of them is kept. Each
+        """Passwords are hashed by `worker` and batches compressed by `codec_worker`. Without
+        `formats` and `dialect` there are no queues; what the disk has of them is kept. Each
         virtual host has the `predeclared` exchanges."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
@@ -119,26 +120,31 @@ class Broker:
         )
         self.turns = Turns(clock)
         self.codec_worker = codec_worker
-        self.access = access or Access()
+        self.acls, self.permissions = Acls(), Permissions()
+        self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users = Users(entropy, worker)
         self.quotas = Quotas()
-        self.permissions = Permissions(self.access)
-        views: dict[str, View] = {"acl": self.access, "user": self.users, "quota": self.quotas}
+        views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
-        self._streams: dict[PartitionId, Stream] = {}
+        self._served: dict[PartitionId, ServedPartition] = {}
         self._partitions_coming = 0  # Of topics that are being created, or get more of them.
         self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Topics of ours, being created.
         self._producer_id = 0  # The next to give; the catalog says up to where it may.
-        self.groups = Coordinator(self, clock, entropy, groups or GroupSettings())
+        group_settings, has = groups or GroupSettings(), self._has_share_group
+        self.groups = Coordinator(
+            self, self.catalog, self.turns, has, clock, entropy, group_settings
+        )
         self.share_groups = ShareCoordinator(self, clock)
         views[GROUP_SETTINGS] = self.share_groups.settings
-        ended = self.groups.complete_transaction
-        self.transactions = TransactionCoordinator(self, clock, ended)
+        self.transactions = TransactionCoordinator(
+            self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
+        )
         self.sessions = Sessions()  # Of those who use queues.
-        self.vhosts = VirtualHosts(self, clock, property_reader, predeclared)
+        self.formats = formats or Formats()
+        self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())
 
     # --- life
@@ -154,13 +160,13 @@ class Broker:
                 f"partitions are. {_RESTORE}"
             )
         for topic in self.catalog.all_topics():
-            self.open_streams(topic)
+            self.open_partitions(topic)
         await self._log.ready(self.catalog.directory_names.__contains__)
         self._producer_id = self.catalog.producer_id_next
         if not self.catalog.cluster_id:
             token = urlsafe_b64encode(self.entropy.token(16)).decode().rstrip("=")
             await self._change(cluster_id_record(token))
-        self.groups.open()
+        self.groups.open(power_failed=self._log.power_failed)
         self.share_groups.open()
         if await self.transactions.open(power_failed=self._log.power_failed):
             await self._log.remember_boot()
@@ -174,7 +180,7 @@ class Broker:
         await self._log.close()
 
     def _fold_catalog(self, changes: Partition) -> None:
-        """Raises StorageError: without all of it nothing can be served."""
+        """Read the catalog. Raises StorageError: without all of it nothing can be served."""
         try:
             changes.check_served()
             for data in changes.batches():
@@ -183,13 +189,13 @@ class Broker:
         except (StorageError, InvalidBatch, OSError) as error:
             raise StorageError(f"the catalog is damaged: {error}. {_RESTORE}") from None
 
-    def open_streams(self, topic: Topic) -> None:
-        self._streams.update(finish(self._open(topic)))
+    def open_partitions(self, topic: Topic) -> None:
+        self._served.update(finish(self._open(topic)))
 
-    def _open(self, topic: Topic, first: int = 0) -> Steps[dict[PartitionId, Stream]]:
-        """Open its partitions, from the first that is not open. Nobody finds them yet."""
+    def _open(self, topic: Topic, first: int = 0) -> Steps[dict[PartitionId, ServedPartition]]:
+        """Open a topic's partitions from the index `first` on, and return them."""
         config = self.config_of(topic)
-        streams = {}
+        served_partitions = {}
         for index in range(first, topic.partition_count):
             identity = PartitionId(topic.id, index)
             opened = self._log.open(identity, topic.directory_name, config.policy)
@@ -199,19 +205,19 @@ class Broker:
             start = self.catalog.offset_starts.get(identity, 0)
             if partition.offset_start < start <= partition.offset_end:
                 partition.offset_start = start
-            streams[identity] = Stream(self._log, self._clock, opened, config)
+            served_partitions[identity] = ServedPartition(self._log, self._clock, opened, config)
             yield
-        return streams
+        return served_partitions
 
     def _change(self, *records: Record) -> Awaitable[None]:
-        """Append to the catalog and apply; await the result for its permanence."""
+        """Append records to the catalog and apply them. Await the result for the commit."""
         self.append_change(*records)
         for record in records:
             self.catalog.apply(record)
         return self.changes_committed()
 
     def append_change(self, *records: Record) -> None:
-        """Append to the catalog: all of these or none. It is the caller's to apply them."""
+        """Append records to the catalog, all or none. The caller must apply them."""
         assert self._changes is not None
         data = batch.build(records, now_ms=self._clock.now_ms())
         self._log.append(self._changes, [(batch.read_header(data), data)])
@@ -222,7 +228,7 @@ class Broker:
         return committed(self._changes, self._changes.offset_end)
 
     def catalog_progress(self) -> tuple[int, int]:
-        """The end of the catalog's partition, and how much of it is permanent."""
+        """Return the end of the catalog's partition, and its high watermark."""
         assert self._changes is not None
         return self._changes.offset_end, self._changes.high_watermark
 
@@ -230,7 +236,7 @@ class Broker:
 
     @property
     def defaults(self) -> Defaults:
-        """Others after `alter_server_settings`."""
+        """The defaults of topics. `alter_server_settings` replaces them."""
         return self.server_settings.defaults
 
     @property
@@ -253,13 +259,16 @@ class Broker:
             raise UnknownTopicId(f"there is no topic with id {identity}")
         return found
 
+    def _has_share_group(self, group: str) -> bool:
+        return self.share_groups.has(group)
+
     def is_internal(self, name: str) -> bool:
         return name in INTERNAL_NAMES
 
     def check_foreign(self, name: str) -> None:
-        """The broker's own topics are for others to read, not to make, write or change.
+        """Raise InvalidName for one of the broker's own topics, and for a queue.
 
-        So are queues, for those who see topics.
+        As topics, these can only be read.
         """
         if name in INTERNAL_NAMES:
             raise InvalidName(f"the topic {name!r} is the broker's own")
@@ -270,15 +279,18 @@ class Broker:
         if topic is not None and topic.is_queue:
             raise InvalidName(f"{name!r} is a queue: as a topic it can be read, and no more")
 
-    def stream(self, topic: Topic, index: int) -> Stream:
-        found = self._streams.get(PartitionId(topic.id, index))
+    def served_partition(self, topic: Topic, index: int) -> ServedPartition:
+        found = self._served.get(PartitionId(topic.id, index))
         if found is None:
             raise UnknownTopic(f"topic {topic.name!r} has no partition {index}")
         return found
 
+    def served_partitions(self, topic: Topic) -> list[ServedPartition]:
+        return [self.served_partition(topic, index) for index in range(topic.partition_count)]
+
     def fault_of(self, topic: Topic) -> str | None:
-        """Why some of it cannot be read; None when all can."""
-        partitions = [self.stream(topic, index).partition for index in range(topic.partition_count)]
+        """Return why a partition of the topic cannot be read. None means: all can."""
+        partitions = (served.partition for served in self.served_partitions(topic))
         return next((each.stopped for each in partitions if each.refused), None)
 
     def partition_faults(self) -> list[PartitionFault]:
@@ -292,6 +304,16 @@ class Broker:
                 found.append(PartitionFault(partition.directory, state, reason))
         return found
 
+    @property
+    def commit_latency(self) -> Histogram:
+        """How long commits took, in seconds."""
+        return self._log.committer.latency
+
+    @property
+    def sync_errors(self) -> int:
+        """How many syncs have failed since the start."""
+        return self._log.committer.sync_errors
+
     def config_of(self, topic: Topic) -> TopicConfig:
         return topic_config(topic.settings, self.defaults.settings)
 
@@ -300,7 +322,7 @@ class Broker:
     def check_new_topic(
         self, name: str, partition_count: int | None, settings: Mapping[str, str]
     ) -> Topic:
-        """The topic that `create_topic` would make; raises what it would raise."""
+        """Return the topic that `create_topic` would make. Raises what that would raise."""
         legal = check_topic_name(name)
         if legal in self.vhosts.default.queues:
             raise TopicExists(f"there is a queue {name!r}")
@@ -328,7 +350,7 @@ class Broker:
     async def internal_topic(
         self, name: str, partition_count: int, settings: Mapping[str, str]
     ) -> Topic:
-        """One of the broker's own, made when it is first needed."""
+        """Return one of the broker's own topics. It is made when it is first needed."""
         assert name in INTERNAL_NAMES, name
         if name not in self.catalog.topics:
             if name not in self._internal:
@@ -341,14 +363,14 @@ class Broker:
         return self.catalog.topics[name]
 
     async def _create(self, topic: Topic) -> None:
-        """There for others once it is permanent: records must not outlive their topic."""
+        """Make a topic that is found only once it is committed: records must not outlive it."""
         record = topic_record(topic)
         try:
             self.append_change(record)
             await self.changes_committed()
-            streams = await self.turns.run(self._open(topic))
+            served_partitions = await self.turns.run(self._open(topic))
             self.catalog.apply(record)
-            self._streams.update(streams)
+            self._served.update(served_partitions)
             if topic.name not in INTERNAL_NAMES:
                 self.vhosts.default.add_stream(topic.name)
         finally:
@@ -370,31 +392,31 @@ class Broker:
     async def _delete(self, topic: Topic) -> None:
         try:
             await self.changes_committed()
-            await self.drop_streams(topic)
+            await self.drop_partitions(topic)
         finally:
             self.claims.release(topic.name)
         log.info("topic %s deleted", topic.name)
 
-    async def drop_streams(self, *topics: Topic) -> None:
-        """They are deleted, and that is permanent. Their names may be others' when this
-        returns."""
+    async def drop_partitions(self, *topics: Topic) -> None:
+        """Delete the partitions of topics whose deletion is committed. Afterwards the names can
+        be used again."""
         await self.turns.run(self._drop(topics))
         await self._log.dropped()
 
     def _drop(self, topics: Sequence[Topic]) -> Steps[None]:
         for topic in topics:
             for index in range(topic.partition_count):
-                stream = self._streams.pop(PartitionId(topic.id, index))
-                self._log.drop(stream.partition)
+                served = self._served.pop(PartitionId(topic.id, index))
+                self._log.drop(served.partition)
                 yield
 
     async def _unclaimed(self, topic: Topic) -> Topic:
-        """The topic as it is once nobody else changes it. Raises UnknownTopic when it is gone."""
+        """Wait until nothing else changes the topic, and return it. Raises UnknownTopic."""
         await self.claims.wait(topic.name)
         return self.topic_by_id(topic.id)
 
     def check_partition_count(self, topic: Topic, count: int) -> None:
-        """Raises what `create_partitions` would raise."""
+        """Raise what `create_partitions` would raise."""
         self.check_foreign(topic.name)
         if count <= topic.partition_count:
             raise InvalidPartitions(
@@ -413,11 +435,11 @@ class Broker:
     async def _grow(self, topic: Topic, count: int) -> None:
         try:
             larger = replace(topic, partition_count=count)
-            streams = await self.turns.run(self._open(larger, topic.partition_count))
+            served_partitions = await self.turns.run(self._open(larger, topic.partition_count))
             # Its settings may have been altered meanwhile.
             larger = replace(self.catalog.by_id[topic.id], partition_count=count)
             permanent = self._change(topic_record(larger))
-            self._streams.update(streams)
+            self._served.update(served_partitions)
             self._configure(larger)
             await permanent
         finally:
@@ -434,11 +456,10 @@ class Broker:
         await permanent
 
     def _configure(self, topic: Topic) -> None:
-        """Let its partitions follow the settings that count now."""
+        """Apply the topic's present settings to its partitions."""
         config = self.config_of(topic)
-        for index in range(topic.partition_count):
-            stream = self.stream(topic, index)
-            stream.config, stream.partition.policy = config, config.policy
+        for served in self.served_partitions(topic):
+            served.config, served.partition.policy = config, config.policy
 
     async def alter_server_settings(self, name: str, settings: Mapping[str, str]) -> None:
         """Set exactly these on a node, or on all of them (no name), and let topics follow."""
@@ -453,12 +474,12 @@ class Broker:
             if count % _TOPICS_CONFIGURED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # Others have their turn. So a topic may be gone by now,
             current = self.catalog.by_id.get(topic.id, topic)  # or have other settings.
-            if PartitionId(current.id, 0) in self._streams:
+            if PartitionId(current.id, 0) in self._served:
                 self._configure(current)
 
-    async def delete_records(self, stream: Stream, offset: int) -> int:
-        """Forget what is below an offset (-1: all of it); returns the new log start."""
-        partition = stream.partition
+    async def delete_records(self, served: ServedPartition, offset: int) -> int:
+        """Delete records below an offset (-1: all). Returns the new start offset."""
+        partition = served.partition
         self.check_foreign(self.topic_by_id(partition.id.topic).name)
         target = partition.high_watermark if offset == -1 else offset
         if partition.has_gap:  # Offsets that a deletion speaks of must not be given again.
@@ -470,30 +491,28 @@ class Broker:
         return partition.offset_start
 
     async def change_security(self, *records: Record) -> None:
-        """Users, ACLs and quotas: all of these or none. Returns when it is permanent."""
+        """Change users, ACLs and quotas, all or none. Returns when that is committed."""
         if records:
             await self._change(*records)
 
     async def new_producer_id(self) -> int:
-        """Never given twice, also not after a crash: ids are reserved in blocks."""
-        assert self._changes is not None
+        """Return an id that was never used, not before a crash either: blocks are reserved."""
         mine = self._producer_id
         self._producer_id += 1
         if mine >= self.catalog.producer_id_next:
             await self._change(producer_id_record(mine + _PRODUCER_IDS_PER_BLOCK))
         else:  # The block may have been reserved a moment ago.
-            await committed(self._changes, self._changes.offset_end)
+            await self.changes_committed()
         return mine
 
     def _check_partition_count(self, count: int, added: int) -> None:
-        if not 1 <= count <= limits.PARTITIONS_PER_TOPIC_MAX:
-            raise InvalidPartitions(
-                f"{count} partitions; a topic has 1 to {limits.PARTITIONS_PER_TOPIC_MAX}"
-            )
+        count_max = limits.PARTITIONS_PER_TOPIC_MAX
+        if not 1 <= count <= count_max:
+            raise InvalidPartitions(f"{count} partitions; a topic has 1 to {count_max}")
         self.check_partitions_in_all(added)
 
     def check_partitions_in_all(self, added: int) -> None:
-        if len(self._streams) + self._partitions_coming + added > limits.PARTITIONS_MAX:
+        if len(self._served) + self._partitions_coming + added > limits.PARTITIONS_MAX:
             raise InvalidPartitions(f"more than {limits.PARTITIONS_MAX} partitions in all")
 
     def new_id(self) -> UUID:

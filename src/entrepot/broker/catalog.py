@@ -1,8 +1,8 @@
-"""What there is: topics and queues, their settings, and the few numbers not to forget.
+"""The catalog: topics and queues with their settings, and a few persistent numbers.
 
-The catalog is a fold over the internal partition `__catalog`: one record per
-change, keyed by what it speaks of, the newest counting. A change is applied when
-it is appended and answered when it is permanent.
+The catalog is folded from the internal partition `__catalog`: one record for each change, keyed
+by what it is about; the newest counts. A change takes effect when it is appended and is
+answered when it is permanent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from entrepot.core.record import Record
 from entrepot.core.value import FrozenTable, from_json
 
 CATALOG_NAME = "__catalog"
-# The broker's own topics, present or to come.
+# The names of internal topics, whether they exist or not.
 INTERNAL_NAMES = frozenset(
     (
         CATALOG_NAME,
@@ -34,8 +34,7 @@ INTERNAL_NAMES = frozenset(
         "__transaction_state",
     )
 )
-RESERVED_PREFIX = "amq."  # Of names that AMQP's brokers give, and nobody else.
-_CHANGES_KEPT = 10_000  # Of topics, for who follows them.
+_CHANGES_KEPT = 10_000  # Names of changed topics kept for `changed_since`.
 CATALOG_ID = PartitionId(UUID(int=0x0E47E907), 0)
 
 
@@ -44,26 +43,27 @@ class Topic:
     name: TopicName
     id: TopicId
     partition_count: int
-    settings: dict[str, str] = field(default_factory=dict)  # Only what was set on it.
-    is_queue: bool = False  # What is in it is a queue's: by offset it can be read, and no more.
-    is_hidden: bool = False  # Known to its virtual host only. Its name may be anything.
+    settings: dict[str, str] = field(default_factory=dict)  # Only what was set on the topic.
+    # It holds a queue's messages: it can be read by offset, and nothing else.
+    is_queue: bool = False
+    is_hidden: bool = False  # Only its virtual host sees it, and it may have any name.
 
     @property
     def directory_name(self) -> str:
-        """No legal name of a topic, for one that is hidden."""
+        """Return the name for directories. That of a hidden topic is no legal topic name."""
         return f"$queue-{self.id}" if self.is_hidden else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class StoredQueue:
-    """A queue that survives, or a stream that is not a topic for everybody."""
+    """A durable queue, or a stream that is not visible as a topic."""
 
     vhost: str
     name: str
-    topic: Topic  # Where its messages are.
+    topic: Topic  # Holds its messages.
     auto_delete: bool = False
-    settings: QueueSettings | None = None  # None: an older release wrote its arguments only.
-    arguments: FrozenTable = ()  # In the words of the protocol that declared it.
+    settings: QueueSettings | None = None  # None means: an older release stored only its arguments.
+    arguments: FrozenTable = ()  # As the protocol that declared it names them.
 
 
 class _TopicValue(msgspec.Struct):
@@ -72,27 +72,30 @@ class _TopicValue(msgspec.Struct):
     settings: dict[str, str]
 
 
-class View(Protocol):
+class CatalogView(Protocol):
     def apply(self, name: str, value: bytes | None, /) -> None: ...
 
 
 class Catalog:
-    def __init__(self, views: Mapping[str, View] | None = None) -> None:
-        """Records of the kinds in `views` are theirs to fold."""
+    def __init__(self, views: Mapping[str, CatalogView] | None = None) -> None:
+        """Create an empty catalog. Records of the kinds in `views` are passed to these."""
         self._views = views or {}
         self.topics: dict[str, Topic] = {}
-        self.version = 0  # One more whenever a topic has changed.
-        self._changed: deque[str] = deque(maxlen=_CHANGES_KEPT)  # Names, the last at the end.
+        self.version = 0  # Counts up whenever a topic changes.
+        # Names of changed topics, the latest last.
+        self._changed: deque[str] = deque(maxlen=_CHANGES_KEPT)
         self.by_id: dict[TopicId, Topic] = {}
         self.queues: dict[tuple[str, str], StoredQueue] = {}  # By virtual host and name.
-        # Of topics that are or were: files in others belong to a topic whose record is lost.
+        # Directories of all topics there are or were. Files elsewhere belong to a topic whose
+        # record is lost.
         self.directory_names: dict[str, None] = {}
-        self.offset_starts: dict[PartitionId, int] = {}  # Where records were deleted by request.
+        # Start offsets set by requests that deleted records.
+        self.offset_starts: dict[PartitionId, int] = {}
         self.producer_id_next = 0
         self.cluster_id = ""
 
     def apply(self, record: Record) -> None:
-        """Fold one record."""
+        """Apply one record."""
         assert record.key is not None
         kind, _, name = record.key.decode().partition(":")
         if kind == "topic":
@@ -114,7 +117,8 @@ class Catalog:
             self._views[kind].apply(name, record.value)
 
     def changed_since(self, version: int) -> Iterable[str] | None:
-        """The names of topics that came, went or changed since; None when it is too long ago."""
+        """Return the topics created, deleted or changed since a version; None if that is too
+        long ago."""
         count = self.version - version
         if count > len(self._changed):
             return None
@@ -125,7 +129,7 @@ class Catalog:
         self._changed.append(name)
 
     def all_topics(self) -> Iterator[Topic]:
-        """The hidden ones, too."""
+        """Yield all topics, the hidden ones too."""
         stored = (queue.topic for queue in self.queues.values())
         return chain(self.topics.values(), (topic for topic in stored if topic.is_hidden))
 
@@ -179,15 +183,15 @@ class Catalog:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether a queue of that name could be seen as a topic."""
+    """Return whether a queue of that name could also be a topic."""
     try:
         check_topic_name(name)
     except InvalidName:
         return False
-    return not name.startswith(RESERVED_PREFIX)
+    return True
 
 
-# The records, one function each.
+# The catalog's records: one function makes each.
 
 
 def topic_record(topic: Topic) -> Record:
@@ -200,7 +204,8 @@ def topic_deleted_record(name: TopicName) -> Record:
 
 
 def queue_record(queue: StoredQueue) -> Record:
-    """JSON in ASCII: a name that is not Unicode is kept in surrogates."""
+    """Return the record of a queue, as JSON in ASCII: bytes that are not Unicode become
+    surrogates."""
     topic = queue.topic
     facts = {
         "id": str(topic.id),

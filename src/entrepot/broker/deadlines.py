@@ -1,8 +1,8 @@
-"""One heap of deadlines, for all groups or all transactions.
+"""Deadlines by key, in one heap: for all groups, or all transactions.
 
-Nearly every deadline is moved before it comes: each heartbeat moves one. So moving it
-later only notes the new time; the old entry of the heap finds it when it comes up.
-An idle member costs a dictionary entry per heartbeat, and a heap entry per session.
+Nearly every deadline is moved before it comes: each heartbeat moves one. So moving it later
+only stores the new time, and the entry in the heap is corrected when it comes up. An idle
+member costs a dictionary update per heartbeat, and a heap entry per session timeout.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ K = TypeVar("K", bound=Hashable)
 class Deadlines(Generic[K]):
     def __init__(self) -> None:
         self._when: dict[K, int] = {}
-        self._queued: dict[K, int] = {}  # The key's entry in the heap; never after its deadline.
+        # Time of the key's entry in the heap; never after its deadline.
+        self._queued: dict[K, int] = {}
         self._heap: list[tuple[int, int, K]] = []
-        self._serial = 0  # Keys are not compared: of equal times, the first set comes first.
+        self._serial = 0  # Orders equal times, so that keys are not compared.
 
     def set(self, key: K, when_ms: int) -> None:
         self._when[key] = when_ms
@@ -35,19 +36,19 @@ class Deadlines(Generic[K]):
 
     @property
     def next_ms(self) -> int | None:
-        """When to look again; nothing is due before."""
+        """Return when `due` should be called next, in ms; nothing is due before."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[K]:
-        """Those whose time has come, earliest first; they are gone from here."""
+        """Remove and return the keys whose time has come, earliest first."""
         return list(iter(lambda: self.pop_due(now_ms), None))
 
     def pop_due(self, now_ms: int) -> K | None:
-        """The earliest whose time has come; it is gone from here."""
+        """Remove and return the key whose time came first, if any has come."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != queued_ms:
-                continue  # An earlier entry took its place.
+                continue  # Another entry of the key replaced it.
             del self._queued[key]
             when_ms = self._when.get(key)
             if when_ms is not None and when_ms <= now_ms:

@@ -1,18 +1,18 @@
-"""What became of a queue's messages: which are ready, leased, deferred or settled.
+"""The ledger of a queue: which of its messages are ready, leased, deferred or settled.
 
-Messages have the offsets of the queue's partition. Most of them are told by two numbers:
+Messages have the offsets of the queue's partition. Two numbers describe most of them:
 
-    offset_low      below it, everything is settled
-    offset_fresh    from it on, nothing was ever handed out: ready, up to the watermark
+    offset_low      everything below it is settled
+    offset_fresh    nothing from it on was ever delivered: ready, up to the watermark
 
-Only between the two there is something to remember one by one: who has a message and until
-when (leased), what came back (returned: ready again, in its old place, before all that is
-fresh), and what is not due yet (deferred, which may also stand in the fresh part). What is
-none of these is settled. So memory is spent on what is out of order, however long the queue.
+Only messages between the two are tracked one by one: leased ones (by whom, until when),
+returned ones (ready again, in their old place, before all that are fresh), and deferred ones
+(not due yet; these may also be in the fresh part). A message between the two that is none of
+these is settled. So memory is needed only for what is out of order, however long the queue.
 
-Leases are promises of this process: a restart forgets them, and the messages are ready
-again. Settling, deferring, rewinding and counting what came back are recorded by whoever
-owns the ledger, and told to its successor by `restore`.
+Leases are not stored: after a restart leased messages are ready again. The owner of the ledger
+stores what was settled, deferred, rewound and how often returned messages were delivered, and
+`restore` sets it after a restart.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from typing import Any
 
 from entrepot.core.ranges import Ranges
 
-NEVER = 2**63 - 1  # A time.
-_TIMES_STALE_MAX = 64  # Times of leases and delays that are over, beside as many as are not.
+NEVER = 2**63 - 1  # A time in ms that never comes.
+# Outdated entries that may stay in the heap of times beyond the number of valid ones.
+_TIMES_STALE_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lease:
-    """Held by one consumer, for one message or for many."""
+    """A lease of one or many messages, held by one consumer."""
 
-    owner: Any  # Known by its identity alone.
+    owner: Any  # Compared by identity.
     until_ms: int = NEVER
 
 
@@ -44,53 +45,54 @@ class Ledger:
         self.offset_fresh = offset_low
         self.leased: dict[int, Lease] = {}
         self.returned = Ranges()
-        self.deferred: dict[int, int] = {}  # Until when, in ms.
-        self._deferred_fresh = 0  # How many of them stand in the fresh part,
-        self._deferred_end = 0  # and an offset above all of them.
-        # How often those were handed out before that came back.
+        self.deferred: dict[int, int] = {}  # Offset -> until when, in ms.
+        self._deferred_fresh = 0  # How many of these are in the fresh part,
+        self._deferred_end = 0  # and an offset above all of those.
+        # Offset -> how often the message was delivered before it was returned.
         self._attempts: dict[int, int] = {}
-        self._times: list[tuple[int, int]] = []  # A heap: when a lease or a delay may end.
+        # A heap of (ms, offset): when a lease or a deferral may end.
+        self._times: list[tuple[int, int]] = []
 
-    # --- what there is
+    # --- counting and looking
 
     def ready_count(self, offset_end: int) -> int:
-        """Messages that could be handed out now; the queue ends at `offset_end`."""
+        """Return how many messages below `offset_end` could be delivered now."""
         fresh = max(0, offset_end - self.offset_fresh)
         if self._deferred_fresh:
-            fresh -= self._deferred_fresh - self._deferred_beyond(offset_end)
+            fresh -= self._deferred_fresh - self._deferred_from(offset_end)
         return self.returned.count + fresh
 
     def deferred_count(self, offset_end: int) -> int:
-        """Messages below `offset_end` that are not due yet."""
-        return len(self.deferred) - self._deferred_beyond(offset_end)
+        """Return how many messages below `offset_end` are deferred."""
+        return len(self.deferred) - self._deferred_from(offset_end)
 
-    def _deferred_beyond(self, offset_end: int) -> int:
-        """How many of the deferred ones are not committed."""
+    def _deferred_from(self, offset_end: int) -> int:
+        """Return how many deferred messages are at or above `offset_end`, not committed yet."""
         beyond = range(max(offset_end, self.offset_fresh), self._deferred_end)
         return sum(1 for each in beyond if each in self.deferred)
 
     def attempts(self, offset: int) -> int:
-        """How often it was handed out before."""
+        """Return how often the message was delivered and returned."""
         return self._attempts.get(offset, 0)
 
     @property
     def next_time_ms(self) -> int:
-        """When `expire` may have something to do."""
+        """Return when `expire` should be called next, in ms."""
         return self._times[0][0] if self._times else NEVER
 
     def is_settled(self, offset: int) -> bool:
         return offset < self.offset_fresh and not self._holds(offset)
 
     def unsettled(self) -> Ranges:
-        """What is not settled below `offset_fresh`."""
+        """Return the offsets below `offset_fresh` that are not settled."""
         found = [*self.returned]
         for holder in (self.leased, self.deferred):
             found += rows(sorted(offset for offset in holder if offset < self.offset_fresh))
         return Ranges(sorted(found, key=attrgetter("start")))
 
     def ready(self, count: int, offset_end: int) -> list[range]:
-        """What `pop` would take out, which stays."""
-        self._pass_deferred(offset_end)
+        """Return what `pop` would return, and leave it in the ledger."""
+        self._skip_deferred(offset_end)
         found: list[range] = []
         fresh = self._fresh(count - self.returned.count, offset_end)
         for each in chain(self.returned, fresh):
@@ -101,12 +103,12 @@ class Ledger:
         return found
 
     def _fresh(self, count: int, offset_end: int) -> Iterator[range]:
-        """Those that are not deferred: at least so many, if there are."""
+        """Yield fresh offsets that are not deferred, at least `count` if there are so many."""
         start = self.offset_fresh
         if self._deferred_fresh:
             for offset in range(start, offset_end):
                 if offset - start >= count:
-                    break  # However many are behind it.
+                    break  # There are enough; do not look at the rest.
                 if offset in self.deferred:
                     if start < offset:
                         yield range(start, offset)
@@ -115,19 +117,19 @@ class Ledger:
         if start < offset_end:
             yield range(start, offset_end)
 
-    def _pass_deferred(self, offset_end: int) -> None:
-        """Those at the beginning of the fresh part, so that nobody looks at them again."""
+    def _skip_deferred(self, offset_end: int) -> None:
+        """Move `offset_fresh` past deferred messages, so that they are not looked at again."""
         while self.offset_fresh < offset_end and self.offset_fresh in self.deferred:
             self.offset_fresh += 1
             self._deferred_fresh -= 1
 
-    # --- handing out
+    # --- delivering
 
     def pop(self, count: int, offset_end: int) -> list[range]:
-        """Take out the oldest messages that are ready, at most so many.
+        """Take out the oldest ready messages, at most `count`.
 
-        They count as settled until they are leased, so that must come next; or
-        `settle_popped`, for those that are not.
+        They count as settled until they are leased. So the caller must lease them next, or call
+        `settle_popped` for those it does not lease.
         """
         taken = self.returned.pop(count) if self.returned else []
         for each in taken:
@@ -136,26 +138,26 @@ class Ledger:
         return taken
 
     def pop_at(self, offsets: range, offset_end: int) -> list[range]:
-        """Take out those of them that are ready, wherever they stand; then as after `pop`."""
+        """Take out the ready messages among these offsets; then as after `pop`."""
         start, stop = offsets.start, min(offsets.stop, offset_end)
         for passed in self._pop_fresh(stop - self.offset_fresh, stop):
             self.returned.add(passed.start, passed.stop)
         return self.returned.remove(start, stop)
 
     def lease(self, offsets: range, lease: Lease) -> None:
-        """Of those that were popped: any of them, in any step."""
+        """Lease popped messages; the range may have any step."""
         self.leased.update(dict.fromkeys(offsets, lease))
         if lease.until_ms != NEVER:
             for offset in offsets:
                 self._remember(lease.until_ms, offset)
 
     def settle_popped(self, offsets: range) -> None:
-        """Of those that were popped: done with, in any step. The others are leased before."""
+        """Settle popped messages; the range may have any step. The others must be leased before."""
         self._forget_attempts(offsets)
         self._advance()
 
     def renew(self, offset: int, lease: Lease) -> bool:
-        """Another lease for the same owner; False when it has none."""
+        """Replace the lease of an owner by another; False when it has none."""
         held = self.leased.get(offset)
         if held is None or held.owner is not lease.owner:
             return False
@@ -165,7 +167,7 @@ class Ledger:
         return True
 
     def _pop_fresh(self, count: int, offset_end: int) -> Iterator[range]:
-        """Those that are not deferred; the others are passed by and stay where they are."""
+        """Take out fresh messages that are not deferred; deferred ones are skipped and stay."""
         while count > 0 and self.offset_fresh < offset_end:
             start, stop = self.offset_fresh, min(offset_end, self.offset_fresh + count)
             if self.deferred:
@@ -178,10 +180,10 @@ class Ledger:
                 self._deferred_fresh -= 1
             self.offset_fresh = stop
 
-    # --- what comes of it
+    # --- settling and returning
 
     def settle(self, offsets: range, owner: object) -> list[range]:
-        """The owner is done with them. Returns those it had."""
+        """Settle messages that the owner has leased. Return those."""
         settled = self._drop(offsets, owner)
         for each in settled:
             self._forget_attempts(each)
@@ -189,9 +191,10 @@ class Ledger:
         return settled
 
     def release(self, offsets: range, owner: object, *, is_attempt: bool = True) -> list[range]:
-        """The owner hands them back: ready again, in their old place.
+        """Return messages to the queue: ready again, in their old place.
 
-        Counts as an attempt, unless the message cannot have been seen. Returns those it had.
+        `is_attempt` counts it as a delivery; false if the consumer cannot have seen them. Returns
+        those that the owner had leased.
         """
         released = self._drop(offsets, owner)
         for each in released:
@@ -199,14 +202,14 @@ class Ledger:
         return released
 
     def hand_over(self, offsets: range, owner: object, lease: Lease) -> list[range]:
-        """Another owner has them from now on. Returns those the old one had."""
+        """Give leased messages to another owner. Return those the old owner had."""
         handed = self._drop(offsets, owner)
         for each in handed:
             self.lease(each, lease)
         return handed
 
     def discard(self, count: int, offset_end: int) -> list[range]:
-        """Settle the oldest messages that are ready, at most so many."""
+        """Settle the oldest ready messages, at most `count`. Return them."""
         dropped = self.pop(count, offset_end)
         for each in dropped:
             self._forget_attempts(each)
@@ -214,7 +217,7 @@ class Ledger:
         return dropped
 
     def defer(self, offset: int, until_ms: int) -> None:
-        """Keep a message that is ready back until then; or change until when."""
+        """Defer a ready message, or change until when."""
         self.returned.remove(offset, offset + 1)
         if offset >= self.offset_fresh and offset not in self.deferred:
             self._deferred_fresh += 1
@@ -223,7 +226,7 @@ class Ledger:
         self._remember(until_ms, offset)
 
     def expire(self, now_ms: int) -> list[range]:
-        """End the leases and delays that are over. Returns what is ready again, or now."""
+        """End the leases and deferrals that are over. Return the messages that are ready now."""
         ready: list[int] = []
         while self._times and self._times[0][0] <= now_ms:
             _, offset = heappop(self._times)
@@ -245,13 +248,15 @@ class Ledger:
             self._deferred_fresh -= 1
 
     def _drop(self, offsets: range, owner: object) -> list[range]:
+        """Remove the leases that the owner has of these offsets. Return those offsets."""
         leased = self.leased
-        if len(offsets) == 1:  # Nearly always.
+        if len(offsets) == 1:  # A short cut for the most frequent case.
             held = leased.get(offsets.start)
             if held is None or held.owner is not owner:
                 return []
             del leased[offsets.start]
-            return [range(offsets.start, offsets.start + 1)]  # Of any step, it may end later.
+            # A range of another step may stop later, so make it a new one.
+            return [range(offsets.start, offsets.start + 1)]
         found = [each for each in among(offsets, leased) if leased[each].owner is owner]
         for offset in found:
             del leased[offset]
@@ -269,14 +274,17 @@ class Ledger:
                 del self._attempts[offset]
 
     def _advance(self) -> None:
-        """Move the low end past what is settled: step by step, which is what acks in order
-        need, but not for longer than looking at all that is held would take."""
+        """Move `offset_low` past settled messages.
+
+        It goes step by step, which is quick when messages are settled in order, but no longer than
+        searching all that is held would take.
+        """
         low, fresh, leased = self.offset_low, self.offset_fresh, self.leased
         stop = min(fresh, low + 2 * (len(leased) + len(self.deferred)))
         if self.returned or self.deferred:
             while low < stop and not self._holds(low):
                 low += 1
-        else:  # Nearly always.
+        else:  # The most frequent case, and quicker.
             while low < stop and low not in leased:
                 low += 1
         if low == stop < fresh:
@@ -289,9 +297,11 @@ class Ledger:
         self.offset_low = low
 
     def _holds(self, offset: int) -> bool:
+        """Return whether the message is leased, returned or deferred."""
         return offset in self.leased or offset in self.returned or offset in self.deferred
 
     def _remember(self, time_ms: int, offset: int) -> None:
+        """Note when a lease or deferral ends; drop outdated entries when there are many."""
         heappush(self._times, (time_ms, offset))
         held = len(self.leased) + len(self.deferred)
         if len(self._times) > 2 * held + _TIMES_STALE_MAX:
@@ -299,12 +309,12 @@ class Ledger:
             self._times += [(each.until_ms, offset) for offset, each in self.leased.items()]
             heapify(self._times)
 
-    # --- another history
+    # --- rewinding and restoring
 
     def rewind(self, offset: int) -> None:
-        """From there on, everything is ready again, as if it had never been handed out.
+        """Make everything from the offset on ready, as if it had never been delivered.
 
-        What is below stays as it is.
+        Messages below it stay as they are.
         """
         self.returned.remove(offset, max(offset, self.offset_fresh))
         holders: tuple[dict[int, Any], ...] = (self.leased, self.deferred, self._attempts)
@@ -317,7 +327,7 @@ class Ledger:
         self._advance()
 
     def reset(self, offset: int) -> None:
-        """The same, and everything below is settled."""
+        """Make everything from the offset on ready, and settle everything below it."""
         self.leased.clear()
         self.deferred.clear()
         self._deferred_fresh = 0
@@ -333,7 +343,7 @@ class Ledger:
         deferred: Mapping[int, int],
         attempts: Mapping[int, int],
     ) -> None:
-        """What a predecessor knew, except for its leases."""
+        """Set the state as it was before a restart. Leases are not restored."""
         self.offset_fresh = offset_fresh
         self.returned = Ranges(unsettled)
         self._attempts = dict(attempts)
@@ -342,7 +352,8 @@ class Ledger:
         self._advance()
 
     def note_settled(self, offsets: range) -> None:
-        """These are settled, though nobody has them. What is passed by on the way is not."""
+        """Settle messages that nobody has leased. Fresh ones below them stay ready, as returned
+        ones."""
         start, stop = offsets.start, offsets.stop
         self.returned.remove(start, stop)
         for offset in among(offsets, self.deferred):
@@ -357,14 +368,14 @@ class Ledger:
 
 
 def among(offsets: range, holder: Mapping[int, object]) -> list[int]:
-    """Which of them are in there, ascending; the shorter one is walked."""
+    """Return the offsets that are in the mapping, ascending. The shorter of the two is searched."""
     if len(holder) < len(offsets):
         return sorted(offset for offset in holder if offset in offsets)
     return [offset for offset in offsets if offset in holder]
 
 
 def rows(offsets: Iterable[int]) -> list[range]:
-    """Ascending numbers as ranges."""
+    """Return ascending offsets as ranges."""
     found: list[range] = []
     start = end = -1
     for offset in offsets:

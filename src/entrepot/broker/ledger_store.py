@@ -1,11 +1,12 @@
-"""Where it is kept what was settled: a compacted topic of the broker's own.
+"""The store of ledgers: a compacted internal topic with what was settled.
 
 Queues have one, share groups another. All that was settled in one turn of the event loop, in
-all lanes, is appended together at its end, and committed with everything else of that turn.
-What a crash loses of it is handed out again, which at-least-once allows; what is kept never
-comes again.
+all lanes, is appended together at its end. Unless somebody waits for it, its commit may come a
+few milliseconds later: a settlement is no reason for a sync of its own. What a crash loses of it
+is handed out again, which at-least-once allows; what is kept never comes again. Whatever else is
+recorded, as that a message is deferred, is committed at once.
 
-What cannot be written is tried again, the newest of each key, until the disk takes it.
+A failed write is retried, with the newest record of each key, until it succeeds.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from entrepot.broker.ports import TopicStorage
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.settlements import Settlements, is_settlement, lane_of
 from entrepot.core import batch, limits
 from entrepot.core.errors import InvalidBatch, StorageError
@@ -24,52 +26,51 @@ from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.log.partition import Partition, Waiter
 
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
-    from entrepot.broker.stream import Stream
-
 log = logging.getLogger("entrepot.ledgers")
 
 _SETTINGS = {
     "cleanup.policy": "compact",
-    "segment.bytes": str(1 * limits.MIB),  # Small ones are compacted sooner, and folded faster.
-    "delete.retention.ms": "60000",  # Nobody but the next start reads a tombstone.
+    "segment.bytes": str(1 * limits.MIB),  # Small segments are compacted sooner and read faster.
+    "delete.retention.ms": "60000",  # Only a start reads tombstones.
 }
 _RETRY_S = 1.0
 
 
 class LedgerStore:
-    def __init__(self, broker: Broker, clock: Clock, topic: str, whose: str) -> None:
-        self._broker = broker
+    def __init__(self, topics: TopicStorage, clock: Clock, topic: str, whose: str) -> None:
+        self._topics = topics
         self._clock = clock
         self._topic = topic
-        self._whose = whose  # For texts.
-        self._stream: Stream | None = None
-        self._found: dict[PartitionId, Settlements] = {}  # At the start, until they are asked for.
+        self._whose = whose  # Who uses this store, for error texts.
+        self._served: ServedPartition | None = None
+        # Read at the start, until `settlements` hands them out.
+        self._found: dict[PartitionId, Settlements] = {}
         self._dirty: dict[Settlements, None] = {}
-        # By queue, or a group's topic, and by key: what is to be written. More than for a
-        # moment only when it failed.
+        # Records to be written, by queue's id (or id of a group's topic) and by key. Empty between
+        # turns unless a write failed.
         self._unwritten: dict[UUID, dict[bytes, Record]] = {}
-        self._offset_end = 0  # Of what was written.
+        self._offset_end = 0  # End offset of what was written.
         self._waiters: list[Waiter] = []
         self._writing: asyncio.Handle | None = None
-        # Why nothing is written any more: the partition has stopped, or the broker stops.
+        self._may_wait = True  # What is to be written is settlements, and nobody waits for them.
+        # Why nothing is written any more: the partition has stopped, or the broker is stopping.
         self._failure: StorageError | None = None
-        self.refused: str | None = None  # Why nobody knows what was settled.
+        # Why the stored settlements cannot be read; None when they can.
+        self.refused: str | None = None
 
     # --- life
 
     def open(self, others: Callable[[Record], None] | None = None) -> None:
-        """Find the topic, if there is one, and fold it. The log is ready.
+        """Find the topic, if it exists, and read it. The log must be ready.
 
-        Records that are not of settlements are for `others`. When it is damaged, `refused` says
-        so: not knowing what was settled would be to hand out everything again.
+        Records that are not of settlements are passed to `others`. If the topic is damaged,
+        `refused` says so: without it, everything would be delivered again.
         """
-        topic = self._broker.topics.get(self._topic)
+        topic = self._topics.topics.get(self._topic)
         if topic is None:
             return
-        self._stream = self._broker.stream(topic, 0)
-        partition = self._stream.partition
+        self._served = self._topics.served_partition(topic, 0)
+        partition = self._served.partition
         self._offset_end = partition.offset_end
         try:
             self._fold(partition, others)
@@ -93,25 +94,25 @@ class LedgerStore:
                     others(record)
 
     async def prepare(self) -> None:
-        """Make the topic, before the first lane is made that needs it. Raises StorageError."""
+        """Create the topic, before the first lane that needs it. Raises StorageError."""
         self.check_readable()
-        if self._stream is None:
-            topic = await self._broker.internal_topic(self._topic, 1, _SETTINGS)
-            self._stream = self._broker.stream(topic, 0)
+        if self._served is None:
+            topic = await self._topics.internal_topic(self._topic, 1, _SETTINGS)
+            self._served = self._topics.served_partition(topic, 0)
 
     def check_readable(self) -> None:
-        """Raises StorageError when nobody knows what was settled."""
+        """Raise StorageError when it is not known what was settled."""
         if self.refused is not None:
             raise StorageError(self.refused)
 
     def settlements(self, lane: PartitionId) -> Settlements:
-        """What is known of the lane; each is asked for once."""
+        """Return what is known of the lane; each is asked for once."""
         return self._found.pop(lane, None) or Settlements(lane)
 
     def forget_others(self) -> None:
-        """All lanes there are have asked: what is left is of lanes that are no more.
+        """Delete what is left when all lanes have asked: that of lanes that are no more.
 
-        Written at once, with what the lanes had to take back, before there is a new message.
+        It is written at once, with the lanes' corrections, before there are new messages.
         """
         found, self._found = self._found, {}
         for settlements in found.values():
@@ -122,49 +123,57 @@ class LedgerStore:
             self._write()
 
     def close(self) -> None:
-        """Write what is left, while the log still takes it."""
+        """Write what is left, before the log is closed."""
         if self._writing is not None:
             self._writing.cancel()
             self._write()
-        if self._writing is not None:  # It failed, and there is no next time.
+        if self._writing is not None:  # The write failed, and will not be retried.
             self._writing.cancel()
         self._failure = StorageError("the broker is stopping")
 
     # --- use
 
     def mark(self, settlements: Settlements) -> None:
-        """There may be something new to record."""
+        """Record soon what is new of it, whatever it is."""
+        self._may_wait = False
+        self.mark_settled(settlements)
+
+    def mark_settled(self, settlements: Settlements) -> None:
+        """Record soon what was settled, and nothing else; its commit may wait."""
         if self._failure is None:
             self._dirty[settlements] = None
-            self._write_soon()
+            if self._writing is None:
+                self._writing = asyncio.get_running_loop().call_soon(self._write)
 
     def forget(self, settlements: Settlements) -> None:
-        """The lane is no more."""
+        """Delete all records of a lane that is no more."""
         if self._failure is None:
             self._dirty.pop(settlements, None)
             self._gather(settlements.lane.topic, settlements.take_deletions())
             self._write_soon()
 
     def put(self, identity: UUID, record: Record) -> None:
-        """Another record, about the queue or the group's topic of that number."""
+        """Write another record, about the queue or the group's topic with that id."""
         if self._failure is None:
             self._gather(identity, [record])
             self._write_soon()
 
     def when_committed(self, waiter: Waiter) -> None:
-        """Call back once all that was marked so far is permanent, or could not be written."""
+        """Call the waiter once everything marked so far is permanent, or could not be written."""
         if self._failure is not None:
             waiter(self._failure)
         elif self._dirty or self._unwritten:
             self._waiters.append(waiter)
-        elif self._stream is None:
+        elif self._served is None:
             waiter(None)
         else:
-            self._stream.when_committed(self._offset_end, waiter)
+            self._served.when_committed(self._offset_end, waiter)
+            self._served.hurry()
 
-    # --- once in a turn
+    # --- writing, once in a turn
 
     def _write_soon(self) -> None:
+        self._may_wait = False
         if self._writing is None:
             self._writing = asyncio.get_running_loop().call_soon(self._write)
 
@@ -173,8 +182,8 @@ class LedgerStore:
         try:
             self._write_now()
         except Exception as error:
-            # What was settled and is not written is not known any more: it comes again.
-            self._broker.faults.caught(f"what {self._whose} settled is not written", error)
+            # What was settled and not written is lost: it will be delivered again.
+            self._topics.faults.caught(f"what {self._whose} settled is not written", error)
             self._failure = StorageError("stopped after an internal error")
             self._unwritten.clear()
 
@@ -189,14 +198,15 @@ class LedgerStore:
             except StorageError as error:
                 self._failed(error)
                 for waiter in waiters:
-                    self._tell(waiter, error)
+                    self._call(waiter, error)
                 return
+        self._may_wait = True
         for waiter in waiters:
-            self._tell(self.when_committed, waiter)
+            self._call(self.when_committed, waiter)
 
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """One that fails keeps nobody else from being told."""
-        self._broker.faults.guard("telling of a settlement", call, *arguments)
+    def _call(self, waiter: Callable[..., None], *arguments: object) -> None:
+        """Call one of those who wait. One that fails keeps nobody else from being called."""
+        self._topics.faults.guard("telling of a settlement", waiter, *arguments)
 
     def _gather(self, identity: UUID, records: Iterable[Record]) -> None:
         for record in records:
@@ -204,8 +214,8 @@ class LedgerStore:
             self._unwritten.setdefault(identity, {})[record.key] = record
 
     def _append(self) -> None:
-        """What belongs to one queue is in one batch: a crash leaves all of it or none."""
-        assert self._stream is not None
+        """Write what belongs to one queue as one batch: a crash leaves all of it or none."""
+        assert self._served is not None
         now_ms = self._clock.now_ms()
         batches: list[bytes] = []
         records: list[Record] = []
@@ -218,13 +228,13 @@ class LedgerStore:
             records += rows.values()
             size += added
         batches.append(batch.build(records, now_ms=now_ms))
-        self._offset_end = self._stream.write(*batches).offset_end
+        self._offset_end = self._served.write(*batches, may_wait=self._may_wait).offset_end
         self._unwritten.clear()
 
     def _failed(self, error: StorageError) -> None:
-        """A full disk may have room again. A partition that is stopped stays so."""
-        assert self._stream is not None
-        if self._stream.partition.stopped is not None:
+        """Try again later, for a full disk may have room again; unless the partition is stopped."""
+        assert self._served is not None
+        if self._served.partition.stopped is not None:
             log.error("what %s settle from now on will be handed out again: %s", self._whose, error)
             self._failure = error
             self._unwritten.clear()

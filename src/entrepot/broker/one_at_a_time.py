@@ -1,6 +1,7 @@
-"""One at a time: what is done in steps, and must not be begun by others meanwhile.
+"""Mutual exclusion by name, for work in steps.
 
-Unlike a lock it is entered without waiting when it is free, so whoever can be served at once is.
+Unlike an asyncio.Lock it can be entered without awaiting when it is free, so that a request
+that can be served at once is.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ from collections import deque
 
 
 class OneAtATime:
-    """By name. Who waits enters in the order in which they came."""
+    """One holder for each name. Waiting ones enter in the order in which they came."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # Of names that are entered.
+        # A key for each name that is held.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether somebody is in there."""
+        """Return whether the name is held."""
         return name in self._waiting
 
     def enter(self, name: str) -> None:
+        """Take the name, which must be free."""
         assert name not in self._waiting, name
         self._waiting[name] = deque()
 
     async def wait_and_enter(self, name: str) -> None:
+        """Take the name when it is free."""
         if name not in self._waiting:
             self.enter(name)
             return
@@ -32,12 +36,12 @@ class OneAtATime:
         try:
             await place
         except asyncio.CancelledError:
-            if not place.cancelled():  # It was let in, and is gone.
+            if not place.cancelled():  # It got the name and was cancelled: pass it on.
                 self.leave(name)
             raise
 
     def leave(self, name: str) -> None:
-        """Let the next one in."""
+        """Release the name, or pass it to the next that waits."""
         waiting = self._waiting[name]
         while waiting:
             place = waiting.popleft()

@@ -1,37 +1,26 @@
-"""What a user may do in a virtual host, as RabbitMQ has it.
+"""Stores the permissions of users in virtual hosts.
 
-There is one entry per user and virtual host, with three regular expressions: for what may
-be configured (made and deleted), written and read. A name is allowed when the expression is
-found anywhere in it, so who means the whole name says `^` and `$`; an empty one is found in
-no name. Who has no entry for a virtual host may not enter it.
+A permission belongs to a user and a virtual host. It has three regular expressions for the names
+of queues and exchanges that the user may configure (create, alter and delete), write and read. An
+expression allows a name if it matches any part of it; `^` and `$` make it match the whole name.
+An empty expression matches no name. A user whom any of the three allows a name may see that the
+queue or exchange exists. A user without a permission may not enter the virtual host.
 
-Users are those of the shared store. Super users may do everything, and with authorisation
-off everybody may. Entries are records of the catalog; answers are remembered until one
-changes, for the same few questions come with every publish.
+Permissions are stored as records of the catalog. `access.py` decides when they are consulted.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
-from entrepot.broker.access import Access
+from entrepot.broker.access import Answers, Operation, Question
 from entrepot.broker.regex import InvalidRegex, Regex
-from entrepot.core import limits
 from entrepot.core.errors import InvalidPermission
 from entrepot.core.record import Record
-
-DEFAULT_EXCHANGE_NAME = "amq.default"  # What expressions see of the exchange without a name.
-
-
-class Right(Enum):
-    CONFIGURE = "configure"
-    WRITE = "write"
-    READ = "read"
 
 
 class Permission(NamedTuple):
@@ -41,17 +30,29 @@ class Permission(NamedTuple):
     write: str
     read: str
 
+    def expressions(self, operation: Operation) -> tuple[str, ...]:
+        """Return the expressions of which one must match the name. None at all means: denied."""
+        match operation:
+            case Operation.READ:
+                return (self.read,)
+            case Operation.WRITE:
+                return (self.write,)
+            case Operation.CREATE | Operation.ALTER | Operation.DELETE:
+                return (self.configure,)
+            case Operation.DESCRIBE:
+                return (self.configure, self.write, self.read)
+        return ()
+
 
 class Permissions:
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self) -> None:
+        self.answers: Answers = {}  # Cleared when a permission changes.
         self._entries: dict[tuple[str, str], Permission] = {}  # By user and virtual host.
-        self._answers: dict[tuple[str, str, Right, str], bool] = {}
 
     def apply(self, text: str, value: bytes | None) -> None:
         """Fold one record of the catalog."""
         user, vhost = json.loads(text)
-        self._answers.clear()
+        self.answers.clear()
         if value is None:
             self._entries.pop((user, vhost), None)
         else:
@@ -59,38 +60,23 @@ class Permissions:
 
     @property
     def entries(self) -> Mapping[tuple[str, str], Permission]:
-        """By user and virtual host, oldest first."""
+        """All permissions by user and virtual host, oldest first."""
         return self._entries
 
-    def may_enter(self, user: str, vhost: str) -> bool:
-        return self.is_unlimited(user) or (user, vhost) in self._entries
-
-    def allows(self, user: str, vhost: str, right: Right, name: str) -> bool:
-        """`name` is a queue's or an exchange's; the default exchange has the empty one."""
-        if self.is_unlimited(user):
-            return True
-        question = (user, vhost, right, name)
-        answer = self._answers.get(question)
-        if answer is None:
-            if len(self._answers) >= limits.ACCESS_ANSWERS_MAX:
-                self._answers.clear()
-            answer = self._answers[question] = self._find(*question)
-        return answer
-
-    def is_unlimited(self, user: str) -> bool:
-        """Whether nothing is denied to the user."""
-        return self._access.is_unlimited(f"User:{user}")
-
-    def _find(self, user: str, vhost: str, right: Right, name: str) -> bool:
-        entry = self._entries.get((user, vhost))
+    def allows(self, question: Question) -> bool:
+        entry = self._entries.get((question.user, question.vhost))
         if entry is None:
             return False
-        pattern: str = getattr(entry, right.value)
-        return search(pattern).is_within(name or DEFAULT_EXCHANGE_NAME)
+        if question.operation is Operation.ENTER:
+            return True
+        expressions = entry.expressions(question.operation)
+        if question.name is None:
+            return any(expressions)
+        return any(search(expression).is_within(question.name) for expression in expressions)
 
 
 def permission_record(user: str, vhost: str, permission: Permission) -> Record:
-    """Raises InvalidPermission."""
+    """Return the record of a permission. Raises InvalidPermission."""
     for pattern in permission:
         search(pattern)
     return Record(_key(user, vhost), msgspec.json.encode(permission))
@@ -105,7 +91,7 @@ def _key(user: str, vhost: str) -> bytes:
 
 
 def search(pattern: str) -> Regex:
-    """Read an expression that is looked for in names. Raises InvalidPermission."""
+    """Compile an expression of a permission. Raises InvalidPermission."""
     try:
         return Regex(pattern or "^$")
     except InvalidRegex as error:

@@ -1,11 +1,11 @@
-"""How much a client may use: bytes in, bytes out, and the loop's time.
+"""Stores quotas and measures their use: bytes that clients send and fetch per second, and time.
 
-A quota is set on a user, on a client id, on both together, or on everybody who has none
-of their own (the default). Of those that speak of a client the closest counts, in
-Kafka's order. It is shared by all connections it speaks of in the same words: a user's
-quota by all connections of that user, whatever their client id.
+A quota is set on a user, on a client id, on both together, or as the default for those without
+one of their own. Of the quotas that apply to a client the most specific counts, in Kafka's
+order. It is shared by all connections that it applies to by the same names: a user's quota by
+all connections of that user, whatever their client id.
 
-Quotas are records of the catalog. What was used is not kept.
+Quotas are records of the catalog. How much was used is not stored.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import msgspec
 from entrepot.core import limits
 from entrepot.core.record import Record
 
-DEFAULT = ""  # In place of a name: everybody who is not named.
+DEFAULT = ""  # In place of a name: all users or client ids that have no quota of their own.
 
 
 class Limit(Enum):
-    """Values are persisted, and are Kafka's names: never change one."""
+    """What a quota limits. Values are persisted, and are Kafka's names: never change one."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
-    REQUEST_PERCENTAGE = "request_percentage"  # 100: all of the loop's time.
+    REQUEST_PERCENTAGE = "request_percentage"  # 100 means: all of the event loop's time.
 
 
 class Entity(NamedTuple):
-    """Whom a quota is set on. None: not said. At least one is."""
+    """What a quota is set on. None means: the quota does not depend on it. One is not None."""
 
     user: str | None
     client_id: str | None
 
 
 class Bucket:
-    """A token bucket: filled at a rate up to a burst, and good for a debt.
+    """A token bucket: filled at a rate up to a burst; it may go below zero.
 
-    Whoever spends more than there is has to wait until the debt is paid.
+    A client that spends more than there is waits until it is back at zero.
     """
 
     __slots__ = ("_filled_s", "_tokens", "rate")
@@ -56,7 +56,7 @@ class Bucket:
         return self.rate * limits.QUOTA_BURST_SECONDS
 
     def spend(self, amount: float, now_s: float) -> float:
-        """How many seconds to wait."""
+        """Take tokens. Return how many seconds to wait."""
         filled = self._tokens + (now_s - self._filled_s) * self.rate
         self._tokens = min(filled, self._burst) - amount
         self._filled_s = now_s
@@ -66,11 +66,11 @@ class Bucket:
 class Quotas:
     def __init__(self) -> None:
         self._quotas: dict[Entity, dict[Limit, float]] = {}
-        # By what is limited and by whose connections share it, least recently used first.
+        # By limit and by the connections that share it; the least recently used first.
         self._buckets: OrderedDict[tuple[Limit, Entity], Bucket] = OrderedDict()
 
     def apply(self, text: str, value: bytes | None) -> None:
-        """Fold one record of the catalog."""
+        """Apply one record of the catalog."""
         entity = msgspec.json.decode(text, type=Entity)
         if value is None:
             self._quotas.pop(entity, None)
@@ -85,7 +85,7 @@ class Quotas:
         return self._quotas
 
     def spend(self, user: str, client_id: str, limit: Limit, amount: float, now_s: float) -> float:
-        """How many seconds this client has to wait for what it used."""
+        """Note what a client used. Return how many seconds it has to wait."""
         found = self._find(user, client_id, limit)
         if found is None:
             return 0.0
@@ -101,7 +101,7 @@ class Quotas:
         return bucket.spend(amount, now_s)
 
     def _find(self, user: str, client_id: str, limit: Limit) -> tuple[float, Entity] | None:
-        """The rate that counts, and for whom it counts together."""
+        """Return the rate that applies, and the entity whose connections share it."""
         both, user_only = Entity(user, client_id), Entity(user, None)
         for entity, shared_by in (
             (both, both),
@@ -120,6 +120,6 @@ class Quotas:
 
 
 def quota_record(entity: Entity, values: Mapping[Limit, float]) -> Record:
-    """No values: no quota."""
+    """Return the catalog's record of a quota; without values, the one that deletes it."""
     key = b"quota:" + msgspec.json.encode(entity)
     return Record(key, msgspec.json.encode(values) if values else None)

@@ -1,8 +1,7 @@
-"""Regular expressions of peers: RE2's, which take no more time than a name is long.
+"""Matches regular expressions that peers send, with RE2, in time linear in the name's length.
 
-Any peer may send one, so Python's own matcher, which can take for ever, is out of the
-question. RE2's syntax is what Kafka has for topics; what it refuses, such as looking ahead and
-references back, has no such bound.
+Python's own matcher can take exponential time, so a peer could stop the broker with it. RE2 has
+no lookahead and no back-references, which cannot be matched in linear time.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from entrepot.core import limits
 
 
 class InvalidRegex(ValueError):
-    pass
+    """A regular expression that RE2 does not accept, or that is too long."""
 
 
 class Regex:
     def __init__(self, pattern: str) -> None:
-        """Raises InvalidRegex."""
-        import re2  # Most brokers never need it, and none at the start.
+        """Compile a regular expression. Raises InvalidRegex."""
+        import re2  # Imported when first needed: a start does not wait for it.
 
         if len(pattern) > limits.REGEX_CHARACTERS_MAX:
             raise InvalidRegex("the regular expression is too long")
@@ -33,16 +32,16 @@ class Regex:
             raise InvalidRegex(_reason(error)) from None
 
     def is_whole(self, name: str) -> bool:
-        """Whether all of the name matches."""
+        """Return whether the expression matches the whole name."""
         return self._compiled.fullmatch(_encoded(name)) is not None
 
     def is_within(self, name: str) -> bool:
-        """Whether some of the name matches."""
+        """Return whether the expression matches any part of the name."""
         return self._compiled.search(_encoded(name)) is not None
 
 
 def _encoded(name: str) -> bytes:
-    """In bytes the search is quicker: nobody asks for positions in characters."""
+    """Encode a name, because RE2 searches bytes faster than text."""
     return name.encode("utf-8", "surrogatepass")
 
 

@@ -1,9 +1,9 @@
-"""What can be set on the server while it runs: the defaults of topics' settings.
+"""Stores the server's settings that can be changed while it runs: defaults of topics' settings.
 
-Set for one node, or for all of them under the empty name. A node's own counts first, then
-what is set for all, then what the node was started with. Names are Kafka's, which calls
-the default of a topic's setting often otherwise than the setting. Kept as records of the
-catalog.
+A setting is set for one node, or for all nodes (under the empty name). A node uses its own value,
+or else the value for all nodes, or else the value it was started with. Names are Kafka's, in
+which the default of a topic's setting often has another name than the setting itself. Settings
+are stored as records of the catalog.
 """
 
 from __future__ import annotations
@@ -39,35 +39,37 @@ _RENAMED = {
     "segment.bytes": "log.segment.bytes",
     "segment.ms": "log.roll.ms",
 }
-SERVER_NAMES = {name: _RENAMED.get(name, name) for name in SETTINGS}  # By name of the topic's.
+SERVER_NAMES = {
+    name: _RENAMED.get(name, name) for name in SETTINGS
+}  # Topic setting -> server setting.
 _TOPIC_NAMES = {server: name for name, server in SERVER_NAMES.items()}
 
 
 class ReadOnlySetting(PeerError):
-    """It is what the server was started with, or there is no such setting."""
+    """A setting that cannot be changed while the server runs, or does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a topic is made of when nobody says."""
+    """The defaults for new topics."""
 
     partition_count: int = 1
     auto_create_topics: bool = True
-    settings: dict[str, str] = field(default_factory=dict)  # By name of the topic's.
+    settings: dict[str, str] = field(default_factory=dict)  # By topic setting.
 
 
 class Layers(NamedTuple):
-    """Topics' settings on one node, by name of the topic's; each hides those after it."""
+    """The defaults of topics' settings on one node, by topic setting; each layer hides the next."""
 
-    own: Mapping[str, str]  # Of this node.
-    shared: Mapping[str, str]  # Of all nodes.
-    static: Mapping[str, str]  # What it was started with.
+    own: Mapping[str, str]  # Set on this node.
+    shared: Mapping[str, str]  # Set for all nodes.
+    static: Mapping[str, str]  # What the node was started with.
 
 
 def check_server_settings(values: Mapping[str, str]) -> None:
-    """Refuse what cannot be changed while the server runs, and values that are none."""
+    """Raise PeerError for settings that cannot be changed, and for invalid values."""
     fixed = [name for name in values if name not in _TOPIC_NAMES]
-    if fixed:  # In Kafka's words: its users look for them.
+    if fixed:  # In Kafka's words, which its users may search for.
         raise ReadOnlySetting(f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
     for name, value in values.items():
         try:
@@ -77,18 +79,19 @@ def check_server_settings(values: Mapping[str, str]) -> None:
 
 
 def settings_record(name: str, values: Mapping[str, str]) -> Record:
-    """For the catalog: exactly these are set from now on."""
+    """Return the catalog's record that sets exactly these settings."""
     value = msgspec.json.encode(dict(values)) if values else None
     return Record(f"{CATALOG_KIND}:{name}".encode(), value)
 
 
 class ServerSettings:
-    """The catalog's records of this kind, folded over what the server was started with."""
+    """The settings that the server was started with, overridden by those in the catalog."""
 
     def __init__(self, node_id: int, static: Defaults) -> None:
         self._node = str(node_id)
         self._static = static
-        self._set: dict[str, dict[str, str]] = {}  # By node's id, or for all. Server's names.
+        # Node's id, or ALL_NODES -> server setting -> value.
+        self._set: dict[str, dict[str, str]] = {}
         self.defaults = static
 
     def apply(self, name: str, value: bytes | None, /) -> None:
@@ -100,10 +103,11 @@ class ServerSettings:
         self.defaults = replace(self._static, settings={**static, **shared, **own})
 
     def texts(self, name: str) -> Mapping[str, str]:
-        """What was set on a node, or for all of them, by the server's names."""
+        """Return what was set on a node, or for ALL_NODES, by server setting."""
         return self._set.get(name, {})
 
     def layers(self) -> Layers:
+        """Return the defaults of topics' settings on this node, by where they are set."""
         own, shared = self.texts(self._node), self.texts(ALL_NODES)
         return Layers(_of_topics(own), _of_topics(shared), self._static.settings)
 

@@ -1,8 +1,8 @@
-"""Who is connected to queues now: for those who list clients, close one, or all of them.
+"""Lists the connections of clients that use queues, for the management API.
 
 An adapter adds itself when its client has logged in and chosen a virtual host, and removes
-itself at its end. It describes itself when asked and not before, so being listed costs
-nothing. While clients are sent away, one that comes in is closed as soon as it is added.
+itself when the connection ends. Its facts are computed only when somebody asks for them. While
+connections are being closed (`send_away`), each new one is closed as soon as it is added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ConsumerFacts(NamedTuple):
     auto_ack: bool = False
     is_exclusive: bool = False
     is_active: bool = True  # False: it waits for its turn at a queue with one active consumer.
-    prefetch: int = 0  # 0: no bound.
+    prefetch: int = 0  # 0 means: no limit.
     priority: int = 0
     arguments: Mapping[str, object] = _NONE
 
@@ -30,20 +30,20 @@ class ChannelFacts(NamedTuple):
     consumers: tuple[ConsumerFacts, ...] = ()
     unacked: int = 0  # Messages handed out and not settled, of its consumers and its gets.
     unconfirmed: int = 0  # Publishes that are not confirmed yet.
-    uncommitted: int = 0  # Publishes that a transaction holds back,
-    uncommitted_acks: int = 0  # and acknowledgements.
-    prefetch: int = 0  # Of each new consumer; 0: no bound.
+    uncommitted: int = 0  # Publishes in the open transaction.
+    uncommitted_acks: int = 0  # Acknowledgements in the open transaction.
+    prefetch: int = 0  # Of each new consumer. 0 means: no limit.
     prefetch_global: int = 0  # Of all consumers together.
     is_confirming: bool = False
     is_transactional: bool = False
 
 
 class ConnectionFacts(NamedTuple):
-    name: str  # "127.0.0.1:40022 -> 127.0.0.1:5672", as RabbitMQ names connections.
+    name: str  # "127.0.0.1:40022 -> 127.0.0.1:5672": the client's end and ours.
     peer: str  # Host and port, as the link has it.
     user: str
     vhost: str
-    protocol: str  # "AMQP 0-9-1", say.
+    protocol: str  # And its version.
     connected_ms: int
     channels: tuple[ChannelFacts, ...] = ()
     state: str = "running"  # Or "blocked", "flow", "closing".
@@ -53,25 +53,25 @@ class ConnectionFacts(NamedTuple):
     channel_max: int = 0
     heartbeat_s: int = 0
     client_properties: Mapping[str, object] = _NONE
-    owner: object = None  # Whom its exclusive queues belong to.
+    owner: object = None  # The owner of its exclusive queues, to compare with theirs.
 
 
 class Session(Protocol):
-    """One client's connection, as its adapter shows it."""
+    """A client's connection. Implemented by the protocols' adapters."""
 
     def facts(self) -> ConnectionFacts: ...
 
     def close(self, reason: str) -> None:
-        """Tell the client why, in its protocol, and end the connection."""
+        """Send the client the reason, in its protocol, and close the connection."""
 
 
 class Sessions:
     def __init__(self) -> None:
-        self._sessions: dict[Session, None] = {}  # In the order of their coming.
+        self._sessions: dict[Session, None] = {}  # In the order of connecting.
         self._sent_away_for: str | None = None
 
     def __iter__(self) -> Iterator[Session]:
-        """Of those who are there now; they may go meanwhile."""
+        """Iterate over a copy: connections may end during the iteration."""
         return iter(tuple(self._sessions))
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class Sessions:
             session.close(self._sent_away_for)
 
     def remove(self, session: Session) -> None:
-        """Fine when it is gone."""
+        """Remove a session. Without effect if it was removed already."""
         self._sessions.pop(session, None)
 
     def send_away(self, reason: str) -> None:
-        """Close all, and whoever comes until `accept`."""
+        """Close all sessions, and each new one until `accept` is called."""
         self._sent_away_for = reason
         for session in self:
             session.close(reason)

@@ -1,14 +1,15 @@
-"""What of a queue's lane was settled, put off or tried in vain, as records of a compacted topic.
+"""Which messages of a lane are settled, deferred or returned, as records of a compacted topic.
 
     lane                the offset below which everything is settled
     lane, page          what else is settled among 4,096 offsets
-    lane, offset        until when that message is kept back
-    lane, page          how often messages were handed out that came back: see `attempts`
+    lane, offset        until when that message is deferred
+    lane, page          how often returned messages were delivered: see `attempts`
 
-Messages are mostly settled in their order, which takes one small record a tick. Out of
-order, a page's record says all that is settled in it, so that the newest one counts and
-compaction may forget the others; once the low end has passed the page, it is deleted.
-The records of one tick must be appended as one batch: together they are true.
+A lane is what has a ledger: a queue, one of its priorities, or a share group's partition.
+Messages are mostly settled in order, which takes one small record a tick. Otherwise a page's
+record has everything that is settled in it, so that compaction may drop earlier ones; when
+`offset_low` has passed the page, the record is deleted. The records of one tick must be appended
+as one batch: only together they are consistent.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,13 +23,14 @@ from entrepot.core.names import PartitionId
 from entrepot.core.ranges import Ranges
 from entrepot.core.record import Record
 
-_LOW_KEY = Struct(">B16sH")  # Kind, queue, and which of its lanes.
-_NUMBER_KEY = Struct(">B16sHQ")  # And a page or an offset.
+_LOW_KEY = Struct(">B16sH")  # Kind, queue's id, lane's number.
+_NUMBER_KEY = Struct(">B16sHQ")  # And a page's number or an offset.
 _LOW, _PAGE, _DEFERRED, _ATTEMPTS = 1, 2, 3, 4  # Kinds of records.
 _NUMBER = Struct(">Q")  # An offset, or a time in ms.
-_SPAN = Struct(">HH")  # First and last, from the page's beginning.
-_NOTED_MAX = 1_000  # Then they are summed up: the records may be asked for late.
-_END = 2**63  # No offset is so high.
+_SPAN = Struct(">HH")  # First and last offset, relative to the page's first.
+# With more noted ranges they are merged, however late the records are asked for.
+_NOTED_MAX = 1_000
+_END = 2**63  # Above every offset.
 
 
 class Settlements:
@@ -37,18 +39,21 @@ class Settlements:
         self._name = lane.topic.bytes, lane.number
         self._offset_low = 0
         self._offset_recorded = 0
-        self._settled = Ranges()  # From the low end on.
-        self._noted: list[range] = []  # Of any step, and settled too, if the low end is not past.
+        self._settled = Ranges()  # Settled offsets at or above `_offset_low`.
+        # Settled ranges that are not merged into `_settled` yet; of any step, perhaps below
+        # `_offset_low`.
+        self._noted: list[range] = []
         self._changed: dict[int, None] = {}  # Pages to be recorded.
         self._recorded: dict[int, None] = {}  # Pages of which there is a record.
-        self._deferred: dict[int, int] = {}  # Until when, in ms; as it was or will be recorded.
+        # Offset -> until when, in ms, as it was or will be recorded.
+        self._deferred: dict[int, int] = {}
         self._deferred_changed: dict[int, None] = {}
         self._attempts = Attempts()
 
-    # --- while it runs
+    # --- noting changes
 
     def note(self, settled: Iterable[range], offset_low: int) -> None:
-        """The ledger has settled these; this is its low end now."""
+        """Note offsets that the ledger has settled, and its `offset_low` now."""
         if self._settled:
             self._settled.remove(self._offset_low, offset_low)
         self._offset_low = offset_low
@@ -60,10 +65,14 @@ class Settlements:
             if each.stop > offset_low:
                 self._noted.append(each)
         if len(self._noted) > _NOTED_MAX:
-            self._sum_up()
+            self._merge_noted()
 
-    def _sum_up(self) -> None:
-        """Several consumers settle every other message, and at the end of the tick it is all."""
+    def _merge_noted(self) -> None:
+        """Merge the noted ranges.
+
+        Late, because several consumers settle every other message, and at the end of a tick these
+        often are one range.
+        """
         noted, self._noted = self._noted, []
         for each in noted:
             if each.stop <= self._offset_low:
@@ -81,7 +90,7 @@ class Settlements:
             self._changed.update(dict.fromkeys(range(first // PAGE, (end - 1) // PAGE + 1)))
 
     def defer(self, offset: int, until_ms: int | None) -> None:
-        """Kept back until then; None: no longer."""
+        """Note that a message is deferred; None means: no longer."""
         if until_ms is not None:
             self._deferred[offset] = until_ms
         elif self._deferred.pop(offset, None) is None:
@@ -93,12 +102,13 @@ class Settlements:
             self.defer(offset, None)
 
     def note_attempts(self, came_back: Iterable[range], attempts: Callable[[int], int]) -> None:
-        """The ledger has these back, and knows of each how often it was handed out."""
+        """Note returned messages; `attempts` tells how often each was delivered."""
         self._attempts.note(came_back, attempts)
 
     def rewound(self, offset: int, offset_low: int) -> None:
-        """Nothing is settled from there on, nor put off; this is the ledger's low end now."""
-        self._sum_up()
+        """Note a rewind: nothing from `offset` on is settled or deferred. `offset_low` is the
+        ledger's now."""
+        self._merge_noted()
         self._settled.remove(offset, _END)
         self._settled.remove(0, offset_low)
         self._offset_low = offset_low
@@ -110,7 +120,7 @@ class Settlements:
         self._attempts.rewound(range(offset_low, offset))
 
     def unsettled(self, offset_end: int) -> Ranges:
-        """What is not settled below that offset, as far as it was noted."""
+        """Return the offsets below `offset_end` that are not settled, as far as noted."""
         settled = [*self._settled]
         for each in self._noted:
             settled += [each] if each.step == 1 else map(_one, each)
@@ -122,8 +132,8 @@ class Settlements:
         return found
 
     def take_records(self) -> list[Record]:
-        """What to append for all that was noted since the last time."""
-        self._sum_up()
+        """Return the records to append for what was noted since the last call."""
+        self._merge_noted()
         made = [self._page(page) for page in self._changed if page * PAGE + PAGE > self._offset_low]
         passed = [page for page in self._recorded if page * PAGE + PAGE <= self._offset_low]
         for page in passed:
@@ -139,9 +149,9 @@ class Settlements:
         return made
 
     def take_deletions(self) -> list[Record]:
-        """What to append when the lane is no more: nothing of it is left after that."""
+        """Return the records that delete everything about the lane."""
         pages = [self._key(_PAGE, page) for page in self._recorded]
-        # Some may never have been recorded: there is no harm in that.
+        # Some were perhaps never recorded; deleting them does no harm.
         offsets = [*self._deferred, *self._deferred_changed]
         deferrals = [self._key(_DEFERRED, each) for each in dict.fromkeys(offsets)]
         attempts = [self._key(_ATTEMPTS, page) for page in self._attempts.recorded]
@@ -173,16 +183,16 @@ class Settlements:
     def _key(self, kind: int, number: int) -> bytes:
         return _NUMBER_KEY.pack(kind, *self._name, number)
 
-    # --- at a start
+    # --- restoring
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record is left of it."""
+        """Return whether there are no records of the lane."""
         kept = self._recorded or self._deferred or self._attempts.recorded
         return not (self._offset_recorded or kept)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Fold one of its records, in their order."""
+        """Apply one of the lane's records. They must come in the order of the log."""
         if key[0] == _LOW:
             self._offset_low = _NUMBER.unpack(value)[0] if value is not None else 0
             self._offset_recorded = self._offset_low
@@ -205,10 +215,12 @@ class Settlements:
                 self._settled.add(base + first, base + last + 1)
 
     def ledger(self, offset_start: int, offset_end: int) -> Ledger:
-        """As it was, when all records are folded and the lane's messages are these.
+        """Return the ledger, once all records are applied; the lane's messages are those in these
+        bounds.
 
-        A loss of power may have taken messages of which it left something that was said. Their
-        offsets are given again, so that must be taken back before: `take_records` has it.
+        A power failure may have lost messages but not the records about them. Their offsets will be
+        given to other messages, so these records are corrected first: `take_records` has the
+        corrections.
         """
         self._offset_low = max(offset_start, min(offset_end, self._offset_low))
         self._settled.remove(0, self._offset_low)
@@ -216,8 +228,8 @@ class Settlements:
             pages = range(lost.start // PAGE, (lost.stop - 1) // PAGE + 1)
             self._changed.update(dict.fromkeys(pages))
         known = range(self._offset_low, offset_end)
-        over = [each for each in self._deferred if each not in known or each in self._settled]
-        for offset in over:
+        obsolete = [each for each in self._deferred if each not in known or each in self._settled]
+        for offset in obsolete:
             self.defer(offset, None)
         self._attempts.keep(known)
         unsettled = Ranges([known])
@@ -238,11 +250,11 @@ def _one(offset: int) -> range:
 
 
 def is_settlement(key: bytes) -> bool:
-    """Or else it is a record of somebody who keeps others beside these."""
+    """Return whether the record is of a settlement, and not of another kind in the same topic."""
     return key[0] in (_LOW, _PAGE, _DEFERRED, _ATTEMPTS)
 
 
 def lane_of(key: bytes) -> PartitionId:
-    """Whose record it is."""
+    """Return the lane that the record is about."""
     _, queue, number = _LOW_KEY.unpack_from(key)
     return PartitionId(UUID(bytes=queue), number)

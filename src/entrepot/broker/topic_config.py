@@ -20,8 +20,8 @@ _DAY_MS = 24 * 3_600_000
 _INT64_MAX = 2**63 - 1
 
 
-class Kind(Enum):
-    """How a value is written; the gateways name them in their own terms."""
+class SettingType(Enum):
+    """The type of a setting; gateways map it to their protocol's types."""
 
     INT = "int"
     LONG = "long"
@@ -33,13 +33,15 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class Setting:
     name: str
-    kind: Kind
+    kind: SettingType
     default: str
     doc: str
     check: Callable[[str], object]  # Returns the parsed value or raises ValueError.
 
 
 def whole_number(least: int, most: int) -> Callable[[str], object]:
+    """Return a check for a whole number from `least` to `most`."""
+
     def check(text: str) -> int:
         try:
             value = int(text)
@@ -53,6 +55,8 @@ def whole_number(least: int, most: int) -> Callable[[str], object]:
 
 
 def one_of(*words: str) -> Callable[[str], object]:
+    """Return a check for one of these words."""
+
     def check(text: str) -> str:
         if text not in words:
             raise ValueError("must be " + " or ".join(words))
@@ -91,86 +95,86 @@ SETTINGS = {
     setting.name: setting
     for setting in (
         Setting(
-            "cleanup.policy", Kind.LIST, "delete",
+            "cleanup.policy", SettingType.LIST, "delete",
             "What becomes of old records: delete by retention, compact by key, or both.",
             _cleanup,
         ),
         Setting(
-            "compression.type", Kind.STRING, "producer",
+            "compression.type", SettingType.STRING, "producer",
             "How batches are stored: as the producer sent them, or recompressed.",
             one_of(*_CODECS),
         ),
         Setting(
-            "delete.retention.ms", Kind.LONG, str(_DAY_MS),
+            "delete.retention.ms", SettingType.LONG, str(_DAY_MS),
             "How long a deletion stays visible in a compacted topic.", whole_number(0, _INT64_MAX),
         ),
         Setting(
-            "durability", Kind.STRING, "fsync",
+            "durability", SettingType.STRING, "fsync",
             "What an acknowledgement means: fsync (on disk), interval, or os.",
             one_of(*Durability),
         ),
         Setting(
-            "file.delete.delay.ms", Kind.LONG, "60000",
+            "file.delete.delay.ms", SettingType.LONG, "60000",
             "How long a file stays after it was marked for removal.", whole_number(0, _INT64_MAX),
         ),
         Setting(
-            "flush.messages", Kind.LONG, str(_INT64_MAX),
+            "flush.messages", SettingType.LONG, str(_INT64_MAX),
             "Sync before answering once so many records are unsynced.", whole_number(1, _INT64_MAX),
         ),
         Setting(
-            "flush.ms", Kind.LONG, str(_INT64_MAX),
+            "flush.ms", SettingType.LONG, str(_INT64_MAX),
             "How long a record may stay unsynced.", whole_number(0, _INT64_MAX),
         ),
         Setting(
-            "max.compaction.lag.ms", Kind.LONG, str(_INT64_MAX),
+            "max.compaction.lag.ms", SettingType.LONG, str(_INT64_MAX),
             "How long a record may wait for compaction.", whole_number(1, _INT64_MAX),
         ),
         Setting(
-            "max.message.bytes", Kind.INT, str(limits.BATCH_BYTES_MAX),
+            "max.message.bytes", SettingType.INT, str(limits.BATCH_BYTES_MAX),
             "The largest record batch.", whole_number(0, limits.FRAME_BYTES_MAX),
         ),
         Setting(
-            "message.timestamp.type", Kind.STRING, "CreateTime",
+            "message.timestamp.type", SettingType.STRING, "CreateTime",
             "Whose clock stamps a record: the producer's or the broker's.",
             one_of("CreateTime", "LogAppendTime"),
         ),
         Setting(
-            "message.timestamp.before.max.ms", Kind.LONG, str(_INT64_MAX),
+            "message.timestamp.before.max.ms", SettingType.LONG, str(_INT64_MAX),
             "How far behind the broker's clock a timestamp may be.", whole_number(0, _INT64_MAX),
         ),
         Setting(
-            "message.timestamp.after.max.ms", Kind.LONG, str(_INT64_MAX),
+            "message.timestamp.after.max.ms", SettingType.LONG, str(_INT64_MAX),
             "How far ahead of the broker's clock a timestamp may be.", whole_number(0, _INT64_MAX),
         ),
         Setting(
-            "min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5",
+            "min.cleanable.dirty.ratio", SettingType.DOUBLE, "0.5",
             "How much of a partition is new before it is compacted.", _ratio,
         ),
         Setting(
-            "min.compaction.lag.ms", Kind.LONG, "0",
+            "min.compaction.lag.ms", SettingType.LONG, "0",
             "How long a record is safe from compaction.", whole_number(0, _INT64_MAX),
         ),
         Setting(
-            "min.insync.replicas", Kind.INT, "1",
+            "min.insync.replicas", SettingType.INT, "1",
             "How many replicas must have a record. There is one.", whole_number(1, 1),
         ),
         Setting(
-            "retention.bytes", Kind.LONG, "-1",
+            "retention.bytes", SettingType.LONG, "-1",
             "Old segments go when a partition is larger. -1: any size.",
             whole_number(-1, _INT64_MAX),
         ),
         Setting(
-            "retention.ms", Kind.LONG, str(7 * _DAY_MS),
+            "retention.ms", SettingType.LONG, str(7 * _DAY_MS),
             "Segments go when all their records are older. -1: never.",
             whole_number(-1, _INT64_MAX),
         ),
         Setting(
-            "segment.bytes", Kind.INT, str(limits.SEGMENT_BYTES),
+            "segment.bytes", SettingType.INT, str(limits.SEGMENT_BYTES),
             "When a segment is full.",
             whole_number(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
         ),
         Setting(
-            "segment.ms", Kind.LONG, str(7 * _DAY_MS),
+            "segment.ms", SettingType.LONG, str(7 * _DAY_MS),
             "When a segment is closed although not full.", whole_number(1, _INT64_MAX),
         ),
     )
@@ -178,7 +182,7 @@ SETTINGS = {
 
 
 def check_settings(values: Mapping[str, str]) -> None:
-    """Raises InvalidConfig for an unknown name or a value it does not take."""
+    """Raise InvalidConfig for an unknown setting or an invalid value."""
     for name, value in values.items():
         setting = SETTINGS.get(name)
         if setting is None:
@@ -195,7 +199,7 @@ class TopicConfig:
 
     policy: Policy
     batch_bytes_max: int
-    codec: Codec | None  # None: as the producer sent it.
+    codec: Codec | None  # None means: as the producer sent it.
     append_time: bool
     timestamp_before_ms: int
     timestamp_after_ms: int

@@ -1,17 +1,16 @@
-"""A transaction, as a value: what is known of a transactional id, and what may come next.
+"""A transaction as a value: the state of a transactional id, and its transitions.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing ...
 
-Each verb takes the state there is and returns the one that follows, or raises what is
-wrong with the request; recording it and acting on it are the coordinator's. What is
-prepared is decided: the markers in the partitions follow from it, after a crash too.
+Each function takes the current state and returns the next one, or raises an error of the
+request; the coordinator stores the state and acts on it. A prepared transaction is decided:
+its markers are written to the partitions, after a crash too.
 
-Who owns a transactional id is told by the producer's epoch: a newcomer gets the next one,
-and whoever still uses an older one is fenced. In transaction version 2 every end of a
-transaction moves the epoch as well, so that not even the same producer's delayed batches
-fall into its next transaction. When the epochs of a producer id are used up, another id
-takes its place.
+The producer's epoch tells who owns a transactional id: a new owner gets the next epoch, and a
+producer with an older one is fenced. In transaction version 2 every end of a transaction
+raises the epoch as well, so that not even the same producer's delayed batches fall into its
+next transaction. When the epochs of a producer id are used up, it is replaced by another id.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.core import limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
@@ -32,13 +31,14 @@ from entrepot.core.errors import (
     PeerError,
 )
 
-NONE = -1  # No producer id, no epoch, no time.
-_EPOCH_LAST = 2**15 - 2  # The last one a producer gets; one more is left to fence it with.
-VERSION_EPOCHS = 2  # From this transaction version on, every end moves the epoch.
-TIMEOUT_NEVER = 2**31 - 1  # Kafka's mark of two-phase commit: somebody else will decide.
+NONE = -1  # Stands for: no producer id, no epoch, no time.
+_EPOCH_LAST = 2**15 - 2  # The last epoch a producer gets; one more is left to fence it.
+VERSION_EPOCHS = 2  # From this transaction version on, every end raises the epoch.
+# Kafka's value for two-phase commit: no timeout, somebody else will end it.
+TIMEOUT_NEVER = 2**31 - 1
 
 
-class State(IntEnum):  # Persisted: Kafka's numbers.
+class TransactionStatus(IntEnum):  # Persisted: Kafka's numbers.
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
@@ -48,13 +48,13 @@ class State(IntEnum):  # Persisted: Kafka's numbers.
     DEAD = 6
 
 
-PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-_COMMITS = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+PREPARED = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+COMPLETE = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+_COMMITS = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT)
 
 
-class Producer(NamedTuple):
-    """Who asks."""
+class ProducerIdentity(NamedTuple):
+    """A producer's id and epoch, as a request names them."""
 
     id: int
     epoch: int
@@ -63,17 +63,20 @@ class Producer(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Transaction:
     transactional_id: str
-    producer: Producer
+    producer: ProducerIdentity
     timeout_ms: int
     updated_ms: int
-    state: State = State.EMPTY
-    # The epoch before, when its owner moved it: a retry of that request names it.
+    state: TransactionStatus = TransactionStatus.EMPTY
+    # The previous epoch, if the owner itself raised it: a repeated request names that one. NONE
+    # otherwise.
     epoch_before: int = NONE
-    id_before: int = NONE  # The producer id whose epochs were used up.
-    id_next: int = NONE  # The one that takes over once the markers are written.
-    partitions: Mapping[Place, None] = field(default_factory=dict)  # In the order they came.
+    id_before: int = NONE  # The previous producer id, whose epochs are used up.
+    id_next: int = NONE  # The producer id that replaces this one once the markers are written.
+    # In the order in which they were added.
+    partitions: Mapping[TopicPartition, None] = field(default_factory=dict)
     started_ms: int = NONE
-    version: int = 0  # Transaction version of the last end. 0: before versions, or ours.
+    # Transaction version of the last end; 0 means: ended by the broker, or by a client without one.
+    version: int = 0
 
     @property
     def is_committed(self) -> bool:
@@ -89,20 +92,23 @@ class Transaction:
 
 
 def begin(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A transactional id that nobody had."""
-    return Transaction(transactional_id, Producer(producer_id, 0), timeout_ms, now_ms)
+    """Return the first state of a transactional id."""
+    return Transaction(transactional_id, ProducerIdentity(producer_id, 0), timeout_ms, now_ms)
 
 
 def initialise(
-    current: Transaction, timeout_ms: int, known: Producer | None, spare_id: int, now_ms: int
+    current: Transaction,
+    timeout_ms: int,
+    known: ProducerIdentity | None,
+    spare_id: int,
+    now_ms: int,
 ) -> Transaction:
-    """A producer takes the transactional id, or, naming who it is, a fresh epoch.
+    """Give a producer the transactional id or, if it names itself with `known`, a new epoch.
 
-    The transaction before it has ended: an open one is aborted first. The spare id is
-    used when `is_exhausted`.
+    The transaction before it must have ended. `spare_id` is used when `is_exhausted`.
     """
     check_open(current)
-    assert current.state is not State.ONGOING
+    assert current.state is not TransactionStatus.ONGOING
     if known is not None:
         _check_known(current, known)
     before = current.producer.epoch if known is not None else NONE
@@ -110,7 +116,7 @@ def initialise(
         producer, before, id_before = current.producer, current.epoch_before, current.id_before
     elif current.is_exhausted:
         assert spare_id != NONE
-        producer, id_before = Producer(spare_id, 0), current.producer.id
+        producer, id_before = ProducerIdentity(spare_id, 0), current.producer.id
     else:
         producer, id_before = _bumped(current.producer), current.id_before
     return Transaction(
@@ -123,15 +129,15 @@ def initialise(
     )
 
 
-def check_initialise(current: Transaction, known: Producer | None) -> None:
-    """Raises what `initialise` would raise once the open transaction is aborted."""
+def check_initialise(current: Transaction, known: ProducerIdentity | None) -> None:
+    """Raise what `initialise` would raise once the open transaction is aborted."""
     check_open(current)
     if known is not None:
         _check_known(current, known)
 
 
-def _check_known(current: Transaction, known: Producer) -> None:
-    """A producer that goes on is the owner, or repeats a request that was answered."""
+def _check_known(current: Transaction, known: ProducerIdentity) -> None:
+    """Raise FencedProducer unless this is the owner, or repeats a request that was answered."""
     if known == current.producer:
         return
     is_same = known.id == current.producer.id
@@ -142,50 +148,50 @@ def _check_known(current: Transaction, known: Producer) -> None:
 
 def add(
     current: Transaction,
-    producer: Producer,
-    partitions: Iterable[Place],
+    producer: ProducerIdentity,
+    partitions: Iterable[TopicPartition],
     now_ms: int,
 ) -> Transaction | None:
-    """Partitions join the transaction, or begin it; None when they are all in it."""
+    """Add partitions to the transaction, or begin it; None when all are in it already."""
     check_owner(current, producer)
     check_open(current)
-    before = current.partitions if current.state is State.ONGOING else {}
+    before = current.partitions if current.state is TransactionStatus.ONGOING else {}
     after = {**before, **dict.fromkeys(partitions)}
     if len(after) > limits.TRANSACTION_PARTITIONS_MAX:
         raise PeerError(f"more than {limits.TRANSACTION_PARTITIONS_MAX} partitions")
-    if current.state is State.ONGOING:
+    if current.state is TransactionStatus.ONGOING:
         if len(after) == len(before):
             return None
         return replace(current, partitions=after, updated_ms=now_ms)
     return replace(
         current,
-        state=State.ONGOING,
+        state=TransactionStatus.ONGOING,
         partitions=after,
         started_ms=now_ms,
         updated_ms=now_ms,
     )
 
 
-def check_member(current: Transaction, producer: Producer, place: Place) -> None:
-    """Whether the producer may write there now."""
+def check_member(current: Transaction, producer: ProducerIdentity, place: TopicPartition) -> None:
+    """Raise unless the producer may write to the partition now."""
     check_owner(current, producer)
     check_open(current)
-    if current.state is not State.ONGOING or place not in current.partitions:
+    if current.state is not TransactionStatus.ONGOING or place not in current.partitions:
         raise NotInTransaction(f"{place.topic}-{place.partition} is not in the transaction")
 
 
 def end(
     current: Transaction,
-    producer: Producer,
+    producer: ProducerIdentity,
     *,
     commit: bool,
     version: int,
     spare_id: int,
     now_ms: int,
 ) -> Transaction | None:
-    """The owner decides; None when it only repeats what was done.
+    """Commit or abort, as the owner asks; None when it repeats a request that was done.
 
-    The spare id is used when `is_exhausted` and the version moves epochs.
+    `spare_id` is used when `is_exhausted` and the version raises epochs.
     """
     is_repeated = _is_repeated_end(current, producer)
     if not is_repeated:
@@ -198,11 +204,11 @@ def end(
         if current.is_committed == commit:
             return None
         raise _wrong_state(current, commit)
-    if current.state is not State.ONGOING and (commit or version < VERSION_EPOCHS):
+    if current.state is not TransactionStatus.ONGOING and (commit or version < VERSION_EPOCHS):
         raise _wrong_state(current, commit)
-    decided = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    decided = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
     prepared = replace(current, state=decided, updated_ms=now_ms, version=version)
-    if current.state is not State.ONGOING:
+    if current.state is not TransactionStatus.ONGOING:
         prepared = replace(prepared, partitions={}, started_ms=now_ms)
     if version < VERSION_EPOCHS:
         return prepared
@@ -216,11 +222,11 @@ def end(
 
 
 def abort_and_fence(current: Transaction, now_ms: int) -> Transaction:
-    """We decide: the open transaction is aborted and its owner has lost its epoch."""
-    assert current.state is State.ONGOING
+    """Abort the open transaction on the broker's decision, and fence its owner."""
+    assert current.state is TransactionStatus.ONGOING
     return replace(
         current,
-        state=State.PREPARE_ABORT,
+        state=TransactionStatus.PREPARE_ABORT,
         producer=_bumped(current.producer),
         epoch_before=NONE,
         version=0,
@@ -228,13 +234,14 @@ def abort_and_fence(current: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def has_written(prepared: Transaction, epoch: int) -> bool:
-    """Whether what its producer wrote in that epoch, and has not ended, is to end with it.
+def ends_open_batches(prepared: Transaction, epoch: int) -> bool:
+    """Return whether batches with this epoch, found open in a partition, end with the prepared
+    transaction.
 
-    After a crash it may be of the next one, if its first batch survived and the records of the
-    last one's end and of its own beginning did not. That takes version 2, where a batch joins by
-    itself; and there the next transaction has the next epoch. Or it is of one before, which
-    nobody knew of and which could not be aborted yet: that must not be committed.
+    After a crash they may be of the next transaction, if its first batch survived but the records
+    of the prepared one's end and of its own beginning did not. That can happen only in version 2,
+    where a batch joins by itself; there the next transaction has the next epoch. Or they may be of
+    an earlier one that was not recorded and could not be aborted yet: that must not be committed.
     """
     moves_epoch = prepared.version >= VERSION_EPOCHS
     if prepared.is_committed:
@@ -242,21 +249,24 @@ def has_written(prepared: Transaction, epoch: int) -> bool:
     return not moves_epoch or epoch < prepared.producer.epoch
 
 
-def is_writing(current: Transaction, place: Place, epoch: int) -> bool:
-    """Whether what its producer wrote there in that epoch, and has not ended, is known of."""
+def owns_open_batches(current: Transaction, place: TopicPartition, epoch: int) -> bool:
+    """Return whether batches with this epoch, found open in that partition, are of this
+    transaction."""
     if place not in current.partitions:
         return False
-    if current.state is State.ONGOING:
+    if current.state is TransactionStatus.ONGOING:
         return epoch == current.producer.epoch
-    return current.state in PREPARED and has_written(current, epoch)
+    return current.state in PREPARED and ends_open_batches(current, epoch)
 
 
 def complete(prepared: Transaction, now_ms: int) -> Transaction:
-    """The markers are written."""
+    """Return the state after all markers are written."""
     assert prepared.state in PREPARED
     done = replace(
         prepared,
-        state=State.COMPLETE_COMMIT if prepared.is_committed else State.COMPLETE_ABORT,
+        state=TransactionStatus.COMPLETE_COMMIT
+        if prepared.is_committed
+        else TransactionStatus.COMPLETE_ABORT,
         partitions={},
         updated_ms=now_ms,
     )
@@ -264,13 +274,14 @@ def complete(prepared: Transaction, now_ms: int) -> Transaction:
         return done
     return replace(
         done,
-        producer=Producer(prepared.id_next, 0),
+        producer=ProducerIdentity(prepared.id_next, 0),
         id_before=prepared.producer.id,
         id_next=NONE,
     )
 
 
-def check_owner(current: Transaction, producer: Producer) -> None:
+def check_owner(current: Transaction, producer: ProducerIdentity) -> None:
+    """Raise unless the producer owns the transactional id."""
     if producer.id != current.producer.id:
         raise InvalidProducerMapping(
             f"transactional id {current.transactional_id!r} belongs to producer "
@@ -281,12 +292,13 @@ def check_owner(current: Transaction, producer: Producer) -> None:
 
 
 def check_open(current: Transaction) -> None:
+    """Raise ConcurrentTransactions while the transaction is being ended."""
     if current.state in PREPARED:
         raise ConcurrentTransactions("the transaction before is still being ended")
 
 
-def _is_repeated_end(current: Transaction, producer: Producer) -> bool:
-    """Whether this asks for the end that moved the epoch to where it is."""
+def _is_repeated_end(current: Transaction, producer: ProducerIdentity) -> bool:
+    """Return whether this repeats the request that ended the transaction and raised the epoch."""
     if current.version < VERSION_EPOCHS or current.state not in PREPARED + COMPLETE:
         return False
     if producer == (current.id_before, _EPOCH_LAST) and current.producer.epoch == 0:
@@ -294,8 +306,8 @@ def _is_repeated_end(current: Transaction, producer: Producer) -> bool:
     return producer == (current.producer.id, current.producer.epoch - 1)
 
 
-def _bumped(producer: Producer) -> Producer:
-    return Producer(producer.id, producer.epoch + 1)
+def _bumped(producer: ProducerIdentity) -> ProducerIdentity:
+    return ProducerIdentity(producer.id, producer.epoch + 1)
 
 
 def _fenced(current: Transaction, epoch: int) -> FencedProducer:

@@ -1,18 +1,19 @@
-"""Every transaction of this node: decided in `transaction`, kept in `__transaction_state`.
+"""The coordinator of this node's transactions, which are stored in `__transaction_state`.
 
-A state counts when it is recorded and is told when that is permanent. A transaction ends
-in three steps, each permanent before the next: the decision is recorded; a marker is
-written to every partition that has its batches, all in one commit; the end is recorded.
-A crash in between is made up for at the next start, and so is a disk that was full.
+The transitions are in `transaction`. A state takes effect when it is recorded; requests are
+answered when that is permanent. A transaction ends in three steps, each permanent before the
+next: the decision is recorded; a marker is written to every partition with its batches, all in
+one commit; the end is recorded. After a crash in between, or a full disk, the rest is done at
+the next start or retried.
 
-What a partition has of a transaction that was never recorded cannot have been answered;
-a start aborts it. So a batch may be written together with the record of its partition
-joining the transaction, and one commit serves both.
+Batches of a transaction that was never recorded cannot have been acknowledged; a start aborts
+them. So a batch may be written together with the record that adds its partition to the
+transaction, and one commit serves both.
 
-With less than `fsync` nothing of this is permanent, and a power failure takes the end of any
-partition: a marker, and not the next transaction's beginning, which may have the same epoch.
-So after one, no transaction goes on that was in such a partition: what is open is aborted, and
-its transactional id is forgotten, with its producer id.
+With less than `fsync` nothing of this is permanent, and a power failure may take the last
+records of any partition: a marker may be lost although the next transaction's beginning is not,
+and that may have the same epoch. So after a power failure transactions with such a partition
+are aborted, and their transactional ids and producer ids are forgotten.
 """
 
 from __future__ import annotations
@@ -20,23 +21,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from entrepot.broker import transaction
 from entrepot.broker.alarm import Alarm
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.store import TOPIC as OFFSETS
 from entrepot.broker.deadlines import Deadlines
-from entrepot.broker.stream import Stream, committed
-from entrepot.broker.transaction import NONE, PREPARED, Producer, State, Transaction
+from entrepot.broker.ports import TopicStorage
+from entrepot.broker.served_partition import ServedPartition, committed
+from entrepot.broker.transaction import (
+    NONE,
+    PREPARED,
+    ProducerIdentity,
+    Transaction,
+    TransactionStatus,
+)
 from entrepot.broker.transaction_record import forgotten_record, read_record, transaction_record
-from entrepot.broker.turns import gathered
+from entrepot.broker.turns import Turns, gathered
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
+    FencedProducer,
     InvalidBatch,
     InvalidProducerMapping,
     InvalidTransactionTimeout,
@@ -51,22 +60,20 @@ from entrepot.core.steps import Steps
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
-
 log = logging.getLogger("entrepot.transactions")
 
 TOPIC = "__transaction_state"
 PARTITIONS = 8
-# Small segments: a start reads all there is, and the newest one is never compacted.
+# Small segments: a start reads the whole topic, and the newest segment is never compacted.
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 * limits.MIB)}
-_RETRY_MS = 1_000  # Until markers that could not be written are tried again,
-_RETRY_MS_MAX = 60_000  # and twice as long each time, up to this.
-_STRAYS = ""  # Among the deadlines: nobody's transactional id.
+_RETRY_MS = 1_000  # First wait before markers that could not be written are tried again;
+_RETRY_MS_MAX = 60_000  # it doubles each time, up to this.
+# The deadlines' key for aborting transactions that were not recorded; no transactional id is empty.
+_UNRECORDED = ""
 
 
 class Recorded(NamedTuple):
-    """A state in the log. It is permanent when the watermark is there."""
+    """A recorded state. It is permanent when the partition's watermark has reached the offset."""
 
     partition: Partition
     offset_end: int
@@ -74,40 +81,51 @@ class Recorded(NamedTuple):
 
 class TransactionCoordinator:
     def __init__(
-        self, broker: Broker, clock: Clock, ended: Callable[[int, bool, int | None], None]
+        self,
+        topics: TopicStorage,
+        turns: Turns,
+        clock: Clock,
+        new_producer_id: Callable[[], Awaitable[int]],
+        ended: Callable[[int, bool, int | None], None],
     ) -> None:
-        self._broker = broker
+        self._topics = topics
+        self._turns = turns
         self._clock = clock
-        # Told of each end, by producer id: of all its offsets, or of those in one partition.
+        self._new_producer_id = new_producer_id
+        # Called with (producer id, committed, partition) at each end; partition None means:
+        # everywhere. Otherwise only that partition of `__consumer_offsets`.
         self._ended = ended
-        self._streams: list[Stream] = []  # Of the topic, once there is one.
+        self._served: list[ServedPartition] = []  # The partitions of the topic, once it exists.
         self._transactions: dict[str, Transaction] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}  # Those whose markers are on the way.
-        self._retry_ms: dict[str, int] = {}  # Of those whose markers could not be written.
+        # By transactional id: tasks that write markers.
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        # By transactional id: the wait before the next try, when markers could not be written.
+        self._retry_ms: dict[str, int] = {}
         self._deadlines: Deadlines[str] = Deadlines()
-        self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
+        self._alarm = Alarm(clock, self._deadlines, self._ring, topics.faults)
 
     # --- life
 
     async def open(self, *, power_failed: bool) -> bool:
-        """Fold what was recorded, and finish what a stop or a crash left undone.
+        """Restore the recorded states, and finish what a stop or a crash left undone.
 
-        Returns whether what a power failure has left is seen to, for the next start as well.
+        Return whether the consequences of a power failure are recorded, so that the next start need
+        not repeat this.
         """
-        if TOPIC in self._broker.topics:
+        if TOPIC in self._topics.topics:
             await self._prepare()
-        for stream in self._streams:
-            self._fold(stream)
-        is_seen_to = not power_failed or self._forget_uncertain()
+        for served in self._served:
+            self._fold(served)
+        is_recorded = not power_failed or self._forget_uncertain()
         for found in list(self._transactions.values()):
             self._watch(found)
         prepared = [t for t in self._transactions.values() if t.state in PREPARED]
         if prepared:
             await asyncio.wait([self._end(each) for each in prepared])
-        for partition in self._abort_strays():
+        for partition in self._abort_unrecorded():
             with contextlib.suppress(StorageError):
                 await committed(partition, partition.offset_end)
-        return is_seen_to
+        return is_recorded
 
     async def close(self) -> None:
         self._alarm.cancel()
@@ -115,17 +133,16 @@ class TransactionCoordinator:
             await asyncio.wait(list(self._ending.values()))
 
     async def _prepare(self) -> None:
-        """Find the topic, or make it when it is first needed."""
-        if not self._streams:
-            topic = await self._broker.internal_topic(TOPIC, PARTITIONS, _SETTINGS)
-            count = topic.partition_count
-            self._streams = [self._broker.stream(topic, index) for index in range(count)]
+        """Create the topic when it is first needed."""
+        if not self._served:
+            topic = await self._topics.internal_topic(TOPIC, PARTITIONS, _SETTINGS)
+            self._served = self._topics.served_partitions(topic)
 
-    def _fold(self, stream: Stream) -> None:
+    def _fold(self, served: ServedPartition) -> None:
         folded: dict[str, Transaction] = {}
         try:
-            stream.partition.check_served()
-            for data in stream.partition.batches():
+            served.partition.check_served()
+            for data in served.partition.batches():
                 for record in batch.records(data):
                     transactional_id, found = read_record(record)
                     if found is None:
@@ -133,20 +150,21 @@ class TransactionCoordinator:
                     else:
                         folded[transactional_id] = found
         except (InvalidBatch, StorageError, OSError) as error:
-            stream.partition.refuse(str(error))  # What is old must not be carried out.
+            served.partition.refuse(str(error))  # Older states must not be acted on.
         else:
             self._transactions |= folded
 
     def _forget_uncertain(self) -> bool:
-        """Forget whose partitions may have lost something: what is open of them is then stray.
+        """Forget transactions whose partitions may have lost records; their batches are then
+        aborted as unknown.
 
-        Returns whether that could be recorded.
+        Return whether that could be recorded.
         """
         is_recorded = True
         for found in list(self._transactions.values()):
-            streams = [s for place in found.partitions for s in self._streams_at(place)]
-            streams.append(self._stream_of(found.transactional_id))
-            if all(each.partition.policy.durability is Durability.FSYNC for each in streams):
+            served = [s for place in found.partitions for s in self._served_at(place)]
+            served.append(self._served_partition_of(found.transactional_id))
+            if all(each.partition.policy.durability is Durability.FSYNC for each in served):
                 continue
             del self._transactions[found.transactional_id]
             try:
@@ -156,34 +174,34 @@ class TransactionCoordinator:
                 is_recorded = False
         return is_recorded
 
-    def _abort_strays(self) -> list[Partition]:
-        """End what partitions have of transactions that were not recorded; these partitions."""
-        if any(stream.partition.stopped is not None for stream in self._streams):
-            return []  # Who knows what was recorded there.
+    def _abort_unrecorded(self) -> list[Partition]:
+        """Abort open transactions in partitions that were not recorded. Return these partitions."""
+        if any(served.partition.stopped is not None for served in self._served):
+            return []  # It is not known what was recorded in that partition.
         owners = {t.producer.id: t for t in self._transactions.values()}
         touched: list[Partition] = []
-        for topic in self._broker.topics.values():
-            for index in range(topic.partition_count):
-                stream, place = self._broker.stream(topic, index), Place(topic.name, index)
-                for producer_id, found in list(stream.isolation.open.items()):
+        for topic in self._topics.topics.values():
+            for index, served in enumerate(self._topics.served_partitions(topic)):
+                place = TopicPartition(topic.name, index)
+                for producer_id, found in list(served.isolation.open.items()):
                     owner = owners.get(producer_id)
-                    is_known = owner is not None and transaction.is_writing(
+                    is_known = owner is not None and transaction.owns_open_batches(
                         owner, place, found.epoch
                     )
-                    if not is_known and stream.partition.stopped is None:
-                        self._abort_stray(stream, place, Marker(producer_id, found.epoch, False))
-                        touched.append(stream.partition)
+                    if not is_known and served.partition.stopped is None:
+                        self._abort_in(served, place, Marker(producer_id, found.epoch, False))
+                        touched.append(served.partition)
         return touched
 
-    def _abort_stray(self, stream: Stream, place: Place, marker: Marker) -> None:
-        log.info("%s: aborting a transaction nobody knows of", stream.partition.directory)
+    def _abort_in(self, served: ServedPartition, place: TopicPartition, marker: Marker) -> None:
+        log.info("%s: aborting a transaction nobody knows of", served.partition.directory)
         try:
-            stream.write(build_marker(marker, self._clock.now_ms()))
+            served.write(build_marker(marker, self._clock.now_ms()))
             if place.topic == OFFSETS:
                 self._ended(marker.producer_id, False, place.partition)
         except StorageError as error:
             log.warning("it has to wait: %s", error)
-            self._deadlines.set(_STRAYS, self._alarm.now() + _RETRY_MS)
+            self._deadlines.set(_UNRECORDED, self._alarm.now() + _RETRY_MS)
             self._alarm.arm()
 
     # --- finding and recording
@@ -192,23 +210,23 @@ class TransactionCoordinator:
     def transactions(self) -> Mapping[str, Transaction]:
         return self._transactions
 
-    def _stream_of(self, transactional_id: str) -> Stream:
-        number = crc32c(transactional_id.encode()) % len(self._streams)
-        return self._streams[number]
+    def _served_partition_of(self, transactional_id: str) -> ServedPartition:
+        number = crc32c(transactional_id.encode()) % len(self._served)
+        return self._served[number]
 
     @property
     def refusal(self) -> str | None:
-        """Why some transactions are not known; None when all are."""
-        partitions = (stream.partition for stream in self._streams)
+        """Return why some transactions cannot be read; None when all can."""
+        partitions = (served.partition for served in self._served)
         return next((each.stopped for each in partitions if each.refused), None)
 
     def check_readable(self, transactional_id: str) -> None:
-        """Raises StorageError when what was recorded of it is damaged: nothing is guessed."""
-        if self._streams:
-            self._stream_of(transactional_id).partition.check_served()
+        """Raise StorageError when the records about the transactional id are damaged."""
+        if self._served:
+            self._served_partition_of(transactional_id).partition.check_served()
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Raises StorageError."""
+        """Return the transaction, if there is one. Raises StorageError."""
         self.check_readable(transactional_id)
         return self._transactions.get(transactional_id)
 
@@ -219,7 +237,7 @@ class TransactionCoordinator:
         return found
 
     def _record(self, successor: Transaction) -> Recorded:
-        """It counts from now on; raises StorageError, and nothing has changed."""
+        """Record a state; it takes effect now. Raises StorageError; then nothing has changed."""
         recorded = self._append(successor.transactional_id, transaction_record(successor))
         before = self._transactions.get(successor.transactional_id)
         self._transactions[successor.transactional_id] = successor
@@ -228,18 +246,18 @@ class TransactionCoordinator:
         return recorded
 
     def _append(self, transactional_id: str, record: Record) -> Recorded:
-        stream = self._stream_of(transactional_id)
-        appended = stream.write(batch.build([record], now_ms=self._clock.now_ms()))
-        return Recorded(stream.partition, appended.offset_end)
+        served = self._served_partition_of(transactional_id)
+        appended = served.write(batch.build([record], now_ms=self._clock.now_ms()))
+        return Recorded(served.partition, appended.offset_end)
 
     # --- verbs
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, known: Producer | None = None
-    ) -> Producer:
-        """Take over the transactional id: what was open is aborted, who had it is fenced.
+        self, transactional_id: str, timeout_ms: int, known: ProducerIdentity | None = None
+    ) -> ProducerIdentity:
+        """Take over the transactional id: abort its open transaction and fence its last owner.
 
-        With TIMEOUT_NEVER its transactions stay open until somebody ends them.
+        With TIMEOUT_NEVER its transactions stay open until they are ended by a request.
         """
         is_two_phase = timeout_ms == transaction.TIMEOUT_NEVER
         if not is_two_phase and not 0 < timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
@@ -248,20 +266,22 @@ class TransactionCoordinator:
             )
         await self._prepare()
         current = self.get(transactional_id)
-        if current is not None and current.state is State.ONGOING:
+        if current is not None and current.state is TransactionStatus.ONGOING:
             transaction.check_initialise(current, known)
             await self._decide(transaction.abort_and_fence(current, self._clock.now_ms()))
             current, known = self._find(transactional_id), None
         spare_id = NONE
         if current is None or current.is_exhausted:
-            spare_id = await self._broker.new_producer_id()
-            current = self.get(transactional_id)  # Somebody may have been quicker.
+            spare_id = await self._new_producer_id()
+            current = self.get(transactional_id)  # Another request may have changed it meanwhile.
         now_ms = self._clock.now_ms()
         if current is None:
             if len(self._transactions) >= limits.TRANSACTIONAL_IDS_MAX:
                 raise TooManyTransactions("too many transactional ids")
             successor = transaction.begin(transactional_id, spare_id, timeout_ms, now_ms)
-        elif current.state is State.ONGOING or (current.is_exhausted and spare_id == NONE):
+        elif current.state is TransactionStatus.ONGOING or (
+            current.is_exhausted and spare_id == NONE
+        ):
             raise ConcurrentTransactions("another producer takes the transactional id")
         else:
             successor = transaction.initialise(current, timeout_ms, known, spare_id, now_ms)
@@ -269,33 +289,39 @@ class TransactionCoordinator:
         return successor.producer
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, places: Iterable[Place]
+        self, transactional_id: str, producer: ProducerIdentity, places: Iterable[TopicPartition]
     ) -> None:
+        """Add partitions to the transaction; return when that is permanent."""
         recorded = self.join(transactional_id, producer, places)
         if recorded is None:
-            partition = self._stream_of(transactional_id).partition
+            partition = self._served_partition_of(transactional_id).partition
             recorded = Recorded(partition, partition.offset_end)
         await committed(*recorded)
 
     def join(
-        self, transactional_id: str, producer: Producer, places: Iterable[Place]
+        self, transactional_id: str, producer: ProducerIdentity, places: Iterable[TopicPartition]
     ) -> Recorded | None:
-        """The partitions are in the transaction from now on; None when they were before."""
+        """Add partitions to the transaction now; None when they were in it already."""
         current = self._find(transactional_id)
         successor = transaction.add(current, producer, places, self._clock.now_ms())
         return None if successor is None else self._record(successor)
 
-    def check_member(self, transactional_id: str, producer: Producer, place: Place) -> None:
-        """Whether the producer may write there now."""
+    def check_member(
+        self, transactional_id: str, producer: ProducerIdentity, place: TopicPartition
+    ) -> None:
+        """Raise unless the producer may write to the partition now."""
         transaction.check_member(self._find(transactional_id), producer, place)
 
     async def end(
-        self, transactional_id: str, producer: Producer, *, commit: bool, version: int
-    ) -> Producer:
-        """Returns when readers of committed records see it: who the producer is from now on."""
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int
+    ) -> ProducerIdentity:
+        """End the transaction; return the producer's id and epoch from now on.
+
+        Returns when readers of committed records see the end.
+        """
         spare_id = NONE
         if version >= transaction.VERSION_EPOCHS and self._find(transactional_id).is_exhausted:
-            spare_id = await self._broker.new_producer_id()
+            spare_id = await self._new_producer_id()
         prepared = transaction.end(
             self._find(transactional_id),
             producer,
@@ -307,29 +333,68 @@ class TransactionCoordinator:
         if prepared is not None:
             await self._decide(prepared)
             return transaction.complete(prepared, 0).producer
-        partition = self._stream_of(transactional_id).partition
+        partition = self._served_partition_of(transactional_id).partition
         await committed(partition, partition.offset_end)
         return self._find(transactional_id).producer
+
+    async def transactional_ids(self) -> dict[int, str]:
+        """Return the transactional id that each producer id belongs to."""
+        found: dict[int, str] = {}
+
+        def collect() -> Steps[None]:
+            for each in list(self._transactions.values()):
+                yield
+                found[each.producer.id] = each.transactional_id
+
+        await self._turns.run(collect())
+        return found
+
+    async def abort_batches(
+        self, place: TopicPartition, producer: ProducerIdentity, transactional_id: str | None
+    ) -> None:
+        """Abort the transaction that a producer has open in a partition, if it has one.
+
+        `transactional_id` is that of the producer, as far as known. A transaction that is recorded
+        is aborted as a whole, and its owner fenced: aborted in one partition alone, it would be
+        committed in the others. What is not recorded is aborted in this partition.
+        """
+        served = self._topics.served_partition(self._topics.topic(place.topic), place.partition)
+        opened = served.isolation.open.get(producer.id)
+        if opened is None:
+            return
+        if producer.epoch < opened.epoch:
+            raise FencedProducer(f"producer {producer.id} has epoch {opened.epoch} there")
+        current = None if transactional_id is None else self.get(transactional_id)
+        if current is not None and current.producer.id == producer.id:
+            transaction.check_open(current)
+            if transaction.owns_open_batches(current, place, opened.epoch):
+                log.info("transaction %s is aborted by request", current.transactional_id)
+                await self._decide(transaction.abort_and_fence(current, self._clock.now_ms()))
+                return
+        self._abort_in(served, place, Marker(producer.id, opened.epoch, False))
+        await committed(served.partition, served.partition.offset_end)
 
     # --- ending
 
     async def _decide(self, prepared: Transaction) -> None:
-        """Record the decision and carry it out. Raises StorageError when it is not permanent."""
+        """Record the decision and carry it out. Raises StorageError when the decision is not
+        permanent."""
         recorded = self._record(prepared)
         ending = self._end(prepared)
         await committed(*recorded)
-        await asyncio.wait((ending,))  # Markers that have to wait change nothing of it.
+        await asyncio.wait((ending,))  # The decision stands even if markers have to be retried.
 
     def _end(self, prepared: Transaction) -> asyncio.Task[None]:
-        """In the background: it goes on although who asked for it is gone."""
+        """Carry out the decision in a task, which goes on when the request is cancelled."""
         task = asyncio.get_running_loop().create_task(self._carry_out(prepared))
         self._ending[prepared.transactional_id] = task
         task.add_done_callback(lambda done: done.cancelled() or done.result())
         return task
 
     async def _carry_out(self, prepared: Transaction) -> None:
+        """Write the markers and record the end; on failure set a deadline to try again."""
         transactional_id = prepared.transactional_id
-        partition = self._stream_of(transactional_id).partition
+        partition = self._served_partition_of(transactional_id).partition
         try:
             await committed(partition, partition.offset_end)
             await self._write_markers(prepared)
@@ -338,7 +403,7 @@ class TransactionCoordinator:
             self._retry_ms.pop(transactional_id, None)
         except Exception as error:
             if not isinstance(error, StorageError | OSError):
-                self._broker.faults.caught(f"the end of transaction {transactional_id}", error)
+                self._topics.faults.caught(f"the end of transaction {transactional_id}", error)
             log.warning("transaction %s: its end has to wait: %s", transactional_id, error)
             before_ms = self._retry_ms.get(transactional_id, _RETRY_MS // 2)
             self._retry_ms[transactional_id] = min(2 * before_ms, _RETRY_MS_MAX)
@@ -347,42 +412,44 @@ class TransactionCoordinator:
             del self._ending[transactional_id]
 
     async def _write_markers(self, prepared: Transaction) -> None:
-        """Where the transaction is open; an earlier attempt may have come far."""
+        """Write markers where the transaction is still open: an earlier attempt may have written
+        some."""
         marker = Marker(*prepared.producer, committed=prepared.is_committed)
         data = build_marker(marker, self._clock.now_ms())
         failures: list[StorageError] = []
         partitions: list[Partition] = []
 
         def write() -> Steps[None]:
-            for stream in [s for place in prepared.partitions for s in self._streams_at(place)]:
+            for served in [s for place in prepared.partitions for s in self._served_at(place)]:
                 yield
                 try:
-                    opened = stream.isolation.open.get(marker.producer_id)
-                    if opened is not None and transaction.has_written(prepared, opened.epoch):
-                        stream.write(data)
-                    partitions.append(stream.partition)
+                    opened = served.isolation.open.get(marker.producer_id)
+                    if opened is not None and transaction.ends_open_batches(prepared, opened.epoch):
+                        served.write(data)
+                    partitions.append(served.partition)
                 except StorageError as error:
                     failures.append(error)
 
-        await self._broker.turns.run(write())
+        await self._turns.run(write())
         await gathered(committed(each, each.offset_end) for each in partitions)
         if failures:
             raise failures[0]
 
-    def _streams_at(self, place: Place) -> list[Stream]:
-        """One, or none when the topic was deleted."""
+    def _served_at(self, place: TopicPartition) -> list[ServedPartition]:
+        """Return the partition in a list, which is empty when the topic was deleted."""
         try:
-            return [self._broker.stream(self._broker.topic(place.topic), place.partition)]
+            return [self._topics.served_partition(self._topics.topic(place.topic), place.partition)]
         except UnknownTopic:
             return []
 
     # --- time
 
     def _watch(self, current: Transaction) -> None:
-        if current.state is State.ONGOING and not current.has_timeout:
+        """Set the deadline that fits the transaction's state."""
+        if current.state is TransactionStatus.ONGOING and not current.has_timeout:
             self._deadlines.cancel(current.transactional_id)
             return
-        if current.state is State.ONGOING:
+        if current.state is TransactionStatus.ONGOING:
             left_ms = current.started_ms + current.timeout_ms - self._clock.now_ms()
             after_ms = min(max(left_ms, 0), current.timeout_ms)
         elif current.state in PREPARED:
@@ -393,8 +460,9 @@ class TransactionCoordinator:
         self._alarm.arm()
 
     def _ring(self, transactional_id: str) -> None:
-        if transactional_id == _STRAYS:
-            self._abort_strays()
+        """Act on a deadline that has come."""
+        if transactional_id == _UNRECORDED:
+            self._abort_unrecorded()
             return
         try:
             self._time_out(self._transactions[transactional_id])
@@ -403,8 +471,10 @@ class TransactionCoordinator:
             self._deadlines.set(transactional_id, self._alarm.now() + _RETRY_MS)
 
     def _time_out(self, current: Transaction) -> None:
+        """Abort an open transaction, retry an unfinished end, or forget an unused transactional
+        id."""
         transactional_id = current.transactional_id
-        if current.state is State.ONGOING:
+        if current.state is TransactionStatus.ONGOING:
             log.info("transaction %s took too long and is aborted", transactional_id)
             prepared = transaction.abort_and_fence(current, self._clock.now_ms())
             self._record(prepared)

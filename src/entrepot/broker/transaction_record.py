@@ -1,4 +1,4 @@
-"""What is kept of a transaction, as a record of `__transaction_state`. The format is Kafka's.
+"""The records of `__transaction_state`, in which transactions are stored. The format is Kafka's.
 
     key     version 0 (2), the transactional id (2 and its bytes)
     value   version 1 (2), producer id (8), epoch (2), timeout (4), state (1),
@@ -7,8 +7,8 @@
             when it was last changed (8) and started (8), then as tagged fields, when set:
             0 the producer id before (8), 1 the next one (8), 2 the transaction version (2)
 
-The sizes of topics, names and partitions, plus one, and of tagged fields are variable:
-seven bits a byte, the lowest first. A null value forgets the transactional id.
+The sizes of topics, names and partitions, plus one, and those of tagged fields are varints:
+seven bits a byte, the lowest first. A null value deletes the transactional id.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import struct
 from itertools import groupby
 from struct import Struct
 
-from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.transaction import NONE, Producer, State, Transaction
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import NONE, ProducerIdentity, Transaction, TransactionStatus
 from entrepot.core.errors import Corruption
 from entrepot.core.record import Record
 
@@ -30,22 +30,24 @@ _TAG_ID_BEFORE, _TAG_ID_NEXT, _TAG_VERSION = 0, 1, 2
 
 
 def transaction_record(transaction: Transaction) -> Record:
+    """Return the record that stores a transaction."""
     state, producer = transaction.state, transaction.producer
     head = _HEAD.pack(
         _VALUE_VERSION, producer.id, producer.epoch, transaction.timeout_ms, transaction.state
     )
-    topics = _size(0) if state is State.EMPTY else _topics(list(transaction.partitions))
+    topics = _size(0) if state is TransactionStatus.EMPTY else _topics(list(transaction.partitions))
     times = _TIMES.pack(transaction.updated_ms, transaction.started_ms)
     value = head + topics + times + _tags(transaction)
     return Record(_key(transaction.transactional_id), value)
 
 
 def forgotten_record(transactional_id: str) -> Record:
+    """Return the record that deletes a transactional id."""
     return Record(_key(transactional_id), None)
 
 
 def read_record(record: Record) -> tuple[str, Transaction | None]:
-    """The transactional id and its state; None when it is forgotten. Raises Corruption."""
+    """Return the transactional id and its state; None when it is deleted. Raises Corruption."""
     try:
         key = _Reader(record.key or b"")
         if key.number(_INT16) != _KEY_VERSION:
@@ -62,7 +64,7 @@ def _key(transactional_id: str) -> bytes:
     return _INT16.pack(_KEY_VERSION) + _INT16.pack(len(text)) + text
 
 
-def _topics(places: list[Place]) -> bytes:
+def _topics(places: list[TopicPartition]) -> bytes:
     topics = [(topic, list(group)) for topic, group in groupby(sorted(places), lambda p: p.topic)]
     parts = [_size(len(topics) + 1)]
     for topic, group in topics:
@@ -99,13 +101,13 @@ def _read_value(transactional_id: str, value: bytes) -> Transaction:
     version = data.number(_INT16)
     if version != _VALUE_VERSION:
         raise Corruption(f"transaction {transactional_id!r} is in a layout of version {version}")
-    producer = Producer(data.number(_INT64), data.number(_INT16))
-    timeout_ms, state = data.number(_INT32), State(data.take(1)[0])
-    partitions: dict[Place, None] = {}
+    producer = ProducerIdentity(data.number(_INT64), data.number(_INT16))
+    timeout_ms, state = data.number(_INT32), TransactionStatus(data.take(1)[0])
+    partitions: dict[TopicPartition, None] = {}
     for _ in range(max(data.size(), 1) - 1):
         topic = data.take(data.size() - 1).decode()
         for _ in range(data.size() - 1):
-            partitions[Place(topic, data.number(_INT32))] = None
+            partitions[TopicPartition(topic, data.number(_INT32))] = None
         data.tags()
     updated_ms, started_ms = data.number(_INT64), data.number(_INT64)
     tags = data.tags()

@@ -1,9 +1,9 @@
-"""Long work, a few milliseconds at a time.
+"""Runs long work in turns of a few milliseconds, so that short requests do not wait for it.
 
 Work in steps (`core.steps`) runs until its turn is over and then waits for its next one. In
-each turn of the loop one of those that wait goes on, the one that waited longest: however
-many ask for much at once, those who ask for little wait no longer than one turn. Who cancels
-the waiting ends the work where it is.
+each iteration of the event loop one waiting piece of work goes on, the one that waited longest:
+however many long requests there are, a short one waits for one turn at most. Cancelling the
+awaitable ends the work where it is.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ T = TypeVar("T")
 
 
 class Turns:
-    """One for each node."""
+    """The turns of a node. There is one for each."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: deque[asyncio.Future[None]] = deque()  # For their next turn.
+        # Waiting for their next turn, in order.
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._background: dict[asyncio.Future[None], None] = {}
 
     def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
-        """Take the first turn at once: the result, or an awaitable when that was not enough."""
+        """Run the first turn now. Return the result, or an awaitable when more turns are needed."""
         try:
             self._take(steps)
         except StopIteration as done:
@@ -38,19 +39,21 @@ class Turns:
         return self._go_on(steps)
 
     async def run(self, steps: Steps[T]) -> T:
-        """Do all of it, a turn at a time."""
+        """Run all steps, in turns."""
         result = self.begin(steps)
         return await result if isinstance(result, Awaitable) else result
 
     def start(self, steps: Steps[None]) -> None:
-        """Do it in the background, beginning now. It goes on whoever asked for it."""
+        """Run all steps in the background; the first turn is now."""
         result = self.begin(steps)
         if isinstance(result, Awaitable):
             self._keep(result)
 
     def start_each(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Call them in the background, some in each turn, beginning now: what each of them sets
-        in motion takes longer than the call itself."""
+        """Call these in the background, CHANGES_AT_ONCE_MAX in each turn, the first now.
+
+        For calls that cause more work than they take themselves.
+        """
         for call in calls[: limits.CHANGES_AT_ONCE_MAX]:
             call()
         if len(calls) > limits.CHANGES_AT_ONCE_MAX:
@@ -73,7 +76,7 @@ class Turns:
             task.result()
 
     def _take(self, steps: Steps[T]) -> None:
-        """One turn. Raises StopIteration when the work is done."""
+        """Run one turn. Raises StopIteration when the work is done."""
         clock = self._clock
         until_s = clock.monotonic() + limits.TURN_MS / 1_000
         while True:
@@ -102,7 +105,7 @@ class Turns:
         return waiting
 
     def _wake(self) -> None:
-        """Let the one go on that waited longest. Those that were cancelled are passed over."""
+        """Resume the work that waited longest. Cancelled ones are skipped."""
         while self._waiting:
             waiting = self._waiting[0]
             if not waiting.done():
@@ -114,8 +117,10 @@ class Turns:
 
 
 async def gathered(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all: so many at once that one commit serves many, and so few that it is soon
-    over. They are made when their time comes."""
+    """Await all, CHANGES_AT_ONCE_MAX at a time: many share a commit, and each wait is short.
+
+    Each awaitable is made only when its time comes.
+    """
     results: list[T] = []
     for some in parts(works, limits.CHANGES_AT_ONCE_MAX):
         results += await asyncio.gather(*some)

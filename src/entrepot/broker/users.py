@@ -1,14 +1,14 @@
-"""Who there is: names, and what is kept of their passwords.
+"""Stores the users: their names, and hashes to check their passwords against.
 
-Of a password, three things are kept, none of which gives it back: a salted scrypt hash,
-for protocols that send the password itself, and a SCRAM verifier for each of its two
-mechanisms, which never do. A user made with one of Kafka's tools has only the verifier
-that the tool computed; a password sent in clear is then checked against that.
+For each password three hashes are stored, and the password can be computed from none of them: a
+salted scrypt hash, for protocols that send the password in clear, and one SCRAM verifier for
+each of the two SCRAM mechanisms. A client may also upload a verifier without the password;
+such a user has that verifier only, and a password in clear is checked against it.
 
-A wrong password and a name that nobody has cost the same work and get the same answer.
-Hashing is slow on purpose, so it is done by a worker, outside of the loop. A password
-that was right is remembered as a keyed hash, in memory only, until the user changes:
-a client that comes back is not made to wait again. Passwords are never logged.
+A login with an unknown name takes the same time and gets the same answer as one with a wrong
+password. Hashing is slow on purpose, so a worker does it, outside of the event loop. After a
+successful login a keyed hash of the password is cached in memory until the user is changed, so
+that the next login of the same client is fast. Passwords are never logged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SCRYPT_MEMORY_BYTES_MAX = 64 * limits.MIB
 class Scrypt(msgspec.Struct, frozen=True):
     salt: bytes
     hash: bytes
-    n: int = _SCRYPT_N  # Kept, so that they may be raised for those who come later.
+    n: int = _SCRYPT_N  # Stored per user, so that the cost can be raised for new passwords.
     r: int = _SCRYPT_R
     p: int = _SCRYPT_P
 
@@ -59,21 +59,24 @@ class Scrypt(msgspec.Struct, frozen=True):
 class User:
     name: str
     scrypt: Scrypt | None = field(default=None, repr=False)
-    # The one that was set last is last: it is what a password sent in clear is checked against.
+    # In the order of setting. Without a scrypt hash, a password in clear is checked against the
+    # last one.
     verifiers: Mapping[Mechanism, Verifier] = field(default_factory=dict, repr=False)
 
     def with_verifier(self, mechanism: Mechanism, verifier: Verifier) -> User:
-        """The scrypt hash goes: it may be of another password."""
+        """Return the user with this verifier, and without the scrypt hash, which may be that of
+        another password."""
         others = {each: kept for each, kept in self.verifiers.items() if each is not mechanism}
         return replace(self, scrypt=None, verifiers={**others, mechanism: verifier})
 
     def without_verifier(self, mechanism: Mechanism) -> User | None:
-        """None when it was the last: the user is gone, whatever else is kept."""
+        """Return the user without this verifier. None means: it was the last one, so the user is
+        to be deleted."""
         others = {each: kept for each, kept in self.verifiers.items() if each is not mechanism}
         return replace(self, verifiers=others) if others else None
 
     def check(self) -> tuple[Callable[[str], bytes], bytes]:
-        """What to do with a password sent in clear, and what must come of it."""
+        """Return a function that hashes a password sent in clear, and the expected hash."""
         if self.scrypt is not None:
             return self.scrypt.hashed, self.scrypt.hash
         mechanism, kept = list(self.verifiers.items())[-1]
@@ -102,7 +105,7 @@ class Users:
         self._entropy = entropy
         self._worker = worker
         self._users: dict[str, User] = {}
-        self._key = entropy.token(32)  # Of this process: for what is only kept in memory.
+        self._key = entropy.token(32)  # For hashes in memory only; new in each process.
         self._proven: dict[str, bytes] = {}  # Keyed hashes of passwords that were right.
 
     def apply(self, name: str, value: bytes | None) -> None:
@@ -132,7 +135,7 @@ class Users:
     # --- checking
 
     async def knows(self, name: str, password: str) -> bool:
-        """Whether this is the user's password."""
+        """Return whether this is the user's password."""
         token = hmac.digest(self._key, password.encode(), "sha256")
         if hmac.compare_digest(token, self._proven.get(name, b"")):
             return True
@@ -145,12 +148,12 @@ class Users:
         return True
 
     def verifier(self, name: str, mechanism: Mechanism) -> Verifier:
-        """What to challenge with; for a name that nobody has, what nobody can meet."""
+        """Return the user's verifier. For an unknown name, return one that no password matches."""
         user = self._users.get(name)
         kept = user.verifiers.get(mechanism) if user is not None else None
         if kept is not None:
             return kept
-        # Always the same for a name, as a real one is.
+        # Derived from the name, so that a client which asks twice sees no difference to a user.
         made_up = hmac.digest(self._key, name.encode(), mechanism.hash)
         return Verifier(made_up[:SALT_BYTES], limits.SCRAM_ITERATIONS, made_up, made_up)
 
@@ -163,7 +166,7 @@ class Users:
     # --- making
 
     async def with_password(self, name: str, password: str) -> User:
-        """A user with everything that can be kept of a password."""
+        """Make a user with the scrypt hash and both SCRAM verifiers of a password."""
         check_user_name(name)
         salts = {mechanism: self._entropy.token(SALT_BYTES) for mechanism in Mechanism}
         empty = Scrypt(self._entropy.token(SALT_BYTES), b"")
@@ -181,6 +184,7 @@ class Users:
 
 
 def check_user_name(name: str) -> None:
+    """Raise InvalidName unless the name is legal for a user."""
     if not 0 < len(name) <= limits.USER_NAME_CHARACTERS_MAX or not name.isprintable():
         raise InvalidName(
             f"a user's name has 1 to {limits.USER_NAME_CHARACTERS_MAX} printable characters"

@@ -13,10 +13,10 @@ leaves the rest, checksum included, as the producer made it.
    17 crc               4                             61 records
 
 `length` counts what follows it. `crc` is the CRC32C of everything from `attributes`
-on. The records themselves are `body`'s.
+on. The records are encoded and decoded in `body`.
 
-`check` is what a batch from outside must pass; it never looks into the records. So a
-stored body can still be nonsense, and `records` trusts nothing in it.
+`check` is what a batch from outside must pass; it never decodes the records. So the stored
+records may be invalid, and `records` checks everything it reads.
 """
 
 import struct
@@ -54,18 +54,18 @@ HEADER_BYTES = 61
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _RETAINED_AT_ONCE = 1_000
-_JOINED_BYTES_MAX = 2 * limits.MIB  # A longer body is not copied to be one with its header.
-_PREFIX = struct.Struct(">qiibI")  # Up to the checksum.
-_CHECKED = struct.Struct(">hiqqqhii")  # What the checksum covers of the header.
+_JOINED_BYTES_MAX = 2 * limits.MIB  # A longer body is kept apart from its header, to save the copy.
+_PREFIX = struct.Struct(">qiibI")  # The header up to and including the checksum.
+_CHECKED = struct.Struct(">hiqqqhii")  # The part of the header that the checksum covers.
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _EPOCH_POSITION = 12
-_LENGTH_END = 12  # Where the bytes start that `length` counts.
+_LENGTH_END = 12  # Where the bytes begin that `length` counts.
 assert _HEADER.size == HEADER_BYTES == _PREFIX.size + _CHECKED.size
 
 _CODEC_BITS = 0x07
 _LENGTH_MIN = HEADER_BYTES - _LENGTH_END
-_RECORD_BYTES_MIN = 7  # Of each of its numbers at least one.
+_RECORD_BYTES_MIN = 7  # Its seven numbers take at least one byte each.
 _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -74,7 +74,7 @@ _SEQUENCE_END = 2**31  # Sequence numbers start again at 0 here.
 
 
 class BatchHeader(NamedTuple):
-    """The first 61 bytes, in their order."""
+    """The fields of a batch's header, the first 61 bytes, in their order."""
 
     offset_first: int
     length: int
@@ -85,14 +85,15 @@ class BatchHeader(NamedTuple):
     offset_delta_last: int
     timestamp_first: int
     timestamp_max: int
-    producer_id: int  # -1: neither idempotent nor transactional; the next two mean nothing.
+    # -1 means: neither idempotent nor transactional; then the next two fields are -1.
+    producer_id: int
     producer_epoch: int
     sequence_first: int
     count: int  # type: ignore[assignment]  # Shadows tuple.count, which nobody misses.
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Return the size of the whole batch in bytes."""
         return self.length + _LENGTH_END
 
     @property
@@ -118,7 +119,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_append_time(self) -> bool:
-        """Every record's time is `timestamp_max`, whatever it says itself."""
+        """Return whether every record's timestamp is `timestamp_max`, whatever the record says."""
         return self.attributes & _APPEND_TIME != 0
 
     @property
@@ -127,12 +128,13 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Its one record is a transaction's end, not a message."""
+        """Return whether its one record is a transaction's marker and not a message."""
         return self.attributes & _CONTROL != 0
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked."""
+    """Return the header at `position`, unchecked. Raises InvalidBatch when the buffer is too
+    short."""
     try:
         return BatchHeader._make(_HEADER.unpack_from(buffer, position))
     except struct.error:
@@ -140,10 +142,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
-    """The header of one whole batch that is what it says it is, or InvalidBatch.
+    """Check one whole batch, checksum included, and return its header. Raises InvalidBatch.
 
-    Offsets count the records without a gap, unless `allow_gaps`: in a log, cleaning
-    may have taken some out.
+    Offsets are without gaps unless `allow_gaps`: in a log, compaction may have removed records.
     """
     header = read_header(batch)
     (_, length, _, magic, crc, attributes, delta_last, first, latest, *producer, count) = header
@@ -173,7 +174,10 @@ def _unknown_codec(attributes: int) -> InvalidBatch:
 
 
 def _check_producer(header: BatchHeader, *, may_be_ours: bool) -> None:
-    """In a log, also batches the broker wrote in a producer's name, without a sequence."""
+    """Raise InvalidBatch if the producer's fields do not fit together.
+
+    `may_be_ours`: the broker writes batches to the log in a producer's name without a sequence.
+    """
     if header.producer_id == -1:
         if header.is_transactional:
             raise InvalidBatch("transactional, but without a producer id")
@@ -186,7 +190,10 @@ def _check_producer(header: BatchHeader, *, may_be_ours: bool) -> None:
 def walk(
     buffer: Buffer, position: int = 0, end: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; what is cut off at the end is left out."""
+    """Yield position and header of each whole batch; one that is cut off at the end is left out.
+
+    Raises InvalidBatch.
+    """
     if end is None:
         end = len(buffer)
     while end - position >= HEADER_BYTES:
@@ -200,13 +207,13 @@ def walk(
 
 
 def stamp(batch: bytearray | memoryview, offset_first: int, leader_epoch: int) -> None:
-    """Write what the leader decides into the batch. The checksum does not cover it."""
+    """Write offset and leader epoch into the batch. The checksum does not cover them."""
     _OFFSET.pack_into(batch, 0, offset_first)
     _EPOCH.pack_into(batch, _EPOCH_POSITION, leader_epoch)
 
 
 def restamp_append_time(batch: Buffer, now_ms: int) -> bytes:
-    """The same records, all at `now_ms`."""
+    """Return the batch with `now_ms` as the timestamp of every record."""
     header = read_header(batch)
     header = header._replace(
         attributes=header.attributes | _APPEND_TIME,
@@ -216,7 +223,7 @@ def restamp_append_time(batch: Buffer, now_ms: int) -> bytes:
 
 
 def recompress(batch: Buffer, codec: Codec) -> bytes:
-    """The same records in another codec."""
+    """Return the batch compressed with another codec."""
     header = read_header(batch)
     if header.codec is codec:
         return bytes(batch)
@@ -226,8 +233,10 @@ def recompress(batch: Buffer, codec: Codec) -> bytes:
 
 
 def retain(batch: Buffer, kept: Sequence[Record], body: Buffer | None = None) -> bytes:
-    """The same batch with only these of its records, at the offsets they have. `body` is what
-    `retained` has made of them before, if there are many."""
+    """Return the batch with only these of its records, at their offsets.
+
+    `body` is the result of `retained`, if that was run in steps before.
+    """
     header = read_header(batch)
     if body is None:
         body = finish(retained(batch, kept))
@@ -242,7 +251,7 @@ def retain(batch: Buffer, kept: Sequence[Record], body: Buffer | None = None) ->
 
 
 def retained(batch: Buffer, kept: Sequence[Record]) -> Steps[bytearray]:
-    """Encode these of a batch's records, a thousand in each step."""
+    """Encode some of a batch's records, _RETAINED_AT_ONCE in each step."""
     offset_first, time_first = read_header(batch).offset_first, kept[0].timestamp_ms
     body = bytearray()
     for some in parts(kept, _RETAINED_AT_ONCE):
@@ -254,12 +263,12 @@ def retained(batch: Buffer, kept: Sequence[Record]) -> Steps[bytearray]:
 
 
 def _assemble(header: BatchHeader, body: Buffer) -> bytes:
-    """The batch; its length and checksum are those of the body, not of `header`."""
+    """Return the batch with this header and body; length and checksum are computed here."""
     return b"".join((_head(header, (body,), len(body)), body))
 
 
 def _head(header: BatchHeader, body: Sequence[Buffer], size: int) -> bytes:
-    """The header of a batch with this body, which is so large in all."""
+    """Return the encoded header of a batch whose body, in pieces, has `size` bytes in all."""
     length = HEADER_BYTES - _LENGTH_END + size
     assert length < 2**31, length
     checked = _CHECKED.pack(*header[5:])
@@ -283,7 +292,7 @@ def build(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One batch. Offsets count from `offset_first`; the records' own are not looked at."""
+    """Build a batch. Offsets count from `offset_first`; the records' own are ignored."""
     assert records, "a batch holds at least one record"
     times = [now_ms if record.timestamp_ms == -1 else record.timestamp_ms for record in records]
     body = encode(records, times)
@@ -311,8 +320,10 @@ def build(
 def build_plain(
     pieces: Sequence[Buffer], count: int, time_first: int, time_max: int
 ) -> list[Buffer]:
-    """One batch out of records that are encoded already, in chunks: one, unless that would
-    copy much. The header is in the first."""
+    """Build an uncompressed batch of encoded records, in chunks of which the first has the header.
+
+    It is one chunk unless joining would copy more than _JOINED_BYTES_MAX.
+    """
     header = BatchHeader(0, 0, -1, MAGIC, 0, 0, count - 1, time_first, time_max, -1, -1, -1, count)
     size = sum(map(len, pieces))
     if size <= _JOINED_BYTES_MAX:
@@ -321,10 +332,10 @@ def build_plain(
 
 
 def records(batch: Buffer, *, bytes_max: int = limits.DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records, one by one, with their offsets and times.
+    """Yield the records, with their offsets and timestamps.
 
-    The checksum is not looked at: that was `check`. A body that is not what the header
-    says, or unpacks to more than `bytes_max`, is InvalidBatch, at once or on the way.
+    The checksum is not verified: that is `check`'s part. Raises InvalidBatch, at once or on the
+    way, when the body is not what the header says or unpacks to more than `bytes_max`.
     """
     header, body, position = _unpack(batch, bytes_max)
     return decode(
@@ -339,7 +350,7 @@ def records(batch: Buffer, *, bytes_max: int = limits.DECOMPRESSED_BYTES_MAX) ->
 
 
 def split_records(batch: Buffer) -> list[Stretch]:
-    """The same in stretches, but for the headers, which are left as they are."""
+    """Return the records grouped into stretches (see `body`), their headers not decoded."""
     header, body, position = _unpack(batch, limits.DECOMPRESSED_BYTES_MAX)
     return split(
         body,
@@ -352,11 +363,11 @@ def split_records(batch: Buffer) -> list[Stretch]:
 
 
 def _unpack(batch: Buffer, bytes_max: int) -> tuple[BatchHeader, bytes, int]:
-    """The header, the bytes with the records, and where in them those begin."""
+    """Return the header, the bytes with the records, and the position where these begin."""
     header = read_header(batch)
     if header.magic != MAGIC or header.size != len(batch) or header.count < 0:
         raise InvalidBatch("not one whole batch")
     codec = header.codec
     if codec is Codec.NONE:
-        return header, bytes(batch), HEADER_BYTES  # Not a copy when they are bytes already.
+        return header, bytes(batch), HEADER_BYTES  # bytes() does not copy bytes.
     return header, decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max), 0

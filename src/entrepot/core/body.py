@@ -32,18 +32,19 @@ from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
-# Records in a row that differ in their values alone: the first one's offset from the batch's
-# first, time in ms, key, headers as they are, and the values.
+# Consecutive records that differ only in their values: the first one's offset delta, the timestamp
+# in ms, key, encoded headers, and the values.
 Stretch = tuple[int, int, bytes | None, bytes, list[Buffer | None]]
 
 _TIMESTAMP_END = 2**63
 _VARINT_BYTES_MAX = 10
-_COPIED_BYTES_MAX = 2 * MIB  # A longer value is not copied where it need not be.
+_COPIED_BYTES_MAX = 2 * MIB  # A longer value is returned as a view and not copied, where possible.
 
 Bytes = TypeVar("Bytes", bytes, memoryview)
 
 
 def _varint(number: int) -> bytes:
+    """Return the number as a zigzag varint."""
     rest = 2 * number if number >= 0 else -2 * number - 1
     output = bytearray()
     while rest > 0x7F:
@@ -54,7 +55,8 @@ def _varint(number: int) -> bytes:
 
 
 _NULL = _varint(-1)
-_SMALL = tuple(_varint(number) for number in range(8_192))  # Those of one or two bytes.
+# The numbers that take one or two bytes.
+_SMALL = tuple(_varint(number) for number in range(8_192))
 
 
 def encode(
@@ -63,8 +65,11 @@ def encode(
     deltas: Sequence[int] | None = None,
     time_first: int | None = None,
 ) -> bytearray:
-    """The records, each at its time; their offsets count from 0 unless `deltas` says otherwise,
-    and their times from the first one's unless `time_first` does."""
+    """Encode the records with these timestamps.
+
+    `deltas` are their offsets relative to the batch, by default 0, 1, 2...; `time_first` is the
+    batch's first timestamp, by default the first of these.
+    """
     small, small_end, join = _SMALL, len(_SMALL), b"".join
     output = bytearray()
     first = times[0] if time_first is None else time_first
@@ -102,10 +107,10 @@ def encode(
 def encode_plain(
     values: Iterable[Buffer], sections: Iterable[bytes], *, index: int, delta_ms: int
 ) -> list[Buffer]:
-    """Records without a key, all at one time, each with its headers encoded before.
+    """Encode records without a key, all with one timestamp, whose headers are encoded already.
 
-    In pieces, to be joined with those of others. `index` is the first one's offset and
-    `delta_ms` their time, both counted from the first of the batch.
+    Returns pieces to be joined with others. `index` is the offset of the first record and
+    `delta_ms` the timestamp of all, both relative to the batch's first record.
     """
     small, small_end = _SMALL, len(_SMALL)
     output: list[Buffer] = []
@@ -115,7 +120,7 @@ def encode_plain(
     for value, section in zip(values, sections, strict=False):
         number = small[index] if index < small_end else _varint(index)
         size, width = len(value), len(number)
-        # Nearly always they are as long as those before.
+        # Nearly always they have the sizes of the record before.
         if size != last_size or section is not last_section or width != last_width:
             last_size, last_section, last_width = size, section, width
             middle = _NULL + (small[size] if size < small_end else _varint(size))
@@ -127,7 +132,7 @@ def encode_plain(
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """What a record ends with."""
+    """Encode headers as they stand at the end of a record."""
     return _encode_headers(headers) if headers else b"\0"
 
 
@@ -156,7 +161,8 @@ def decode(
     timestamp_first: int,
     timestamp_fixed: int | None,
 ) -> Iterator[Record]:
-    """`count` records, from `position` to the end; all at `timestamp_fixed` if there is one."""
+    """Yield the records. All have the time `timestamp_fixed` unless it is None. Raises
+    InvalidBatch."""
     new = tuple.__new__
     delta = -1
     headers: Headers
@@ -170,7 +176,7 @@ def decode(
                 if number > 0x3FFF:
                     number, position = _read_rest(body, position, number)
             end = position + (number >> 1 ^ -(number & 1))
-            number = body[position + 1]  # One further: the record's attributes are unused.
+            number = body[position + 1]  # Skip the record's attributes, which are unused.
             position += 2
             if number > 0x7F:
                 number += body[position] - 1 << 7
@@ -216,7 +222,7 @@ def split(
     timestamp_first: int,
     timestamp_fixed: int | None,
 ) -> list[Stretch]:
-    """As `decode`, but headers are left as they are, for `decode_headers`, and large values too."""
+    """Decode records into stretches. Headers stay encoded, large values are views."""
     output: list[Stretch] = []
     delta, section = -1, b""
     try:
@@ -264,7 +270,7 @@ def split(
         raise InvalidBatch("the records are cut off") from None
     if position != len(body):
         raise InvalidBatch("bytes are left after the last record")
-    if delta > offset_delta_last:  # Of those that were only compared.
+    if delta > offset_delta_last:  # Of records that were compared and not decoded.
         raise InvalidBatch("a record's offset is out of order")
     return output
 
@@ -272,12 +278,14 @@ def split(
 def _read_uniform(
     stretch: Stretch, count: int, body: bytes, position: int, beginning: bytes
 ) -> int:
-    """Add what follows if these are records of one size that differ from the last one in their
-    value and offset alone: then their values are where they must be. To know it, the records
-    are put together again and compared. How many there are is found by their beginnings:
-    what comes later has a later time, or none of these has another.
+    """Add the following records to the stretch if all have one size and differ only in value and
+    offset.
 
-    Returns the position after them, or the same one when they are not.
+    Then it is known where their values are. To verify it, the records are encoded again and
+    compared. How many there are is found by a binary search for the last one that begins alike:
+    what comes later has a later timestamp, or none of them has another.
+
+    Returns the position after them, or the same position when they are not alike.
     """
     delta, _, key, section, values = stretch
     if values[-1] is None:
@@ -308,10 +316,11 @@ def _read_uniform(
 
 
 def _read_alike(stretch: Stretch, count: int, body: bytes, position: int, beginning: bytes) -> int:
-    """Add records that differ from the last one in nothing but their value and their offset,
-    which is the next: nearly all there are. So they are compared more than read.
+    """Add the following records to the stretch that differ from the last one only in value and
+    offset.
 
-    Stops before the first one that is not alike. Returns the position there.
+    They are compared rather than decoded, because nearly all records are alike. Returns the
+    position of the first one that is not.
     """
     small, small_end = _SMALL, len(_SMALL)
     first, _, key, section, values = stretch
@@ -348,7 +357,7 @@ def _read_alike(stretch: Stretch, count: int, body: bytes, position: int, beginn
 
 
 def decode_headers(section: bytes) -> Headers:
-    """What a record ends with."""
+    """Decode the headers at the end of a record. Raises InvalidBatch."""
     try:
         headers, end = _read_headers(section, 0)
     except IndexError:
@@ -359,6 +368,7 @@ def decode_headers(section: bytes) -> Headers:
 
 
 def _read_key_and_value(body: Bytes, position: int) -> tuple[Bytes | None, Bytes | None, int]:
+    """Return key, value and the position after them. Raises InvalidBatch, IndexError."""
     key: Bytes | None = None
     value: Bytes | None = None
     number = body[position]
@@ -391,18 +401,19 @@ def _read_key_and_value(body: Bytes, position: int) -> tuple[Bytes | None, Bytes
 
 
 def _read_large(body: bytes, position: int) -> tuple[bytes | None, Buffer | None, int]:
-    """The same, but the value is not copied."""
+    """Read a key and a value as `_read_key_and_value` does, without copying the value."""
     view = memoryview(body)
     key, value, position = _read_key_and_value(view, position)
     return None if key is None else bytes(key), value, position
 
 
 def _reader(size: int) -> Callable[[bytes, int], tuple[bytes | None, Buffer | None, int]]:
-    """Return what reads a key and a value out of a record that has so many bytes left."""
+    """Return the function that reads a key and a value out of a record with `size` bytes left."""
     return _read_key_and_value if size <= _COPIED_BYTES_MAX else _read_large
 
 
 def _read_headers(body: bytes, position: int) -> tuple[Headers, int]:
+    """Return the headers and the position after them. Raises InvalidBatch, IndexError."""
     number, position = _read_varint(body, position)
     if number & 1 or number >> 1 > HEADERS_PER_RECORD_MAX:
         raise InvalidBatch("a record with too many headers, or fewer than none")
@@ -428,7 +439,7 @@ def _read_headers(body: bytes, position: int) -> tuple[Headers, int]:
 
 
 def _read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The number, its sign still in the lowest bit, and the position after it."""
+    """Return the number, its sign still in the lowest bit, and the position after it."""
     number = body[position]
     position += 1
     if number > 0x7F:
@@ -440,7 +451,7 @@ def _read_varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_rest(body: bytes | memoryview, position: int, number: int) -> tuple[int, int]:
-    """The same, two bytes into it."""
+    """Read the rest of a varint of more than two bytes; `number` is what the first two gave."""
     number -= 1 << 14
     for shift in range(14, 7 * _VARINT_BYTES_MAX, 7):
         byte = body[position]

@@ -1,4 +1,4 @@
-"""The real clock and the real source of chance. Nothing else of ours asks the system for either."""
+"""The system's clock and random numbers. No other module asks the system for either."""
 
 import secrets
 import time

@@ -34,7 +34,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-# What Kafka's broker uses when nothing else is said. Its lz4 is the fast one.
+# The levels that Kafka's broker uses by default.
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
@@ -45,9 +45,9 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _LENGTH = struct.Struct(">i")
 
 _ROOM_BYTES_MIN = 64 * 1024
-_ROOM_GROWTH = 4  # Few bodies shrink to less than a quarter, so the first try mostly fits.
-_ROOM_BYTES_MAPPED = 1024 * 1024  # From here on.
-_ROOM_EXHAUSTED = "failed to write whole buffer"  # How cramjam says that the output is full.
+_ROOM_GROWTH = 4  # Few bodies are compressed to less than a quarter, so the first try mostly fits.
+_ROOM_BYTES_MAPPED = 1024 * 1024  # An output of this size or more is a memory mapping.
+_ROOM_EXHAUSTED = "failed to write whole buffer"  # cramjam's error when the output is full.
 
 _UNPACK: dict[Codec, Callable[[Buffer, Buffer], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
@@ -75,12 +75,14 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, bytes_max: int) -> bytes:
-    """What was compressed; InvalidBatch when it is damaged or larger than `bytes_max`."""
+    """Return the decompressed data. Raises InvalidBatch when it is damaged or exceeds
+    `bytes_max`."""
     return bytes(unpacked(codec, data, bytes_max))
 
 
 def unpacked(codec: Codec, data: Buffer, bytes_max: int) -> Buffer:
-    """The same, not copied: in a thread, a copy would keep all others waiting."""
+    """Decompress as `decompress` does, without the last copy: in a worker thread, a copy would
+    hold up all other threads."""
     try:
         match codec:
             case Codec.NONE:
@@ -98,11 +100,12 @@ def unpacked(codec: Codec, data: Buffer, bytes_max: int) -> Buffer:
 def _decompress_growing(
     unpack: Callable[[Buffer, Buffer], int], data: Buffer, bytes_max: int
 ) -> memoryview:
+    """Decompress into a buffer; when it is full, start again with one that is larger."""
     room = max(_ROOM_GROWTH * len(data), _ROOM_BYTES_MIN)
     while True:
         room = min(room, bytes_max)
-        # Zeros are written by whoever first touches them: a bytearray at once, which keeps all
-        # other threads waiting for a tenth of a second, a mapping while it is unpacked into.
+        # A bytearray is filled with zeros at once, which holds up all other threads for a tenth of
+        # a second when it is large; the pages of a mapping are filled when they are first used.
         output = memoryview(bytearray(room) if room < _ROOM_BYTES_MAPPED else mmap(-1, room))
         try:
             size = unpack(data, output)
@@ -113,7 +116,7 @@ def _decompress_growing(
             return output[:size]
         if room == bytes_max:
             raise _too_large(bytes_max)
-        del output  # Not while the next one is made.
+        del output  # So that it is freed before the next one is made.
         room *= _ROOM_GROWTH
 
 
@@ -141,8 +144,8 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
     position = 0
     end = len(data)
     while position < end:
-        # Where streams were joined, a header stands in the middle. Its version numbers
-        # are not looked at: there is one version, and some write them in the wrong order.
+        # Where two streams were concatenated there is another header. Its version numbers are not
+        # checked: there is one version, and some clients write them in the wrong byte order.
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             continue

@@ -1,79 +1,79 @@
-"""What is wrong, and how far it reaches.
+"""Defines the errors that are expected: mistakes of peers, and failures of the disk.
 
-A peer's mistake is a `PeerError`: it gets an answer in its own protocol. What the
-disk does to us is a `StorageError`: the partition says why, the broker goes on.
-Our own mistakes are any other exception: `faults` says what becomes of them.
+A mistake of a peer is a `PeerError`; the peer gets an answer in its protocol. A failure of the
+disk is a `StorageError`; the partition stops and reports it, and the broker goes on. Any other
+exception is a bug in the broker, which `core/faults.py` logs and counts.
 """
 
 from collections.abc import Sequence
 
 
 class PeerError(Exception):
-    """The other side's mistake. The text is written for the person behind it."""
+    """A mistake of the peer. The text is for its user."""
 
 
 class MalformedFrame(PeerError):
-    """Bytes that are not the protocol. The connection is closed."""
+    """Bytes that violate the protocol. The connection is closed."""
 
 
 class InvalidBatch(PeerError):
-    """A record batch that is damaged or not what it says it is."""
+    """A record batch that is damaged, or inconsistent with its header."""
 
 
 class InvalidRecord(PeerError):
-    """Records that their topic does not take."""
+    """Records that the topic's settings do not allow."""
 
     def __init__(self, text: str, places: Sequence[int] = ()) -> None:
         super().__init__(text)
-        self.places = places  # In their batch; the first of them, if there are very many.
+        self.places = places  # Indexes in the batch; only the first ones, if there are very many.
 
 
 class BatchTooLarge(PeerError):
-    """Over the topic's largest batch."""
+    """A batch that is larger than the topic allows."""
 
 
 class InvalidTimestamp(PeerError):
-    """Further from the broker's clock than the topic allows."""
+    """A timestamp further from the broker's clock than the topic allows."""
 
 
 class UnknownTopic(PeerError):
-    """No topic, or no partition of it, by that name or id."""
+    """There is no topic of that name or id, or no such partition of it."""
 
 
 class UnknownTopicId(UnknownTopic):
-    """A name and an id fail differently: a wrong id means that a client's knowledge is old."""
+    """There is no topic of that id. Clients then refresh what they know of the topic."""
 
 
 class TopicDenied(PeerError):
-    """The peer may not do that to this topic; whether there is one is not said."""
+    """The peer has no right to this topic. Does not tell whether the topic exists."""
 
 
 class TopicExists(PeerError):
-    pass
+    """There is a topic or a queue of that name."""
 
 
 class InvalidName(PeerError):
-    pass
+    """A name that is not legal, or that is reserved."""
 
 
 class InvalidPartitions(PeerError):
-    """A partition count that cannot be had."""
+    """A partition count that is not allowed."""
 
 
 class InvalidConfig(PeerError):
-    """An unknown setting, or a value it does not take."""
+    """An unknown setting, or an invalid value of one."""
 
 
 class OffsetOutOfRange(PeerError):
-    """Below the log start or above the high watermark."""
+    """An offset below the log start or above the high watermark."""
 
 
 class StaleEpoch(PeerError):
-    """The peer knows an older leader than there is."""
+    """The request has an older leader epoch than the partition."""
 
 
 class UnknownEpoch(PeerError):
-    """The peer knows a newer leader than we do."""
+    """The request has a newer leader epoch than the partition."""
 
 
 class OutOfOrderSequence(PeerError):
@@ -81,7 +81,7 @@ class OutOfOrderSequence(PeerError):
 
 
 class DuplicateSequence(PeerError):
-    """Records that were written before, but in other batches."""
+    """A batch with sequence numbers that were written before, in other batches."""
 
 
 class FencedProducer(PeerError):
@@ -89,15 +89,15 @@ class FencedProducer(PeerError):
 
 
 class InvalidTransactionState(PeerError):
-    """Not what the transaction's state allows."""
+    """A request that the transaction's state does not allow."""
 
 
 class NotInTransaction(InvalidTransactionState):
-    """A transactional batch for a partition that the transaction does not have."""
+    """A transactional batch for a partition that was not added to the transaction."""
 
 
 class ConcurrentTransactions(PeerError):
-    """The transaction before is still being ended; ask again."""
+    """The previous transaction is still being ended. The client retries."""
 
 
 class InvalidProducerMapping(PeerError):
@@ -105,7 +105,7 @@ class InvalidProducerMapping(PeerError):
 
 
 class InvalidTransactionTimeout(PeerError):
-    """Longer than a transaction may take, or not a time."""
+    """A transaction timeout that is too long, or not positive."""
 
 
 class TooManyTransactions(PeerError):
@@ -113,117 +113,118 @@ class TooManyTransactions(PeerError):
 
 
 class UnknownExchange(PeerError):
-    pass
+    """There is no exchange of that name."""
 
 
 class UnknownQueue(PeerError):
-    pass
+    """There is no queue of that name."""
 
 
 class ExchangeRefused(PeerError):
-    """What nobody may do to this exchange: it is the broker's own, or internal."""
+    """A request that is never allowed: the exchange is the broker's own, or internal."""
 
 
 class ExchangeMismatch(PeerError):
-    """Declared before, otherwise."""
+    """The exchange exists with other settings than those declared."""
 
 
 class ExchangeInUse(PeerError):
-    """To be deleted only if unused, and it has bindings."""
+    """The exchange was to be deleted only if unused, and it has bindings."""
 
 
 class InvalidExchange(PeerError):
-    """A type that is not there, an argument it does not take, or one exchange too many."""
+    """An unknown type, an invalid argument, or more exchanges than allowed."""
 
 
 class InvalidBinding(PeerError):
-    """A key or an argument that the exchange does not take, or one binding too many."""
+    """A key or an argument that is invalid for the exchange, or more bindings than allowed."""
 
 
 class InvalidRoutingHeader(PeerError):
-    """CC or BCC, and not a list."""
+    """An invalid value of a header that decides where a message is routed."""
 
 
 # Virtual hosts and what is in them.
 
 
 class UnknownVhost(PeerError):
-    pass
+    """There is no virtual host of that name."""
 
 
 class VhostRefused(PeerError):
-    """A virtual host that cannot be made, or not deleted."""
+    """A virtual host that cannot be created or deleted."""
 
 
 class QueueLocked(PeerError):
-    """Another connection's own."""
+    """The queue is exclusive to another connection."""
 
 
 class QueueNameRefused(PeerError):
-    """A name that is the broker's to give."""
+    """The name is reserved for the broker."""
 
 
 class QueueHasConsumers(PeerError):
-    """To be deleted only if unused, and it has consumers."""
+    """The queue was to be deleted only if unused, and it has consumers."""
 
 
 class QueueNotEmpty(PeerError):
-    """To be deleted only if empty, and it has messages."""
+    """The queue was to be deleted only if empty, and it has messages."""
 
 
 class QueuesUnavailable(PeerError):
-    """A queue too many, or a broker that was started without queues."""
+    """More queues than allowed, or a broker that was started without queues."""
 
 
 class InvalidPermission(PeerError):
-    """A regular expression that is none, or is not supported."""
+    """An invalid or unsupported regular expression in a permission."""
 
 
 # Queues.
 
 
 class InvalidQueue(PeerError):
-    """An argument that a queue does not take, or a value that the argument does not."""
+    """An unknown argument of a queue, or an invalid value of one."""
 
 
 class QueueMismatch(PeerError):
-    """Declared before, otherwise."""
+    """The queue exists with other settings than those declared."""
 
 
 class QueueInUse(PeerError):
-    """Somebody consumes alone, or wants to."""
+    """The queue has an exclusive consumer, or consumers although one asks to be exclusive, or as
+    many as allowed."""
 
 
 class InvalidRecordState(PeerError):
-    """A record of a share group that is not, or no longer, locked for this consumer."""
+    """A record of a share group that is not locked for this consumer, or no longer."""
 
 
 class InvalidAcknowledgement(PeerError):
-    """Of a share group's records: of an unknown type, out of order, or of too few."""
+    """An acknowledgement in a share group of an unknown type, out of order, or incomplete."""
 
 
 class StorageError(Exception):
-    """The disk failed, or a partition is stopped because it did. Nothing was acknowledged."""
+    """The disk failed, or the partition is stopped since it did. The write is not acknowledged."""
 
 
 class Corruption(StorageError):
-    """Damage in what was already permanent. Never repaired by guessing."""
+    """Damaged data that had been permanent. It is never repaired automatically."""
 
 
 class DamagedBatch(Corruption):
-    """Damage that a reader came upon. What is before and behind it can still be read."""
+    """A damaged batch found by a reader. Batches before and after it can still be read."""
 
 
 class QueueDown(StorageError):
-    """A queue that is not served: it cannot be read, or a mistake of ours has stopped it."""
+    """A queue that is not served: its data cannot be read, or a bug has stopped it."""
 
 
 # --- leases of queues' messages until a time
 
 
 class UnknownLease(PeerError):
-    """It was never there, or is over."""
+    """There is no such lease, or it has ended."""
 
 
 class TooManyLeases(PeerError):
-    """More than a queue keeps."""
+    """The queue has too many timed leases, or too many messages in them."""

@@ -1,11 +1,11 @@
-"""Our own mistakes, where they are contained: logged with their traceback, and counted.
+"""Internal errors (mistakes in our own code): logged with their traceback, and counted.
 
-Whoever runs something on behalf of one peer, one queue or one partition catches what goes wrong
-there, tells it here, and ends that one: the connection, the queue, the partition. Nobody else
-notices. What nobody caught comes to the loop's exception handler, which tells it here, too.
+Code that runs on behalf of one peer, one queue or one partition catches its exceptions, reports
+them here, and ends that one: the connection, the queue, the partition. Nothing else is
+affected. An exception that nobody caught is reported by the loop's exception handler.
 
-A simulation, and a test that does not say otherwise, has `Uncaught` in its place: there a
-mistake is to be seen, so it is raised again and ends everything.
+Simulations, and tests unless they say otherwise, use `Uncaught`: it raises the error again, so
+that it ends the simulation or the test.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class Faults:
         self.count = 0  # Since the start.
 
     def caught(self, where: str, error: BaseException) -> None:
-        """Log and count a mistake. The caller ends what it can no longer vouch for."""
+        """Log and count an internal error. The caller ends what may be inconsistent now."""
         self.count += 1
         log.error("internal error %d: %s", self.count, where, exc_info=error)
 
     def guard(self, where: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call it, and go on whatever happens: for what is nobody's state."""
+        """Call it; report an exception and go on. Only for calls that leave no shared state
+        broken."""
         try:
             call(*arguments)
         except Exception as error:
@@ -39,5 +40,5 @@ class Uncaught(Faults):
     __slots__ = ()
 
     def caught(self, where: str, error: BaseException) -> None:
-        """Raise it again, so that the simulation or the test ends with it."""
+        """Raise the error again, so that the simulation or the test ends with it."""
         raise error

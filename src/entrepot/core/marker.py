@@ -1,6 +1,6 @@
-"""A transaction's end, as a control batch: one record that says commit or abort.
+"""A transaction's marker, as a control batch: one record that says commit or abort.
 
-A marker stands in every partition the transaction wrote to. Its batch carries the
+A marker is written to every partition the transaction wrote to. Its batch carries the
 producer's id and epoch; its one record has a key and a value of two numbers each:
 
     key     version 0 (2 bytes), type (2 bytes): 0 abort, 1 commit
@@ -30,6 +30,7 @@ class Marker(NamedTuple):
 
 
 def build_marker(marker: Marker, now_ms: int) -> bytes:
+    """Build the control batch of a marker."""
     key = _KEY.pack(_VERSION, _COMMIT if marker.committed else _ABORT)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
     return batch.build(
@@ -43,7 +44,7 @@ def build_marker(marker: Marker, now_ms: int) -> bytes:
 
 
 def read_marker(control: Buffer) -> Marker | None:
-    """What a control batch says; None when it is not a transaction's end."""
+    """Return the marker in a control batch; None when it is another kind of control record."""
     header = batch.read_header(control)
     for record in batch.records(control):
         if record.key is None or len(record.key) < _KEY.size:

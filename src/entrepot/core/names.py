@@ -1,4 +1,4 @@
-"""Names and numbers as distinct types, and what a topic may be called."""
+"""Types of names and ids, and the rule for topic names."""
 
 import re
 from typing import NamedTuple, NewType
@@ -15,19 +15,20 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class PartitionId(NamedTuple):
-    """A topic's id, not its name: a topic deleted and made anew is another topic."""
+    """A partition: the topic's id and a number. A topic that is deleted and created again has a
+    new id."""
 
     topic: TopicId
     number: int  # Which of the topic's partitions, from 0.
 
 
 def is_short(text: str) -> bool:
-    """Return whether a name or key fits into a short string of AMQP."""
+    """Return whether a name or key has at most as many bytes as every protocol can tell."""
     return len(text.encode("utf-8", "surrogateescape")) <= limits.NAME_BYTES_MAX
 
 
 def check_topic_name(name: str) -> TopicName:
-    """Kafka's rule, because Kafka's clients enforce it too."""
+    """Return the name if it is legal for a topic, by Kafka's rule. Raises InvalidName."""
     if name in (".", "..") or not _LEGAL.fullmatch(name):
         raise InvalidName(
             f"topic name {name[:260]!r} is not legal: "

@@ -1,12 +1,11 @@
-"""The four doors: time, chance, disk and network.
+"""The ports: time, randomness, disk and network.
 
-Everything the house knows of the world comes in through these protocols. The
-real ones live in `log.disk`, `net` and `core.clock`; their simulated twins in
-`sim`. One contract suite runs on both, so code that is right behind the doors
-in simulation is right behind them in production.
+Time, randomness, files and connections are used through these protocols only. They are
+implemented in `log.disk`, `net` and `core.clock`, and for simulations in `sim`. One contract
+suite runs on both, so that what holds in a simulation holds in production.
 
-Waiting is asyncio's: a simulated loop has simulated timers. Nothing behind the
-doors starts a thread; `Disk.sync` may use one, and that is its own affair.
+Code waits with asyncio: a simulated loop has simulated timers. The broker starts no threads;
+an implementation of `Disk` may use them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from entrepot.core.faults import Faults, Uncaught
+from entrepot.core.measures import Traffic
 
 T = TypeVar("T")
 
@@ -22,45 +22,46 @@ Buffer = bytes | bytearray | memoryview
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall time in milliseconds since 1970. May jump, also backwards."""
+        """Return the wall time in milliseconds since 1970. It may jump, also backwards."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point. Never goes back."""
+        """Return seconds since some fixed point. They never go back."""
 
 
 class Entropy(Protocol):
     def token(self, size: int) -> bytes:
-        """Bytes nobody can guess."""
+        """Return cryptographically random bytes."""
 
     def below(self, end: int) -> int:
-        """A whole number from 0 to end - 1, each as likely."""
+        """Return a random integer from 0 to `end` - 1, each as likely."""
 
 
 class File(Protocol):
-    """An open file without a cursor. Unbuffered: a write is the system's at once."""
+    """An open file without a cursor. Unbuffered: each write goes to the system at once."""
 
     @property
     def path(self) -> str: ...
 
     def write(self, position: int, chunks: Sequence[Buffer]) -> int:
-        """Write the chunks one after the other; return how many bytes went in.
+        """Write the chunks one after the other; return how many bytes were written.
 
         As with the system call, fewer bytes than offered is not an error.
         Raises OSError (ENOSPC, EIO).
         """
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Return up to `size` bytes; fewer only at the end of the file."""
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
 
     def fileno(self) -> int | None:
-        """The system's descriptor, for zero-copy; None where there is none."""
+        """Return the file descriptor, for zero-copy; None where there is none."""
 
     def close(self) -> None:
-        """Also happens when the last reference goes: a range in flight keeps its file."""
+        """Close the file. Also happens with the last reference: a range being sent keeps its
+        file open."""
 
 
 class Disk(Protocol):
@@ -73,12 +74,14 @@ class Disk(Protocol):
 
     @property
     def files_max(self) -> int:
-        """How many files to hold open at once, at most."""
+        """Return how many files may be held open at once."""
 
     @property
     def boot(self) -> str:
-        """Names the time since the machine started: as long as it is the same, everything
-        that was written is there, synced or not. Empty when nobody can say."""
+        """Return an id of the machine's current boot; empty when it is not known.
+
+        While it is the same, everything that was written is there, synced or not.
+        """
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises FileNotFoundError unless `create`."""
@@ -86,24 +89,25 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def names(self, directory: str) -> list[str]:
-        """What the directory holds, sorted; empty when there is none."""
+        """Return the names in the directory, sorted; none when there is no such directory."""
 
     def make_directory(self, path: str) -> None:
-        """With its parents; fine when it is there. Syncs nothing."""
+        """Create the directory and its parents, if they are missing. Syncs nothing."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic; replaces a file at `new`."""
+        """Rename atomically; a file at `new` is replaced."""
 
     def remove(self, path: str) -> None:
-        """A file. Fine when it is gone."""
+        """Remove a file, if it is there."""
 
     def remove_directory(self, path: str) -> None:
-        """A directory with all it holds. Fine when it is gone."""
+        """Remove a directory and its content, if it is there."""
 
     async def discard(self, paths: Sequence[str]) -> list[OSError | None]:
-        """Files, and directories with all they hold, however large. Fine when they are gone.
+        """Remove files, and directories with their content, however large. What is missing is
+        ignored.
 
-        One answer per path.
+        Returns an error or None for each path.
         """
 
     async def sync(
@@ -111,17 +115,18 @@ class Disk(Protocol):
     ) -> list[OSError | None]:
         """Make the data of these files, then the names in these directories, permanent.
 
-        One answer per file, then one per directory. Never to be retried after an error:
-        the system may have dropped what it could not write. As a directory is everybody's,
+        Returns an error or None for each file, then for each directory. A failed sync must not be
+        retried: the system may have dropped what it could not write. Because a directory is shared,
         one that failed fails from then on.
         """
 
     def lock(self, path: str) -> None:
-        """Hold this lock file until the process ends. Raises BlockingIOError when held."""
+        """Hold this lock file until the process ends. Raises BlockingIOError when another holds
+        it."""
 
 
 class FileRange(NamedTuple):
-    """Bytes that are still in a file: the net sends them without copying where it can."""
+    """A range of bytes in a file, which the net sends without copying where it can."""
 
     file: File
     position: int
@@ -132,76 +137,78 @@ Chunk = Buffer | FileRange
 
 
 class Receiver(Protocol):
-    """One side of a connection, as the net sees it. All calls come from the loop."""
+    """What a connection's input is passed to. All calls come from the event loop."""
 
     def writable(self) -> memoryview:
-        """Where the next bytes go. Never empty."""
+        """Return the buffer for the next bytes. It is never empty."""
 
     def received(self, size: int) -> None:
-        """That many bytes were put there."""
+        """Process the bytes: `size` of them were put into the buffer."""
 
     def drained(self) -> None:
-        """The backlog, once above the link's high mark, is gone."""
+        """Go on sending: the backlog, which was above the link's high mark, is sent."""
 
     def closed(self, reason: str) -> None:
-        """The link is gone, or the peer will send no more; called exactly once."""
+        """Release all resources: the link is closed, or the peer will send no more. Called once."""
 
 
 class Unfinished(NamedTuple):
-    """Input that came and is not dealt with yet."""
+    """Input that was received and is not processed yet."""
 
     size: int  # Bytes.
-    number: int  # Of the oldest of it: with another number, it is other input.
-    awaits_rest: bool  # A part of it is missing, and nothing but the peer keeps it from coming.
+    # Counts up; a different number means that the oldest unprocessed input is another one.
+    number: int
+    awaits_rest: bool  # It is incomplete, and only the peer can send the rest.
 
 
 NOTHING_UNFINISHED = Unfinished(0, 0, False)
 
 
 class ServingReceiver(Receiver, Protocol):
-    """The side that was connected to: it has many peers, and says what it holds of each."""
+    """The receiver of an accepted connection: it tells how much unprocessed input it holds."""
 
     def unfinished(self) -> Unfinished:
-        """Called after every change that the link knows of, so it costs little."""
+        """Return how much it holds. It must be fast: the link calls it after every change."""
 
     def refuse(self, reason: str) -> None:
-        """End the connection, in the protocol's words where it has some."""
+        """End the connection, with the protocol's own error where it has one."""
 
 
 class Link(Protocol):
-    """One connection's bytes."""
+    """A connection, as the sender sees it."""
 
     @property
     def peer(self) -> str:
-        """The other side's address, for logs."""
+        """Return the peer's address, for logs."""
 
     @property
     def subject(self) -> str | None:
-        """Whom the other side's certificate names, where one was asked for and is good."""
+        """Return the subject of the peer's certificate; None without a valid one."""
 
     @property
     def backlog(self) -> int:
-        """Bytes taken by `send` that the system has not taken yet."""
+        """Return how many bytes given to `send` the system has not taken yet."""
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        """One gathered write, at once if possible. Never blocks; sends in order.
+        """Send the chunks in order, in one write and at once if possible. Never blocks.
 
         The chunks must not change afterwards. After `close` it does nothing.
         """
 
     def pause(self) -> None:
-        """Stop reading, until `resume`: how a slow part slows its peer."""
+        """Stop reading from the peer until `resume`, to slow it down."""
 
     def resume(self) -> None: ...
 
     def close(self, reason: str) -> None:
-        """Send what is queued, then close. Receiver.closed(reason) follows from the loop."""
+        """Send what is queued, then close. Receiver.closed(reason) is called later, from the
+        loop."""
 
     def abort(self, reason: str) -> None:
-        """Close now and forget what is queued."""
+        """Close at once and drop what is queued."""
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
-        """Call it on this peer's behalf: a mistake there, theirs or ours, ends this link only.
+        """Call a function for this peer: an exception in it closes this link only.
 
         Whatever runs later for a peer (from the loop, a timer, a commit) runs under its guard.
         """
@@ -209,11 +216,11 @@ class Link(Protocol):
 
 class Worker(Protocol):
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Run what takes long; the loop goes on meanwhile."""
+        """Run a long computation without blocking the event loop."""
 
 
 async def in_place(work: Callable[[], T], /) -> T:
-    """Where there is no other place: a simulated world has no threads."""
+    """Run the computation at once, where there are no threads: in simulations."""
     return work()
 
 
@@ -224,30 +231,37 @@ class Listener(Protocol):
     @property
     def port(self) -> int: ...
 
+    @property
+    def traffic(self) -> Traffic:
+        """Return what went through the links that were accepted here."""
+
     def close(self) -> None:
-        """Accept no more. Links that are open stay open."""
+        """Stop accepting. Open links stay open."""
 
 
 class Net(Protocol):
     async def listen(
         self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
     ) -> Listener:
-        """Port 0 takes any free one. Raises OSError when the address is taken."""
+        """Listen for connections; port 0 takes any free one. Raises OSError when the address is
+        in use."""
 
     async def connect(self, host: str, port: int, attach: Callable[[Link], Receiver]) -> Link:
-        """Raises OSError when nobody listens."""
+        """Open a connection. Raises OSError when nobody listens."""
 
     def close(self) -> None:
-        """Drop every connection and listen no more. For the end of a process."""
+        """Drop every connection and stop listening, at the end of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The four doors together, as `server` and the simulator hand them in."""
+    """The implementations of all ports, as `server` and the simulator pass them in."""
 
     clock: Clock
     entropy: Entropy
     disk: Disk
     net: Net
-    tls_net: Net | None = None  # The same net under TLS, where there is a certificate.
-    faults: Faults = field(default_factory=Uncaught)  # Where our own mistakes are told.
+    tls_net: Net | None = None  # For TLS; None when there is no certificate.
+    faults: Faults = field(default_factory=Uncaught)  # Where internal errors are reported.
+    # Returns how much unfinished input all connections hold.
+    unfinished_bytes: Callable[[], int] = int

@@ -1,7 +1,7 @@
-"""A set of numbers that mostly stand in rows, kept as sorted ranges.
+"""A set of integers that are mostly consecutive, kept as sorted ranges.
 
-Ten million numbers in a row cost as much as one. Looking up is a binary search; adding and
-removing also move the ranges behind, which is cheap as long as they are thousands.
+Ten million consecutive numbers take as much memory as one. A look-up is a binary search; adding
+and removing also move the later ranges, which is cheap while there are thousands of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,10 +12,11 @@ class Ranges:
     __slots__ = ("_ends", "_starts", "count")
 
     def __init__(self, ranges: Iterable[range] = ()) -> None:
-        # Ascending, without a touch: starts[i] < ends[i] < starts[i + 1]. Ends are exclusive.
+        # Ascending, with a gap between each two: starts[i] < ends[i] < starts[i + 1]. Ends are
+        # exclusive.
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self.count = 0  # Numbers, not ranges.
+        self.count = 0  # How many numbers, not ranges.
         for each in ranges:
             self.add(each.start, each.stop)
 
@@ -38,7 +39,7 @@ class Ranges:
         return len(self._starts)
 
     def add(self, start: int, end: int) -> None:
-        """Those that are there already may be among them."""
+        """Add the numbers from `start` up to `end`. Some may be in the set already."""
         if start >= end:
             return
         if not self._ends or start > self._ends[-1]:
@@ -46,7 +47,8 @@ class Ranges:
             self._ends.append(end)
             self.count += end - start
             return
-        left = bisect_left(self._ends, start)  # The first one that touches, or lies behind.
+        # The first range that touches the new one, or is behind it.
+        left = bisect_left(self._ends, start)
         right = bisect_right(self._starts, end)
         if left < right:
             start = min(start, self._starts[left])
@@ -57,11 +59,11 @@ class Ranges:
         self.count += end - start
 
     def remove(self, start: int, end: int) -> list[range]:
-        """Returns those that were there."""
+        """Remove the numbers from `start` up to `end`. Return those that were in the set."""
         removed = self.within(start, end)
         if not removed:
             return []
-        left = bisect_right(self._ends, start)  # The first one that ends behind the start.
+        left = bisect_right(self._ends, start)  # The first range that ends behind the start.
         right = left + len(removed)
         first, last = self._starts[left], self._ends[right - 1]
         rest = [(first, start)] if first < start else []
@@ -73,7 +75,7 @@ class Ranges:
         return removed
 
     def within(self, start: int, end: int) -> list[range]:
-        """The part of it that lies there."""
+        """Return the part of the set from `start` up to `end`."""
         left, right = bisect_right(self._ends, start), bisect_left(self._starts, end)
         if start >= end:
             return []
@@ -81,7 +83,7 @@ class Ranges:
         return [range(max(first, start), min(last, end)) for first, last in found]
 
     def pop(self, count: int) -> list[range]:
-        """Take out the lowest numbers, at most so many."""
+        """Remove and return the lowest numbers, at most `count`."""
         taken: list[range] = []
         whole = 0
         for start, end in zip(self._starts, self._ends, strict=True):

@@ -1,8 +1,8 @@
-"""SCRAM's arithmetic (RFC 5802, RFC 7677): what is kept of a password, and how it is proven.
+"""The computations of SCRAM (RFC 5802, RFC 7677): password verifiers and proofs.
 
-A verifier lets a server check that a peer knows the password, and lets the peer check
-that the server has the verifier; neither can be turned back into the password but by
-guessing, and each guess costs `iterations` hashes.
+A verifier lets a server check that a peer knows the password, and lets the peer check that the
+server has the verifier. The password can be found from it only by guessing, and each guess
+costs `iterations` hashes.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Mechanism(Enum):
-    """By the names SASL knows them by."""
+    """SCRAM's mechanisms, by their SASL names."""
 
     SHA_256 = "SCRAM-SHA-256"
     SHA_512 = "SCRAM-SHA-512"
@@ -28,7 +28,7 @@ class Mechanism(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verifier:
-    """What a server keeps. Secret all the same: it is enough to play the server."""
+    """What a server stores of a password. It is secret: whoever has it can pose as the server."""
 
     salt: bytes
     iterations: int
@@ -37,7 +37,7 @@ class Verifier:
 
 
 def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """The slow step. Whoever has its result can log in."""
+    """Hash a password, which is slow on purpose. Whoever has the result can log in."""
     return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
 
 
@@ -48,14 +48,15 @@ def verifier(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) 
 
 
 def client_proof(mechanism: Mechanism, salted: bytes, exchanged: bytes) -> bytes:
-    """What a client says to show that it knows the password; `exchanged` is all said before."""
+    """Return the client's proof that it knows the password; `exchanged` is all messages before
+    it."""
     key = _client_key(mechanism, salted)
     stored_key = hashlib.new(mechanism.hash, key).digest()
     return _xor(key, hmac.digest(stored_key, exchanged, mechanism.hash))
 
 
 def proves(mechanism: Mechanism, kept: Verifier, exchanged: bytes, proof: bytes) -> bool:
-    """Takes as long for a wrong proof as for a right one."""
+    """Return whether the proof is right, in the same time for a wrong one."""
     if len(proof) != mechanism.hash_bytes:
         return False
     key = _xor(proof, hmac.digest(kept.stored_key, exchanged, mechanism.hash))
@@ -64,7 +65,7 @@ def proves(mechanism: Mechanism, kept: Verifier, exchanged: bytes, proof: bytes)
 
 
 def server_signature(mechanism: Mechanism, server_key: bytes, exchanged: bytes) -> bytes:
-    """What the server says to show that it has the verifier."""
+    """Return the server's proof that it has the verifier."""
     return hmac.digest(server_key, exchanged, mechanism.hash)
 
 

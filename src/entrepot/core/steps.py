@@ -1,9 +1,9 @@
 """Work in steps: a generator that yields where it may be interrupted, and returns its result.
 
-A node is one loop, so whoever looks at a hundred thousand partitions in one go keeps everybody
-waiting. Work that grows with what a peer asks for is written in steps; `broker.turns` runs
-them a few milliseconds at a time. Between two steps anything may have changed: a step looks
-things up by name and keeps no position in what others change.
+A node has one event loop, so work on a hundred thousand partitions in one go would hold up all
+clients. Work that grows with what a peer asks for is written in steps; `broker.turns` runs
+them a few milliseconds at a time. Between two steps shared state may change: a step looks
+things up by name, and does not iterate over what others change.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -16,7 +16,7 @@ Steps = Generator[None, None, T]
 
 
 def finish(steps: Steps[T]) -> T:
-    """Do all that is left, at once."""
+    """Run all remaining steps and return the result."""
     while True:
         try:
             next(steps)
@@ -26,7 +26,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def listed(elements: Iterable[T]) -> Steps[list[T]]:
-    """Make a list, one element a step."""
+    """Make a list, one element in each step."""
     found: list[T] = []
     for each in elements:
         found.append(each)
@@ -35,7 +35,7 @@ def listed(elements: Iterable[T]) -> Steps[list[T]]:
 
 
 def parts(elements: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The elements in lists of that size, but for the last."""
+    """Yield the elements in lists of that size; the last may be shorter."""
     rest = iter(elements)
     while part := list(islice(rest, size)):
         yield part

@@ -1,4 +1,4 @@
-"""Large batches: written in slices before they are appended, so that nobody waits for them.
+"""Large batches: written in slices before they are appended, so that other requests do not wait.
 
 The body of such a batch is written where an append would put it now, behind the end of the
 active segment. It is not part of the log there: nobody reads behind the end, and where its
@@ -17,7 +17,7 @@ SLICE_BYTES = 1 << 20
 
 
 class Ahead:
-    """One batch in chunks; its header is the first of them."""
+    """A batch, in chunks, that is written before it is appended. The first chunk is its header."""
 
     def __init__(self, segment: Segment, file: File, chunks: list[Buffer]) -> None:
         self.segment = segment
@@ -26,7 +26,7 @@ class Ahead:
         self.is_written = False
 
     def write(self) -> Iterator[None]:
-        """All but the header; after each slice others may have their turn. Raises OSError."""
+        """Write all but the header; yield after each slice of SLICE_BYTES. Raises OSError."""
         header, *body = self.chunks
         position = self.segment.size
         position += write_all(self.file, position, [bytes(len(header))])

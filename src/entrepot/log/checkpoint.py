@@ -1,4 +1,4 @@
-"""The two checkpoints: what a start may believe without looking.
+"""The two checkpoints: what a start takes for true without reading the segments.
 
 `clean.checkpoint` is there only after a clean stop and says everything about every
 partition. `recovery.checkpoint` is written every few seconds and says which offsets
@@ -32,14 +32,14 @@ class SegmentState(msgspec.Struct, array_like=True):
     timestamp_max_offset: int
     opened_ms: int
     sealed: bool
-    compacted: bool = True  # Perhaps, where an older version did not say.
+    compacted: bool = True  # True also for a checkpoint of an earlier version, which did not say.
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentState:
         return cls(*(getattr(segment, name) for name in cls.__struct_fields__))
 
     def segment(self, directory: str) -> Segment:
-        """As it was; its index is read or rebuilt when it is needed."""
+        """Return the segment as it was; its index is read or rebuilt when it is needed."""
         segment = Segment(directory, self.offset_base, self.opened_ms)
         for name in self.__struct_fields__:
             setattr(segment, name, getattr(self, name))
@@ -67,24 +67,24 @@ class PartitionState(msgspec.Struct, array_like=True):
 
 
 class RecoveryPoint(NamedTuple):
-    """What the segments of a partition must hold: every offset from the first to the last."""
+    """The offsets that the segments of a partition must hold: from offset_base to offset_end."""
 
-    offset_base: int | None  # Where the first segment begins. None: not known.
-    offset_end: int | None  # Below it everything is permanent. None: not known how much is.
-
-
-_NOTHING_PERMANENT = RecoveryPoint(0, 0)
-_UNKNOWN = -1  # In a row, for None.
+    offset_base: int | None  # Where the first segment begins; None means: not known.
+    offset_end: int | None  # Everything below it is permanent; None means: not known.
 
 
-class Permanent(msgspec.Struct, array_like=True):
+_NOTHING_IS_PERMANENT = RecoveryPoint(0, 0)
+_UNKNOWN = -1  # Stands for None in a row.
+
+
+class RecoveryRow(msgspec.Struct, array_like=True):
     """A row of the recovery checkpoint."""
 
     topic: bytes
     index: int
-    directory: str  # For people and `entrepot log verify`; the id is what counts.
+    directory: str  # For people and `entrepot log verify`; a start looks partitions up by id.
     offset: int
-    offset_base: int = _UNKNOWN  # Rows of earlier versions end before it.
+    offset_base: int = _UNKNOWN  # Missing from rows of earlier versions.
 
     @property
     def id(self) -> PartitionId:
@@ -101,30 +101,31 @@ class Permanent(msgspec.Struct, array_like=True):
 class RecoveryCheckpoint:
     """The recovery checkpoint as it was found.
 
-    A partition without a row has nothing permanent. Without a checkpoint nothing is known
-    of any, and what is whole is taken. A damaged one said something that we cannot read.
+    A partition without a row has nothing permanent. Without a checkpoint file nothing is known of
+    any partition, and whole batches are kept. With a damaged one any batch may be permanent.
     """
 
-    def __init__(self, rows: list[Permanent] | None = None, *, is_damaged: bool = False) -> None:
+    def __init__(self, rows: list[RecoveryRow] | None = None, *, is_damaged: bool = False) -> None:
         self.rows = rows or []
         self.is_damaged = is_damaged
         self.is_missing = rows is None and not is_damaged
-        self._default = _NOTHING_PERMANENT
+        self._default = _NOTHING_IS_PERMANENT
         if rows is None:
             self._default = RecoveryPoint(None, None if is_damaged else 0)
         self._by_id = {row.id: row.point for row in self.rows}
         self._by_directory = {row.directory: row.point for row in self.rows}
 
     def point(self, identity: PartitionId) -> RecoveryPoint:
+        """Return the recovery point of this partition."""
         return self._by_id.get(identity, self._default)
 
     def point_at(self, directory: str) -> RecoveryPoint:
-        """The same, for who knows only the directory."""
+        """Return the recovery point of the partition in this directory."""
         return self._by_directory.get(directory, self._default)
 
 
 def read_clean_checkpoint(disk: Disk) -> dict[PartitionId, PartitionState] | None:
-    """None when there is none that can be believed."""
+    """Return the state of each partition; None when the file is missing or damaged."""
     states: list[PartitionState] | None = _read(disk, layout.CLEAN_CHECKPOINT, list[PartitionState])
     return None if states is None else {state.id: state for state in states}
 
@@ -134,13 +135,13 @@ def clean_checkpoint(partitions: Iterable[Partition]) -> bytes:
 
 
 def read_recovery_checkpoint(disk: Disk) -> RecoveryCheckpoint:
-    rows: list[Permanent] | None = _read(disk, layout.RECOVERY_CHECKPOINT, list[Permanent])
+    rows: list[RecoveryRow] | None = _read(disk, layout.RECOVERY_CHECKPOINT, list[RecoveryRow])
     is_damaged = rows is None and disk.exists(layout.RECOVERY_CHECKPOINT)
     return RecoveryCheckpoint(rows, is_damaged=is_damaged)
 
 
 def _read(disk: Disk, path: str, kind: Any) -> Any:
-    """None when it is missing or damaged."""
+    """Return the decoded content of a file; None when it is missing or damaged."""
     payload = load(disk, path)
     try:
         return None if payload is None else msgspec.msgpack.decode(payload, type=kind)
@@ -153,11 +154,14 @@ def recovery_checkpoint(
     bases: Mapping[PartitionId, int],
     refused: Mapping[PartitionId, RecoveryPoint],
 ) -> Steps[bytes]:
-    """Rows for all with something permanent. The bases are those of segments that will be the
-    first once retention has let go of the ones before; the refused keep what was known of them.
+    """Return the encoded rows of all partitions with something permanent.
 
-    Rows may be of different moments: each speaks for itself, and what it says stays true until
-    another checkpoint is written."""
+    `bases` has the base offset of the new first segment where retention is about to remove
+    segments. `refused` has what was known of partitions that could not be opened: they keep it.
+
+    Rows may be of different moments: each is about one partition, and stays true until the next
+    checkpoint is written.
+    """
     rows = []
     for partition in partitions:
         yield
@@ -165,8 +169,8 @@ def recovery_checkpoint(
         if point is None:
             base = partition.segments[0].offset_base if partition.segments else 0
             point = RecoveryPoint(bases.get(partition.id, base), partition.offset_synced)
-        if point != _NOTHING_PERMANENT:
+        if point != _NOTHING_IS_PERMANENT:
             base, offset = (_UNKNOWN if each is None else each for each in point)
             topic, index = partition.id
-            rows.append(Permanent(topic.bytes, index, partition.directory, offset, base))
+            rows.append(RecoveryRow(topic.bytes, index, partition.directory, offset, base))
     return msgspec.msgpack.encode(rows)

@@ -1,4 +1,4 @@
-"""Compaction: of every key the last record, at the offset it always had.
+"""Compaction: of every key only the last record is kept, at the offset it always had.
 
 A pass looks at what was written since the last one and learns for each key where
 it was last seen. Then all segments from the start up to there are written anew
@@ -10,10 +10,10 @@ for readers to see it, counted from the pass that first met it, then dropped. Th
 same holds for the markers that end transactions, once none of the transaction's
 records are left before them; records of aborted transactions go at once.
 
-The work is done batch by batch between other work, and within a long batch in slices; what
-unpacks and packs one is a thread's. New files are complete and
-permanent before a small file, the *swap*, says what they replace; from then on
-the exchange will happen, now or in the next recovery.
+The work is done batch by batch between other work, and within a long batch in slices; large
+batches are unpacked and packed in a worker thread. New files are complete and permanent before a
+small file, the *swap*, says what they replace; from then on the exchange will happen, now or in
+the next recovery.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from entrepot.log.segment import Glance, Segment
 
 log = logging.getLogger("entrepot.log")
 
-_RECORDS_PER_SLICE = 1_000  # Looked at before others have their turn.
+_RECORDS_PER_SLICE = 1_000  # Records looked at before other tasks run.
 _WRITE_BYTES = 1 * limits.MIB
 _PASSES_REMEMBERED = 16
 _DIGEST_BYTES = 16
 
 
-class _Passed(msgspec.Struct, array_like=True):
-    """A row of the cleaner's checkpoint: passes as (offset, time), oldest first."""
+class _CleanerRow(msgspec.Struct, array_like=True):
+    """A row of the cleaner's checkpoint. Each pass is (offset it cleaned up to, time in ms),
+    oldest first."""
 
     topic: bytes
     index: int
@@ -57,12 +58,13 @@ class _Passed(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class _Pass:
-    """What one pass knows."""
+    """What one compaction pass knows."""
 
-    latest: dict[bytes, int]  # Key -> the offset it was last seen at, below offset_end.
-    offset_end: int  # Records from here on are not looked at.
-    offset_settled: int  # Tombstones below have been seen long enough.
-    open_producers: dict[int, None] = field(default_factory=dict)  # With records kept, unmarked.
+    latest: dict[bytes, int]  # Digest of a key -> the last offset with that key, below offset_end.
+    offset_end: int  # Records at or above this offset are kept unread.
+    tombstones_end: int  # Tombstones below this offset are old enough to be dropped.
+    # Producers with kept records whose transaction's marker is still to come.
+    open_producers: dict[int, None] = field(default_factory=dict)
 
 
 class Cleaner:
@@ -74,16 +76,17 @@ class Cleaner:
         self._passes: dict[PartitionId, list[tuple[int, int]]] = {}
 
     def begin(self) -> None:
-        """Remember earlier passes. Forgetting them would only cost work and patience."""
+        """Load the earlier passes. Without them segments are cleaned again and tombstones kept
+        longer."""
         payload = load(self._disk, layout.CLEANER_CHECKPOINT)
         if payload is not None:
-            for row in msgspec.msgpack.decode(payload, type=list[_Passed]):
+            for row in msgspec.msgpack.decode(payload, type=list[_CleanerRow]):
                 self._passes[PartitionId(UUID(bytes=row.topic), row.index)] = row.passes
 
     # --- deciding
 
     def is_due(self, partition: Partition) -> bool:
-        """Whether enough is dirty, or something has been dirty for too long."""
+        """Return whether enough bytes are dirty, or some have been dirty for too long."""
         policy = partition.policy
         if not policy.compacts or partition.stopped is not None or partition.damage is not None:
             return False
@@ -99,7 +102,8 @@ class Cleaner:
         return policy.compaction_lag_ms_max is not None and age_ms > policy.compaction_lag_ms_max
 
     def _cleanable(self, partition: Partition) -> list[Segment]:
-        """Sealed segments below everything that is open, young, or not yet permanent."""
+        """Return the sealed segments before the first that is young, unsealed or has an open
+        transaction."""
         young_ms = self._clock.now_ms() - partition.policy.compaction_lag_ms_min
         stable = partition.offset_stable()
         found: list[Segment] = []
@@ -113,18 +117,20 @@ class Cleaner:
         return found
 
     def _clean_end(self, partition: Partition) -> int:
+        """Return the offset below which everything was cleaned by an earlier pass."""
         passes = self._passes.get(partition.id)
         return max(passes[-1][0] if passes else 0, partition.offset_start)
 
     # --- one pass
 
     async def clean(self, partition: Partition) -> None:
+        """Run one compaction pass over the partition."""
         segments = self._cleanable(partition)
         if not segments:
             return
         now_ms = self._clock.now_ms()
-        latest, offset_end = await self._learn(partition, segments)
-        work = _Pass(latest, offset_end, self._settled(partition, now_ms))
+        latest, offset_end = await self._find_latest(partition, segments)
+        work = _Pass(latest, offset_end, self._tombstones_end(partition, now_ms))
         for group in _groups(segments, offset_end, partition.policy.segment_bytes):
             if not await self._rewrite(partition, group, work):
                 return
@@ -133,16 +139,16 @@ class Cleaner:
         del passes[:-_PASSES_REMEMBERED]
         await self._write_checkpoint()
 
-    def _settled(self, partition: Partition, now_ms: int) -> int:
-        """Below which offset tombstones were met by a pass long enough ago."""
+    def _tombstones_end(self, partition: Partition, now_ms: int) -> int:
+        """Return the offset below which a pass saw the tombstones at least tombstone_ms ago."""
         until_ms = now_ms - partition.policy.tombstone_ms
         passes = self._passes.get(partition.id, [])
         return max((offset for offset, time_ms in passes if time_ms <= until_ms), default=0)
 
-    async def _learn(
+    async def _find_latest(
         self, partition: Partition, segments: Sequence[Segment]
     ) -> tuple[dict[bytes, int], int]:
-        """Where each key of the dirty part was last seen, as far as memory goes."""
+        """Return the last offset of each key in the dirty part, and where that part ends."""
         latest: dict[bytes, int] = {}
         clean_end, offset_end = self._clean_end(partition), segments[0].offset_base
         for segment in segments:
@@ -152,7 +158,7 @@ class Cleaner:
                     header = read_header(data)
                     if header.is_control or header.offset_last < clean_end:
                         continue
-                    async for some in _slices(await self._readable(data)):
+                    async for some in _slices(await self._read_records(data)):
                         for record in some:
                             if not self._is_aborted(partition, header, record):
                                 latest[_digest(record.key)] = record.offset
@@ -168,16 +174,18 @@ class Cleaner:
     # --- writing anew
 
     async def _rewrite(self, partition: Partition, group: Sequence[Segment], work: _Pass) -> bool:
-        """Write a group of segments as one, and put it in their place; False when overtaken."""
-        # An earlier swap must not come back to life and take an unfinished file for its own.
+        """Write a group of segments as one and replace them by it. Return False when they
+        changed meanwhile."""
+        # An earlier pass's swap file must not come back: recovery would apply it to the unfinished
+        # file.
         self._disk.remove(f"{partition.directory}/{layout.SWAP}")
         await self._sync_all([], partition.directory)
         cleaned = Segment(partition.directory, group[0].offset_base, group[0].opened_ms)
-        file = self._fresh(cleaned.path + layout.CLEANED)
+        file = self._create_empty(cleaned.path + layout.CLEANED)
         await self._write_kept(partition, group, work, cleaned, file)
         cleaned.offset_end, cleaned.compacted = group[-1].offset_end, True
-        cleaned.followed = True  # The segment being written is none of them.
-        seal_file = self._fresh(cleaned.path_of(layout.INDEX) + layout.CLEANED)
+        cleaned.followed = True  # The active segment is never among them, so another one follows.
+        seal_file = self._create_empty(cleaned.path_of(layout.INDEX) + layout.CLEANED)
         write_all(seal_file, 0, [cleaned.seal_bytes()])
         await self._sync_all([file, seal_file], partition.directory)
         swap = msgspec.msgpack.encode([segment.offset_base for segment in group])
@@ -199,7 +207,8 @@ class Cleaner:
             if error is not None:
                 raise error
 
-    def _fresh(self, path: str) -> File:
+    def _create_empty(self, path: str) -> File:
+        """Create an empty file, or empty the one that is there."""
         file = self._disk.open(path, create=True)
         file.truncate(0)
         return file
@@ -212,7 +221,8 @@ class Cleaner:
         cleaned: Segment,
         file: File,
     ) -> None:
-        waiting: list[bytes] = []
+        """Write the records that are kept into the file, and note their batches in `cleaned`."""
+        unwritten: list[bytes] = []
         written = 0
         for segment in group:
             for data in partition.batches_of(segment):
@@ -230,21 +240,21 @@ class Cleaner:
                         header.timestamp_max,
                     )
                 )
-                waiting.append(kept)
+                unwritten.append(kept)
                 if cleaned.size - written >= _WRITE_BYTES:
-                    written += write_all(file, written, waiting)
-                    waiting.clear()
-        write_all(file, written, waiting)
+                    written += write_all(file, written, unwritten)
+                    unwritten.clear()
+        write_all(file, written, unwritten)
 
     async def _kept(self, partition: Partition, data: bytes, work: _Pass) -> bytes | None:
-        """What is left of a batch; None when nothing is."""
+        """Return the batch with only the records that are kept; None when there are none."""
         header = read_header(data)
         if header.offset_first >= work.offset_end:
             return data
         if header.is_control:
             is_needed = work.open_producers.pop(header.producer_id, False) is None
-            return data if is_needed or header.offset_last >= work.offset_settled else None
-        records = await self._readable(data)
+            return data if is_needed or header.offset_last >= work.tombstones_end else None
+        records = await self._read_records(data)
         kept: list[Record] = []
         async for some in _slices(records):
             kept += [r for r in some if self._is_kept(partition, header, r, work)]
@@ -256,11 +266,12 @@ class Cleaner:
             body = await in_slices(batch.retained(data, kept), steps=1)
             data = await self._worker(partial(batch.retain, data, kept, body))
         async for _ in _slices(kept):
-            pass  # Letting go of them takes a while, too.
+            pass  # Freeing many records takes long too, so that is done in slices.
         return data
 
-    async def _readable(self, data: bytes) -> list[Record] | None:
-        """The records, read a slice at a time; None when they cannot be: such a batch stays."""
+    async def _read_records(self, data: bytes) -> list[Record] | None:
+        """Return the records of a batch; None when it cannot be decoded: such a batch is kept as
+        it is."""
         found: list[Record] = []
         try:
             if len(data) > limits.BATCH_BYTES_AT_ONCE_MAX:
@@ -282,20 +293,21 @@ class Cleaner:
             return False
         if work.latest.get(_digest(record.key), -1) > record.offset:
             return False
-        return record.value is not None or record.offset >= work.offset_settled
+        return record.value is not None or record.offset >= work.tombstones_end
 
     # --- the checkpoint
 
     async def _write_checkpoint(self) -> None:
-        rows = [_Passed(i.topic.bytes, i.number, passes) for i, passes in self._passes.items()]
+        rows = [_CleanerRow(i.topic.bytes, i.number, passes) for i, passes in self._passes.items()]
         await replace(self._disk, "", layout.CLEANER_CHECKPOINT, msgspec.msgpack.encode(rows))
 
     def forget(self, partition: PartitionId) -> None:
+        """Forget the passes over a deleted partition."""
         self._passes.pop(partition, None)
 
 
 async def _slices(records: list[Record] | None) -> AsyncIterator[list[Record]]:
-    """Take all of them out of the list, some at a time, and give others their turn."""
+    """Empty the list, yielding slices of it in order; other tasks run between two slices."""
     if records is not None:
         records.reverse()
     while records:
@@ -306,9 +318,9 @@ async def _slices(records: list[Record] | None) -> AsyncIterator[list[Record]]:
 
 
 def finish_swap(disk: Disk, directory: str) -> None:
-    """Put a compacted segment in the place of those it replaces.
+    """Replace segments by the compacted one, as the swap file says.
 
-    Done twice it does nothing. The swap itself is removed once the names are permanent.
+    May be repeated. The caller removes the swap file once the renames are permanent.
     """
     payload = load(disk, f"{directory}/{layout.SWAP}")
     if payload is None:
@@ -326,7 +338,7 @@ def finish_swap(disk: Disk, directory: str) -> None:
 def _groups(
     segments: Sequence[Segment], offset_end: int, bytes_max: int
 ) -> Iterator[list[Segment]]:
-    """Neighbours that fit into one segment together."""
+    """Yield groups of adjacent segments that fit into one segment."""
     group: list[Segment] = []
     size = 0
     for segment in segments:
@@ -343,6 +355,6 @@ def _groups(
 
 
 def _digest(key: bytes | None) -> bytes:
-    """Short keys as they are, long ones by their hash: memory for many keys."""
+    """Return a short key as it is and a long one hashed, to save memory."""
     key = key or b""
     return key if len(key) <= _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()

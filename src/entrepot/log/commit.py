@@ -11,10 +11,11 @@ round falls back to the segments, which hold the same bytes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
+from entrepot.core.measures import COMMIT_SECONDS, Histogram
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
@@ -26,7 +27,9 @@ from entrepot.log.segment import Segment
 
 log = logging.getLogger("entrepot.log")
 
-_FILES_PER_SYNC = 64  # Each is open meanwhile, also when the pool has let it go.
+Marked = tuple[Partition, Mark]  # A partition, and up to where it is to be permanent.
+
+_FILES_PER_SYNC = 64  # Each is held open until its sync is done, even if the pool drops it.
 
 
 class Committer:
@@ -42,29 +45,70 @@ class Committer:
         self._disk: Disk = pool.disk
         self._journal: Journal | None = journal
         self._find = find
-        self._dirty: dict[PartitionId, Partition] = {}
+        self._dirty: dict[Partition, None] = {}  # To be committed in the next round.
+        self._deferred: dict[Partition, None] = {}  # To be committed when the timer ends.
+        self._timer: asyncio.TimerHandle | None = None
+        self._beside: dict[asyncio.Task[None], None] = {}  # Commits of what was deferred.
         self._round: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
-        self._syncing: dict[PartitionId, asyncio.Task[None]] = {}
+        self._syncing: dict[Partition, asyncio.Future[None]] = {}  # Done when its sync is.
+        self.latency = Histogram(COMMIT_SECONDS)  # Of commits, in seconds.
+        self.sync_errors = 0
         self.rounds = 0
         self.rounds_journaled = 0
 
     def request(self, partition: Partition) -> None:
         """Commit what this partition has, together with what else comes in this tick."""
-        self._dirty[partition.id] = partition
+        self._dirty[partition] = None
+        if self._deferred:
+            self._deferred.pop(partition, None)
         if self._round is None:
             self._round = _start(self._run())
 
+    def request_later(self, partition: Partition) -> None:
+        """Commit what this partition has within a few milliseconds: nobody waits for it.
+
+        Rounds that are run meanwhile for others do not pay for its sync; those that go through
+        the journal take it along.
+        """
+        self._deferred[partition] = None
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(limits.COMMIT_DEFERRED_MS / 1_000, self.hurry)
+
+    def hurry(self) -> None:
+        """Commit now what was deferred, beside the rounds: they need not wait for it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deferred:
+            deferred, self._deferred = self._deferred, {}
+            task = _start(self._commit_beside([*deferred]))
+            self._beside[task] = None
+            task.add_done_callback(self._beside.pop)
+
+    async def _commit_beside(self, partitions: Sequence[Partition]) -> None:
+        partitions = [partition for partition in partitions if partition.stopped is None]
+        try:
+            await self._commit_directly([(each, each.end_mark()) for each in partitions])
+        except Exception as error:
+            self._give_up(partitions, error)
+
     async def drain(self) -> None:
-        """Wait until nothing is left to do."""
-        while self._round is not None or self._releasing is not None:
-            await asyncio.gather(*(t for t in (self._round, self._releasing) if t is not None))
+        """Wait until every requested commit is done."""
+        self.hurry()
+        while self._round is not None or self._releasing is not None or self._beside:
+            tasks = (self._round, self._releasing, *self._beside)
+            await asyncio.gather(*(task for task in tasks if task is not None))
 
     async def _run(self) -> None:
         try:
             while self._dirty:
                 dirty, self._dirty = self._dirty, {}
-                partitions = [p for p in dirty.values() if p.stopped is None]
+                if len(dirty) > limits.SEGMENTS_SYNCED_DIRECTLY_MAX:
+                    dirty |= self._deferred  # In the journal they cost no sync of their own.
+                    self._deferred.clear()
+                partitions = [p for p in dirty if p.stopped is None]
                 try:
                     await self._commit(partitions)
                 except Exception as error:
@@ -73,7 +117,7 @@ class Committer:
             self._round = None
 
     def _give_up(self, partitions: Sequence[Partition], error: Exception) -> None:
-        """A mistake of ours: it is not known what of these is permanent."""
+        """Stop these after a mistake of ours: it is not known what of them is permanent."""
         self._faults.caught("a commit", error)
         for partition in partitions:
             reason = f"{partition.directory}: internal error in a commit"
@@ -81,53 +125,72 @@ class Committer:
             partition.stop(reason)
 
     async def _commit(self, partitions: Sequence[Partition]) -> None:
+        """Make everything permanent that was appended to these partitions, and move their
+        watermarks."""
         self.rounds += 1
+        begun_s = asyncio.get_running_loop().time()
         marks = [(partition, partition.end_mark()) for partition in partitions]
-        rest = [mark for mark in marks if _is_for_itself(mark[0])]
-        many = [mark for mark in marks if not _is_for_itself(mark[0])]
-        if len(many) > limits.SEGMENTS_SYNCED_DIRECTLY_MAX and await self._journaled(many):
+        direct: Sequence[Marked] = marks
+        if len(marks) > limits.SEGMENTS_SYNCED_DIRECTLY_MAX:
+            direct = await self._commit_by_journal(marks)
+        await self._commit_directly(direct)
+        if direct is not marks:
+            _advance(marks)
+        self.latency.add(asyncio.get_running_loop().time() - begun_s)
+
+    async def _commit_directly(self, marks: Sequence[Marked]) -> None:
+        for part in _slices(marks):
+            await self._sync_slice(part)
+        _advance(marks)
+
+    async def _commit_by_journal(self, marks: Sequence[Marked]) -> Sequence[Marked]:
+        """Write to the journal what it may have of these; return what is left to sync."""
+        direct: list[Marked] = []
+        journaled: list[Marked] = []
+        for mark in marks:
+            (direct if _is_synced_directly(mark[0]) else journaled).append(mark)
+        if len(journaled) > limits.SEGMENTS_SYNCED_DIRECTLY_MAX and await self._journaled(
+            journaled
+        ):
             self.rounds_journaled += 1
-        else:
-            rest = marks
-        await self.sync(rest)
-        for partition, mark in marks:
-            if partition.stopped is None:
-                partition.advance(mark)
+            return direct
+        return marks
 
     # --- through the segments
 
-    async def sync(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
+    async def sync(self, marks: Sequence[Marked]) -> None:
         """Make the segments permanent up to the marks, and seal those that are full.
 
-        A seal says that all bytes are permanent, and the name of the next segment: so
-        first the full segments and the names, then their seals and the segments being
-        written. The first answer out of a new segment needs its name permanent, too. In
-        slices, because each file of a slice is open at once.
+        The sync goes on when the caller is cancelled, so that a failure is always seen.
         """
-        for first in range(0, len(marks), _FILES_PER_SYNC):
-            await self._sync_slice(marks[first : first + _FILES_PER_SYNC])
+        for part in _slices(marks):
+            await asyncio.shield(_start(self._sync_slice(part)))
 
-    async def _sync_slice(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
-        """One sync of a partition at a time: when it fails, the system tells only one of two.
-
-        It goes on although the caller is cancelled, so that a failure is always heard.
-        """
-        while busy := [self._syncing[p.id] for p, _ in marks if p.id in self._syncing]:
+    async def _sync_slice(self, marks: Sequence[Marked]) -> None:
+        """Sync one partition at most once at a time: the system reports a failure only once."""
+        while busy := [self._syncing[p] for p, _ in marks if p in self._syncing]:
             await asyncio.wait(busy[:1])
-        work = _start(self._sync_now(marks))
-        self._syncing.update((partition.id, work) for partition, _ in marks)
-        await asyncio.shield(work)
-
-    async def _sync_now(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
+        done = asyncio.get_running_loop().create_future()
+        for partition, _ in marks:
+            self._syncing[partition] = done
         try:
             await self._sync_segments(marks)
         except Exception as error:
             self._give_up([partition for partition, _ in marks], error)
         finally:
             for partition, _ in marks:
-                del self._syncing[partition.id]
+                del self._syncing[partition]
+            done.set_result(None)
 
-    async def _sync_segments(self, marks: Sequence[tuple[Partition, Mark]]) -> None:
+    async def _sync_segments(self, marks: Sequence[Marked]) -> None:
+        """Sync the segments, and the names of new ones.
+
+        A seal promises that all bytes of its segment, and the name of the next one, are permanent.
+        So the full segments and the names are synced first, then their seals and the active
+        segments. An active segment that is new needs its name permanent, too, before anything in it
+        is acknowledged. Partitions are synced in slices because each file of a slice is open at
+        once.
+        """
         full: list[tuple[Partition, Segment]] = []
         last: list[tuple[Partition, Segment]] = []
         for partition, mark in marks:
@@ -135,13 +198,15 @@ class Committer:
                 if segment.offset_base <= mark.offset:
                     is_full = segment is not partition.segments[-1]
                     (full if is_full else last).append((partition, segment))
+        seals: list[File] = []
         if full:
-            rolled = {partition.id: partition for partition, _ in full}
-            await self._sync_files(full, [p for p in rolled.values() if p.unsynced_names])
-        seals = self._seals(full)
-        for partition, _ in marks:
+            rolled = dict.fromkeys(partition for partition, _ in full)
+            await self._sync_files(full, [p for p in rolled if p.unsynced_names])
+            seals = self._seals(full)
+        named = [partition for partition, _ in marks if partition.unsynced_names]
+        for partition in named:
             seals += partition.take_unsynced_views()
-        await self._sync_files(last, [p for p, _ in marks if p.unsynced_names], seals)
+        await self._sync_files(last, named, seals)
         for partition, mark in marks:
             if partition.stopped is None:
                 if not partition.offset_synced:
@@ -149,8 +214,11 @@ class Committer:
                 partition.synced(mark)
 
     def _mark_begun(self, partition: Partition) -> None:
-        """Say that there is a segment with a permanent name: it cannot be missing from now on.
-        It need not be permanent itself, for the recovery checkpoint soon says so, too."""
+        """Create the file that says: this partition has a segment with a permanent name.
+
+        From then on a missing segment is corruption. The file itself need not be synced: the
+        recovery checkpoint soon says the same.
+        """
         try:
             self._disk.open(f"{partition.directory}/{layout.BEGUN}", create=True)
         except OSError as error:
@@ -162,6 +230,8 @@ class Committer:
         named: Sequence[Partition] = (),
         seals: Sequence[File] = (),
     ) -> None:
+        """Sync segments, seals and the directories of `named`; stop the partitions for which it
+        failed."""
         owners: list[Partition | None] = []
         files: list[File] = []
         for partition, segment in segments:
@@ -172,11 +242,14 @@ class Committer:
                 except OSError as error:
                     self._stop(partition, error)
         named = [partition for partition in named if partition.stopped is None]
-        owners += [*[None] * len(seals), *named]
+        files += seals
+        if not files and not named:
+            return
         directories = [partition.directory for partition in named]
-        errors = await self._disk.sync(
-            [*files, *seals], [*directories, layout.PARTITIONS] if named else []
-        )
+        errors = await self._disk.sync(files, [*directories, layout.PARTITIONS] if named else ())
+        if not any(errors):
+            return
+        owners += [*[None] * len(seals), *named]
         if named:
             errors += [errors.pop()] * len(named)
             owners += named
@@ -185,12 +258,13 @@ class Committer:
                 self._stop(owner, failure)
 
     def _stop(self, partition: Partition, error: OSError) -> None:
+        self.sync_errors += 1
         reason = f"{partition.directory}: sync failed: {error.strerror}"
         log.error("partition stopped: %s", reason)
         partition.stop(reason)
 
     def _seals(self, segments: Sequence[tuple[Partition, Segment]]) -> list[File]:
-        """Seal full segments; a seal that cannot be written is an index to be rebuilt."""
+        """Write the seals of full segments. Where that fails the index is rebuilt later."""
         seals: list[File] = []
         for partition, segment in segments:
             if partition.stopped is None and not segment.sealed:
@@ -203,7 +277,9 @@ class Committer:
 
     # --- through the journal
 
-    async def _journaled(self, marks: Sequence[tuple[Partition, Mark]]) -> bool:
+    async def _journaled(self, marks: Sequence[Marked]) -> bool:
+        """Write what is not committed yet to the journal and sync it. Return False when that
+        failed."""
         if self._journal is not None and self._journal.is_full:
             await self._turn_over(self._journal)
         journal = self._journal
@@ -226,6 +302,7 @@ class Committer:
         except OSError as error:
             failed = error
         if failed is not None:
+            self.sync_errors += 1
             log.error("the commit journal failed and is not used any more: %s", failed.strerror)
             self._journal = None
             return False
@@ -234,14 +311,15 @@ class Committer:
         return True
 
     async def _turn_over(self, journal: Journal) -> None:
-        """Both files full: wait for the other's segments. Else go on and sync behind."""
+        """Use the other journal file, and sync in the background what the full one covers. If that
+        of the other is not done yet, wait for it."""
         if self._releasing is not None:
             await self._releasing
         if self._journal is journal:
             self._releasing = _start(self._release(journal.switch()))
 
     async def _release(self, covered: dict[PartitionId, int]) -> None:
-        """Sync the segments a journal file speaks for, so that it can be used again."""
+        """Sync the segments that a journal file covers, so that it can be used again."""
         behind: list[Partition] = []
         for identity, offset_end in covered.items():
             partition = self._find(identity)
@@ -250,23 +328,35 @@ class Committer:
         try:
             await self.sync([(p, p.end_mark()) for p in behind if p.stopped is None])
             if any(p.stopped is not None and self._find(p.id) is p for p in behind):
-                # Its answered batches may stand in the journal alone: keep both files.
+                # Its acknowledged batches may be in the journal alone: keep both files.
                 self._journal = None
             covered.clear()
-        except Exception as error:  # Not known what is in the segments: keep both files.
+        except Exception as error:  # It is not known what is in the segments: keep both files.
             self._journal = None
             self._faults.caught("the commit journal is not used any more", error)
         finally:
             self._releasing = None
 
 
-def _is_for_itself(partition: Partition) -> bool:
-    """Whether the journal cannot have it, or should not: a copy of so much is no gain."""
+def _advance(marks: Sequence[Marked]) -> None:
+    """Move the watermarks: what is below is permanent, unless the partition has stopped."""
+    for partition, mark in marks:
+        if partition.stopped is None:
+            partition.advance(mark)
+
+
+def _slices(marks: Sequence[Marked]) -> Iterator[Sequence[Marked]]:
+    for first in range(0, len(marks), _FILES_PER_SYNC):
+        yield marks[first : first + _FILES_PER_SYNC]
+
+
+def _is_synced_directly(partition: Partition) -> bool:
+    """Return whether to sync it directly: the journal cannot have it, or it is very much."""
     return partition.has_gap or partition.uncommitted_bytes > limits.JOURNAL_PARTITION_BYTES_MAX
 
 
 def write_seal(disk: Disk, segment: Segment) -> File:
-    """Put the index of a permanent segment on disk, and out of memory."""
+    """Write the index of a permanent segment to disk, as its seal, and drop it from memory."""
     file = disk.open(segment.path_of(layout.INDEX), create=True)
     file.truncate(0)
     write_all(file, 0, [segment.seal_bytes()])
@@ -275,7 +365,7 @@ def write_seal(disk: Disk, segment: Segment) -> File:
 
 
 def _start(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Run it; a mistake of ours in there goes to the loop's exception handler at once."""
+    """Run it; an exception in there goes to the loop's exception handler at once."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.result())
     return task

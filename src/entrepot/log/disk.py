@@ -1,15 +1,15 @@
 """The real disk: the only module that opens files.
 
-Files are raw descriptors, so that a returned write is the system's and nothing of it
-waits in this process. A descriptor is closed when the last who needs it lets go: its
-`File`, a sync in a worker thread, a range being sent. Its number is therefore never
-reused, and never synced in place of another file, while somebody still means the old one.
+Files are raw descriptors, so that a write that returned is in the system and nothing of it
+is buffered in this process. A descriptor is closed with the last reference to it: its `File`,
+a sync in a worker thread, a range being sent. So its number is not reused, and no other file
+is synced in its place, while one of them still needs it.
 
 What takes long leaves the loop: `sync`, in one hop for any number of files, and `discard`,
 because the system gives a large file's pages and blocks back before it returns. There are
 a few workers, so that a long sync in the background does not hold up a short one in front.
 
-All of it is for the broker's user alone: messages are there, and what is kept of passwords.
+Only the broker's user may read the files: they hold messages and the verifiers of passwords.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, File
@@ -34,7 +35,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 T = TypeVar("T")
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
-_OTHERS = 0o077  # What group and others may do.
+_OTHERS = 0o077  # The permission bits of group and others.
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC
 _OPEN_TO_READ = os.O_RDONLY | os.O_CLOEXEC
@@ -43,7 +44,8 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 if sys.platform == "darwin":
 
     def _sync_descriptor(number: int) -> None:
-        """On macOS fsync stops at the drive's cache; this does not."""
+        """Sync a file to the medium: on macOS fsync stops at the drive's cache, F_FULLFSYNC does
+        not."""
         fcntl.fcntl(number, fcntl.F_FULLFSYNC)
 
 else:
@@ -57,7 +59,7 @@ class _Descriptor:
         self.number = number
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):  # Errors of writing are reported by sync.
+        with contextlib.suppress(OSError):  # Write errors are reported by sync.
             os.close(self.number)
 
 
@@ -81,7 +83,7 @@ class DiskFile:
         return self.descriptor().number
 
     def write(self, position: int, chunks: Sequence[Buffer]) -> int:
-        return os.pwritev(self.fileno(), chunks[:CHUNKS_PER_WRITE_MAX], position)
+        return os.pwritev(self.descriptor().number, chunks[:CHUNKS_PER_WRITE_MAX], position)
 
     def read(self, position: int, size: int) -> bytes:
         number = self.fileno()
@@ -103,14 +105,75 @@ class DiskFile:
         self._descriptor = None
 
 
+class _Task(NamedTuple):
+    work: Callable[..., Any]
+    arguments: tuple[object, ...]
+    done: asyncio.Future[Any]
+
+
+class _Workers:
+    """Threads that do what takes long.
+
+    One put into a queue and one call back to the loop for each task, and nothing else: this is
+    in the way of every durable message, where an executor's chain of futures costs much.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+        self._count = 0  # Tasks under way.
+
+    def run(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        if len(self._threads) < min(self._count, WORKERS):
+            thread = Thread(target=self._serve, name="disk", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._tasks.put(_Task(work, arguments, done))
+        return done
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            self._do(task)
+            del task  # It holds descriptors.
+
+    def _do(self, task: _Task) -> None:
+        result, failure = None, None
+        try:
+            result = task.work(*task.arguments)
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+            loop = task.done.get_loop()
+            loop.call_soon_threadsafe(self._finish, task.done, result, failure)
+
+    def _finish(self, done: asyncio.Future[Any], result: object, failure: Exception | None) -> None:
+        self._count -= 1
+        if done.cancelled():
+            return
+        if failure is None:
+            done.set_result(result)
+        else:
+            done.set_exception(failure)
+
+
 class FileDisk:
-    """A tree of files below `root`, which is made when it is missing."""
+    """A tree of files below `root`, which is created when it is missing."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.abspath(root)
         self._locks: list[_Descriptor] = []
-        self._workers: ThreadPoolExecutor | None = None  # Started by the first task.
-        self._failed_directories: dict[str, OSError] = {}  # By a sync.
+        self._workers = _Workers()
+        # Directories whose sync failed, by full path.
+        self._failed_directories: dict[str, OSError] = {}
         self._prepare()
 
     def _prepare(self) -> None:
@@ -119,7 +182,8 @@ class FileDisk:
 
     @property
     def files_max(self) -> int:
-        """A quarter of the descriptors: syncs need as many again, connections the rest."""
+        """Return a quarter of the descriptor limit: syncs need as many again, connections the
+        rest."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY:
             return limits.FILES_OPEN_MAX
@@ -127,7 +191,7 @@ class FileDisk:
 
     @property
     def boot(self) -> str:
-        """Linux gives each start of the machine a name; elsewhere nobody can say."""
+        """Return Linux's id of this boot; empty on other systems."""
         try:
             with open(_BOOT_ID, encoding="ascii") as file:
                 return file.read().strip()
@@ -148,7 +212,7 @@ class FileDisk:
             return []
 
     def make_directory(self, path: str) -> None:
-        """Syncs nothing: each new name is permanent when the directory it is in was synced."""
+        """Create a directory and its parents. Nothing is synced."""
         full = self._full(path)
         if not os.path.isdir(full):
             parent = os.path.dirname(path)
@@ -169,7 +233,7 @@ class FileDisk:
             shutil.rmtree(self._full(path))
 
     async def discard(self, paths: Sequence[str]) -> list[OSError | None]:
-        return await self._work(_discard_all, [self._full(path) for path in paths])
+        return await self._workers.run(_discard_all, [self._full(path) for path in paths])
 
     async def sync(
         self, files: Sequence[File], directories: Sequence[str] = ()
@@ -182,12 +246,13 @@ class FileDisk:
             except OSError as error:
                 targets.append(error)
         paths = [self._full(directory) for directory in directories]
-        return await self._work(self._sync_all, targets, paths)
+        return await self._workers.run(self._sync_all, targets, paths)
 
     def _sync_all(
         self, targets: Sequence[_Descriptor | OSError], directories: Sequence[str]
     ) -> list[OSError | None]:
-        """What a worker does. It holds the descriptors, so their numbers stay theirs."""
+        """Sync everything, in a worker thread. It holds the descriptors, so that no number is
+        reused."""
         answers: list[OSError | None] = []
         for target in targets:
             if isinstance(target, OSError):
@@ -203,15 +268,10 @@ class FileDisk:
         try:
             _sync_directory(directory)
         except OSError as error:
-            if error.filename is None:  # Or else it was not even opened.
+            # With a filename, opening failed: nothing was synced, so it may be tried again.
+            if error.filename is None:
                 self._failed_directories[directory] = error
             raise
-
-    async def _work(self, task: Callable[..., T], *arguments: object) -> T:
-        if self._workers is None:
-            self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="disk")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, task, *arguments)
 
     def lock(self, path: str) -> None:
         descriptor = self.open(path, create=True).descriptor()
@@ -220,18 +280,17 @@ class FileDisk:
 
     def close(self) -> None:
         """Wait for what is under way and let the locks go. Open files stay open."""
-        if self._workers is not None:
-            self._workers.shutdown()
-            self._workers = None
+        self._workers.close()
         self._locks.clear()
 
     def _full(self, path: str) -> str:
+        """Return the absolute path."""
         assert not path.startswith("/"), path
         return f"{self._root}/{path}" if path else self._root
 
 
 class ReadOnlyDisk(FileDisk):
-    """A tree that is somebody else's: nothing in it is made, changed or removed."""
+    """A tree that belongs to another process: nothing in it is created, changed or removed."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         if not os.path.isdir(root):
@@ -239,7 +298,7 @@ class ReadOnlyDisk(FileDisk):
         super().__init__(root)
 
     def _prepare(self) -> None:
-        """It is as its owner wants it."""
+        """Leave the directory as it is."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         if create:
@@ -247,7 +306,7 @@ class ReadOnlyDisk(FileDisk):
         return DiskFile(path, _Descriptor(os.open(self._full(path), _OPEN_TO_READ)))
 
     def is_locked(self, path: str) -> bool:
-        """Whether somebody holds that lock now. Holds it for that moment, if nobody does."""
+        """Return whether another process holds that lock. Takes it for a moment if none does."""
         try:
             descriptor = self.open(path).descriptor()
         except FileNotFoundError:
@@ -293,6 +352,7 @@ def _discard(path: str) -> None:
 
 
 def _failure(work: Callable[..., None], target: int | str) -> OSError | None:
+    """Call `work` and return the OSError it raised, or None."""
     try:
         work(target)
     except OSError as error:
@@ -309,7 +369,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _make_permanent_directory(path: str, mode: int = 0o777) -> None:
-    """With its parents, each new name synced: nothing below is safe before that."""
+    """Create a directory and its parents, and sync each new name."""
     if not os.path.exists(path):
         parent = os.path.dirname(path)
         _make_permanent_directory(parent)
@@ -320,8 +380,11 @@ def _make_permanent_directory(path: str, mode: int = 0o777) -> None:
 
 
 def _close_to_others(root: str) -> None:
-    """Tighten what an earlier version made. What is below a directory that is closed has been
-    closed before, or was made so: only the first start on old data looks at all of it."""
+    """Take the permissions of group and others away, which earlier versions gave.
+
+    Only the first start on old data walks the tree: the root is closed last, and what is created
+    later is closed from the beginning.
+    """
     if not os.stat(root).st_mode & _OTHERS:
         return
     for directory, _, names in os.walk(root, topdown=False):
@@ -331,6 +394,6 @@ def _close_to_others(root: str) -> None:
 
 
 def _tighten(path: str, mode: int) -> None:
-    with contextlib.suppress(FileNotFoundError, PermissionError):  # Another's: not ours to say.
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # Owned by another user.
         if not os.path.islink(path) and os.stat(path).st_mode & _OTHERS:
             os.chmod(path, mode)

@@ -1,9 +1,9 @@
-"""What every file of ours needs: a bounded number of them open, and whole writes.
+"""Open files, complete writes and atomic replacement: what all files of the log need.
 
-A broker has many thousands of segments and few descriptors. Files are opened when
-used and the one unused longest is let go; whoever still holds it (a fetch being
-sent) keeps it open. Closing a file with unsynced bytes is fine: they are the
-system's, and a sync through another descriptor covers them.
+A broker has many thousands of segments and few descriptors. Files are opened when they are
+used, and the least recently used one is dropped; another reference to it (a fetch being sent)
+keeps it open. Closing a file with unsynced bytes is fine: the system has them, and a sync
+through another descriptor covers them.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ _STEPS_PER_SLICE = 500
 
 
 class FilePool:
-    """Open files and the indexes of sealed segments, the least recently used let go."""
+    """A cache of open files and of sealed segments' indexes. The least recently used are
+    dropped."""
 
     def __init__(self, disk: Disk, files_max: int) -> None:
         self.disk = disk
@@ -33,6 +34,7 @@ class FilePool:
         self._indexes: OrderedDict[Segment, None] = OrderedDict()
 
     def get(self, path: str, *, create: bool = False) -> File:
+        """Return the open file with that path; open it if it is not in the pool."""
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)
@@ -44,7 +46,8 @@ class FilePool:
         return file
 
     def keep_index(self, segment: Segment) -> None:
-        """Let the index of a sealed segment stay in memory, until others push it out."""
+        """Keep the index of a sealed segment in memory until INDEXES_CACHED_MAX others were
+        used."""
         self._indexes[segment] = None
         if len(self._indexes) > limits.INDEXES_CACHED_MAX:
             oldest, _ = self._indexes.popitem(last=False)
@@ -52,16 +55,19 @@ class FilePool:
                 oldest.index = None
 
     def forget(self, path: str) -> None:
-        """Before a rename or removal: the path will mean another file."""
+        """Drop a file from the pool before it is renamed or removed: its path will name another
+        file."""
         self._files.pop(path, None)
 
     def forget_below(self, directory: str) -> None:
+        """Drop all files in a directory from the pool."""
         for path in [path for path in self._files if path.startswith(directory + "/")]:
             del self._files[path]
 
 
 def write_all(file: File, position: int, chunks: Sequence[Buffer]) -> int:
-    """Write everything, however often the system takes only a part. Returns the bytes."""
+    """Write all chunks, with more calls when the system takes only a part. Return the size in
+    bytes."""
     total = sum(map(len, chunks))
     written = file.write(position, chunks)
     while written < total:
@@ -70,6 +76,7 @@ def write_all(file: File, position: int, chunks: Sequence[Buffer]) -> int:
 
 
 def _after(chunks: Sequence[Buffer], skip: int) -> list[Buffer]:
+    """Return the chunks without their first `skip` bytes."""
     rest: list[Buffer] = []
     for chunk in chunks:
         if skip >= len(chunk):
@@ -81,9 +88,10 @@ def _after(chunks: Sequence[Buffer], skip: int) -> list[Buffer]:
 
 
 async def replace(disk: Disk, directory: str, name: str, payload: bytes) -> None:
-    """Put a small checksummed file in place of the old one, or leave the old one.
+    """Replace a small file atomically by one with this payload and its checksum.
 
-    Temporary file, sync, rename, directory sync: after a crash one of the two is whole.
+    A temporary file is written, synced and renamed, and the directory synced: after a crash either
+    the old or the new file is there, whole.
     """
     path = f"{directory}/{name}" if directory else name
     temporary = path + ".tmp"
@@ -101,12 +109,12 @@ async def replace(disk: Disk, directory: str, name: str, payload: bytes) -> None
 
 
 def seal(payload: bytes) -> list[Buffer]:
-    """A payload with its checksum in front."""
+    """Return the payload with its CRC32C in front."""
     return [crc32c(payload).to_bytes(4, "big"), payload]
 
 
 def load(disk: Disk, path: str) -> bytes | None:
-    """What `seal` wrote; None when the file is missing or damaged."""
+    """Return the payload of a file that `seal` made; None when it is missing or damaged."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -119,7 +127,7 @@ def load(disk: Disk, path: str) -> bytes | None:
 
 
 async def in_slices(work: Steps[T], steps: int = _STEPS_PER_SLICE) -> T:
-    """Do what takes many steps, some at a time so that nobody waits long."""
+    """Run work that has many steps; other tasks run after each `steps` of them."""
     while True:
         try:
             for _ in range(steps):

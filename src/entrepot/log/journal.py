@@ -4,7 +4,7 @@ Syncing a thousand segment files takes a hundred times as long as syncing one
 file with the same bytes. So such a tick's batches are written here as well, this
 file is synced, the answers go out, and the segments are synced in the background.
 There are two files: when one is full the other takes over, and a file is used
-again, from its start, once every segment it speaks for is permanent.
+again, from its start, once every segment it covers is permanent.
 
 A file is a sequence of entries of one generation. Overwriting starts a higher
 generation, so what an earlier one left behind the newest entries is not read.
@@ -26,8 +26,8 @@ from entrepot.log.files import write_all
 _ENTRY = Struct(">IIQ16sIq")  # CRC32C of all after it, payload size, generation, partition, offset
 
 
-class Entry(NamedTuple):
-    """A run of one partition's batches, still in the journal file."""
+class JournalEntry(NamedTuple):
+    """Consecutive batches of one partition in a journal file; they are read when asked for."""
 
     generation: int
     partition: PartitionId
@@ -43,11 +43,11 @@ class Entry(NamedTuple):
 class Journal:
     def __init__(self, disk: Disk, generation: int) -> None:
         self._disk = disk
-        self._generation = generation  # Above every one still on disk.
+        self._generation = generation  # Higher than every generation on disk.
         self._file: File | None = None
-        self._turn = 0
+        self._current = 0
         self._size = 0
-        # Per file: below which offset the journal speaks for a partition.
+        # For each of the two files: partition -> end offset of what the file holds of it.
         self._covered: list[dict[PartitionId, int]] = [{}, {}]
         self._paths = layout.journal_paths(generation)
 
@@ -57,21 +57,21 @@ class Journal:
 
     @property
     def covered(self) -> dict[PartitionId, int]:
-        """What the file in use speaks for."""
-        return self._covered[self._turn]
+        """Return the end offset of each partition with entries in the current file."""
+        return self._covered[self._current]
 
     def switch(self) -> dict[PartitionId, int]:
-        """Let the other file take over; it must be released. Returns what the full one covers."""
+        """Switch to the other file, which must be released. Return what the full one covers."""
         full = self.covered
-        self._turn = 1 - self._turn
+        self._current = 1 - self._current
         assert not self.covered, "the other journal file is still needed"
         self._file, self._size = None, 0
         return full
 
     def write(self, runs: list[tuple[PartitionId, int, int, bytes]]) -> tuple[File, Sequence[str]]:
-        """Add runs (partition, first offset, end offset, batches).
+        """Append entries: (partition, first offset, end offset, batches).
 
-        Returns what to sync: the file, and the directories when its name is new.
+        Return what to sync: the file, and its directories when its name is new.
         """
         directories: Sequence[str] = ()
         if self._file is None:
@@ -93,17 +93,17 @@ class Journal:
     def _begin(self) -> File:
         self._disk.make_directory(layout.JOURNAL_DIRECTORY)
         self._generation += 1
-        return self._disk.open(self._paths[self._turn], create=True)
+        return self._disk.open(self._paths[self._current], create=True)
 
 
-def read_journals(disk: Disk) -> list[Entry]:
-    """Every whole entry of every file, oldest first."""
+def read_journals(disk: Disk) -> list[JournalEntry]:
+    """Return every whole entry of every file, oldest first."""
     found = [entry for path in _paths(disk) for entry in _entries(disk, path)]
     return sorted(found, key=lambda entry: entry.generation)
 
 
 def remove_journals(disk: Disk, needed: Container[PartitionId] = ()) -> None:
-    """Once every segment is permanent, but for those of partitions that are stopped."""
+    """Remove the files, once every segment is permanent but for those that are needed."""
     for path in _paths(disk):
         if not any(entry.partition in needed for entry in _entries(disk, path)):
             disk.remove(path)
@@ -114,7 +114,8 @@ def _paths(disk: Disk) -> list[str]:
     return [f"{layout.JOURNAL_DIRECTORY}/{name}" for name in names]
 
 
-def _entries(disk: Disk, path: str) -> Iterator[Entry]:
+def _entries(disk: Disk, path: str) -> Iterator[JournalEntry]:
+    """Yield the entries of a file up to the first that is damaged or of another generation."""
     file = disk.open(path)
     position, end, generation = 0, file.size(), None
     while position + _ENTRY.size <= end:
@@ -126,5 +127,5 @@ def _entries(disk: Disk, path: str) -> Iterator[Entry]:
         if crc32c(file.read(start, size), crc32c(head[4:])) != crc:
             return
         generation = this
-        yield Entry(this, PartitionId(UUID(bytes=topic), index), offset, file, start, size)
+        yield JournalEntry(this, PartitionId(UUID(bytes=topic), index), offset, file, start, size)
         position = start + size

@@ -1,9 +1,9 @@
-"""The catalogue of everything we persist: which files there are and what they are called.
+"""The layout of the data directory: all files and their names.
 
     lock                                    held while a broker runs
     clean.checkpoint                        there only between a clean stop and the next start
     recovery.checkpoint                     below which offset each partition is permanent
-    boot.checkpoint                         since which start of the machine all is there
+    boot.checkpoint                         the machine's boot id, to notice that it was restarted
     cleaner.checkpoint                      up to which offset, and when, each was compacted
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
@@ -42,7 +42,11 @@ ASIDE = ".aside"
 
 
 def journal_paths(generation: int) -> tuple[str, str]:
-    """The two files of a run, named after the generation it found: never an older run's."""
+    """Return the paths of a process's two journal files.
+
+    They are named after the highest generation that was found at its start, so that they are never
+    files of an earlier process.
+    """
     return (
         f"{JOURNAL_DIRECTORY}/{generation:020d}-0.journal",
         f"{JOURNAL_DIRECTORY}/{generation:020d}-1.journal",
@@ -58,12 +62,12 @@ def deleted_directory(partition: PartitionId) -> str:
 
 
 def file_name(offset: int, kind: str) -> str:
-    """Twenty digits, so that names sort as their offsets do."""
+    """Return the file's name: the offset in twenty digits, so that names sort as offsets do."""
     return f"{offset:020d}{kind}"
 
 
 def offset_of(name: str, kind: str) -> int | None:
-    """The offset in a file name of that kind; None for anything else."""
+    """Return the offset in the name of a file of this kind; None for any other name."""
     stem = name.removesuffix(kind)
     if stem == name or len(stem) != 20 or not stem.isdigit():
         return None

@@ -1,4 +1,4 @@
-"""All partitions of a node: opening them, committing them, keeping house, closing them.
+"""All partitions of a node: open, commit, retention and other maintenance, close.
 
 After a clean stop one small file says everything about every partition, so the
 next start reads that and no segment, however much data there is. The file is
@@ -30,10 +30,11 @@ from entrepot.log.checkpoint import (
 from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
 from entrepot.log.files import FilePool, in_slices, load, replace
-from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
+from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
-from entrepot.log.recovery import Saved, newest_view, recover_segments, replay
+from entrepot.log.recovery import SavedView, newest_view, recover_segments, replay
+from entrepot.log.retention import Report
 
 log = logging.getLogger("entrepot.log")
 
@@ -41,16 +42,16 @@ TICK_S = 0.1
 CHECKPOINT_EVERY_S = 5.0
 RETENTION_EVERY_S = 30.0
 CLEAN_EVERY_S = 2.0
-_AFTER_FAULT_S = 10.0  # How long housekeeping waits after a mistake of ours.
-_SEAL_AT_STOP_BYTES = 4 * limits.MIB  # A smaller active segment is walked faster than sealed.
+_AFTER_FAULT_S = 10.0  # How long maintenance pauses after an internal error.
+_SEAL_AT_STOP_BYTES = 4 * limits.MIB  # A smaller active segment is read again faster than sealed.
 _PARTITIONS_PER_SLICE = 500
 
 
 class Opened(NamedTuple):
-    """A partition as it was found, and the view saved with it."""
+    """An opened partition and the view that was saved with it."""
 
     partition: Partition
-    saved: Saved | None
+    saved: SavedView | None
 
 
 class Log:
@@ -70,25 +71,31 @@ class Log:
         self._pool = FilePool(disk, disk.files_max)
         self.partitions: dict[PartitionId, Partition] = {}
         self.clean = False  # Whether the last stop was a clean one.
-        # Whether the power failed since: with less than `fsync`, answered records may be lost.
+        # Whether the machine restarted without a clean stop of the broker: with less than `fsync`,
+        # acknowledged records may be lost.
         self.power_failed = False
         self._clean_state: dict[PartitionId, PartitionState] = {}
-        self._checkpoint = RecoveryCheckpoint()  # As found.
-        self._refused: dict[PartitionId, RecoveryPoint] = {}  # What the next start must know.
-        self._journaled: dict[PartitionId, list[Entry]] = {}
+        self._checkpoint = RecoveryCheckpoint()  # As the start found it.
+        # What the next start must know of refused partitions.
+        self._refused: dict[PartitionId, RecoveryPoint] = {}
+        self._journaled: dict[PartitionId, list[JournalEntry]] = {}
         self._recovered: list[Partition] = []
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
         self._flush_due: dict[PartitionId, float] = {}
-        # Begun or dropped, and the recovery checkpoint does not know yet.
-        self._unlisted: dict[PartitionId, None] = {}
-        self._forgetful: dict[PartitionId, None] = {}  # May have segments to let go.
-        self._removals: list[tuple[float, str]] = []  # (when, path), files and directories.
+        # Partitions begun or dropped since the last recovery checkpoint.
+        self._not_in_checkpoint: dict[PartitionId, None] = {}
+        # Partitions that may have segments below their start.
+        self._to_sweep: dict[PartitionId, None] = {}
+        # (monotonic time, path) of files and directories to remove.
+        self._removals: list[tuple[float, str]] = []
         self._checkpointed = b""
         self._checkpointing = asyncio.Lock()
-        self._failing: dict[PartitionId, str] = {}  # What the log has been told of.
-        self._uncleanable: dict[PartitionId, None] = {}  # Until the next start.
+        # Partition -> the append error that was logged last.
+        self._failing: dict[PartitionId, str] = {}
+        # Not compacted until the next start, after an internal error.
+        self._uncleanable: dict[PartitionId, None] = {}
         self._checkpoint_at = self._retention_at = 0.0
         self._is_closing = False
         self._maintenance: asyncio.Task[None] | None = None
@@ -98,7 +105,7 @@ class Log:
     # --- start
 
     def begin(self) -> None:
-        """Take the directory and see how it was left. Raises BlockingIOError when it is taken."""
+        """Lock the directory and read the checkpoints. Raises BlockingIOError when it is locked."""
         self._disk.make_directory(layout.PARTITIONS)
         self._disk.lock(layout.LOCK)
         self.cleaner.begin()
@@ -132,7 +139,8 @@ class Log:
         return bool(boot) and load(self._disk, layout.BOOT_CHECKPOINT) == boot
 
     async def remember_boot(self) -> None:
-        """Once it is seen to what a power failure has left: from now on another one counts."""
+        """Store this boot's id. Called when the damage of an earlier power failure is dealt
+        with."""
         try:
             if not self._is_same_boot():
                 await replace(self._disk, "", layout.BOOT_CHECKPOINT, self._disk.boot.encode())
@@ -140,7 +148,7 @@ class Log:
             log.warning("no boot checkpoint: %s", error.strerror)
 
     def open(self, identity: PartitionId, topic_name: str, policy: Policy) -> Opened:
-        """A partition with whatever the disk has of it; nothing is created yet."""
+        """Open a partition with what is on disk; nothing is created."""
         directory = layout.partition_directory(topic_name, identity.number)
         state = self._clean_state.pop(identity, None)
         if state is not None:
@@ -166,13 +174,13 @@ class Log:
                 )
         partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
         partition.offset_start = max(partition.offset_start, state.offset_start)
-        return Opened(partition, Saved(partition.offset_end, state.view))
+        return Opened(partition, SavedView(partition.offset_end, state.view))
 
     def _opened_new(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
         partition = Partition(identity, directory, policy, self._pool, self._clock)
         if self._maintenance is not None:
             try:
-                self._disk.remove_directory(directory)  # What a deletion could not remove.
+                self._disk.remove_directory(directory)  # Left by a deletion that failed.
             except OSError as error:
                 partition.refuse(f"{directory}: {error.strerror}")
         return Opened(partition, None)
@@ -212,9 +220,11 @@ class Log:
         return Opened(partition, None)
 
     async def ready(self, was_known: Callable[[str], object] = bool) -> None:
-        """Once every partition is open: make what was recovered permanent, then forget the past.
+        """Make recovered data permanent, remove leftovers and start the maintenance.
 
-        Directories of topics that are no more are removed, unless they were never known.
+        Called once every partition is open.
+
+        Directories that no topic owns are removed if `was_known` knows their topic's name.
         """
         behind = [p for p in self._recovered if p.segments and p.stopped is None]
         await self.committer.sync([(p, p.end_mark()) for p in behind])
@@ -238,11 +248,12 @@ class Log:
         loop = asyncio.get_running_loop()
         self._maintenance = loop.create_task(self._keep_doing(TICK_S, self._maintain))
         self._cleaning = loop.create_task(self._keep_doing(CLEAN_EVERY_S, self._clean_due))
-        # By itself, because nothing else may wait for the removal of large files.
+        # A task of its own, because nothing else may wait for the removal of large files.
         self._removing = loop.create_task(self._keep_doing(TICK_S, self._remove_due))
 
     async def _sync_emptied(self) -> None:
-        """What recovery removed must not come back among files that are made from now on."""
+        """Sync directories that recovery emptied: their files must not come back among later
+        ones."""
         emptied = [p for p in self._recovered if not p.segments and self._disk.exists(p.directory)]
         errors = await self._disk.sync([], [p.directory for p in emptied])
         for partition, error in zip(emptied, errors, strict=True):
@@ -250,7 +261,7 @@ class Log:
                 partition.stop(f"{partition.directory}: sync failed: {error.strerror}")
 
     def _remove_orphans(self, was_known: Callable[[str], object]) -> None:
-        """Directories no topic owns: a deletion that a crash cut short."""
+        """Remove directories that no topic owns, left by a deletion that a crash interrupted."""
         known = {partition.directory for partition in self.partitions.values()}
         for name in self._disk.names(layout.PARTITIONS):
             directory = f"{layout.PARTITIONS}/{name}"
@@ -268,22 +279,23 @@ class Log:
 
     @property
     def has_others(self) -> bool:
-        """Whether there are partitions on disk that were not opened."""
+        """Return whether there are partitions on disk that were not opened."""
         known = [partition.directory for partition in self.partitions.values()]
         names = self._disk.names(layout.PARTITIONS)
         return any(f"{layout.PARTITIONS}/{name}" not in known for name in names)
 
     # --- use
 
-    def append(self, partition: Partition, batches: Batches) -> int:
-        """Append and see to the commit; returns the first offset."""
+    def append(self, partition: Partition, batches: Batches, *, may_wait: bool = False) -> int:
+        """Append batches and request the commit. Return the first offset."""
         if self._is_closing:
             raise StorageError("the broker is stopping")
         segments = len(partition.segments)
         try:
             offset = partition.append(batches)
         except StorageError as error:
-            # A full disk fails every write, and a stopped partition has said why.
+            # Logged once: a full disk fails every write, and why a partition stopped is logged
+            # already.
             if partition.stopped is None and self._failing.get(partition.id) != str(error):
                 self._failing[partition.id] = str(error)
                 log.error("not written: %s", error)
@@ -291,62 +303,72 @@ class Log:
         if self._failing:
             self._failing.pop(partition.id, None)
         if not segments:
-            self._unlisted[partition.id] = None
+            self._not_in_checkpoint[partition.id] = None
         if partition.needs_commit:
-            self.committer.request(partition)
+            if may_wait:
+                self.committer.request_later(partition)
+            else:
+                self.committer.request(partition)
             return offset
         after_ms = partition.policy.flush_after_ms
         if after_ms is not None:
             due = self._clock.monotonic() + after_ms / 1_000
             self._flush_due.setdefault(partition.id, due)
         elif len(partition.segments) > segments > 0:
-            self._flush_due[partition.id] = 0.0  # The full segment wants its seal.
+            self._flush_due[partition.id] = 0.0  # So that the full segment gets its seal.
         return offset
 
+    def hurry(self) -> None:
+        """Commit now what may wait."""
+        self.committer.hurry()
+
     async def write_ahead(self, partition: Partition, chunks: list[Buffer]) -> None:
-        """Before a large batch is appended: see `ahead`."""
+        """Write a large batch before it is appended, in slices: see `ahead`."""
         if not self._is_closing:
             for _ in partition.write_ahead(chunks):
                 await asyncio.sleep(0)
 
     async def flush(self, partition: Partition) -> None:
-        """Make all of it permanent, whatever its durability."""
+        """Make the whole partition permanent, whatever its durability."""
         await self.committer.sync([(partition, partition.end_mark())])
         if partition.stopped is not None:
             raise StorageError(partition.stopped)
 
     def drop(self, partition: Partition) -> None:
-        """A deleted partition: out of service now, off the disk after a while.
+        """Take a deleted partition out of service; its files are removed after
+        file_delete_delay_ms.
 
-        Its name may be another's once `dropped` returns.
+        Its name may be used again once `dropped` returns.
         """
         partition.stop(f"{partition.directory} is deleted")
         del self.partitions[partition.id]
         self._refused.pop(partition.id, None)
-        self._unlisted[partition.id] = None
+        self._not_in_checkpoint[partition.id] = None
         self.cleaner.forget(partition.id)
         if partition.segments:
-            self._pool.forget_below(partition.directory)  # Looks through all that is open.
+            # Skipped when it has none, because it looks at every open file.
+            self._pool.forget_below(partition.directory)
         if not self._disk.exists(partition.directory):
             return
-        grave = layout.deleted_directory(partition.id)
+        deleted = layout.deleted_directory(partition.id)
         try:
             self._disk.make_directory(layout.DELETED)
-            self._disk.rename(partition.directory, grave)
+            self._disk.rename(partition.directory, deleted)
         except OSError as error:
             log.warning("%s: not removed: %s", partition.directory, error.strerror)
             return
         delay_s = partition.policy.file_delete_delay_ms / 1_000
-        self._removals.append((self._clock.monotonic() + delay_s, grave))
+        self._removals.append((self._clock.monotonic() + delay_s, deleted))
 
     async def dropped(self) -> None:
-        """Make it permanent, or a power failure gives the files to the name's next owner."""
+        """Make deletions permanent. Otherwise a power failure could give the files to a new
+        topic of that name."""
         await self._sync_names(layout.PARTITIONS)
 
     # --- housekeeping
 
     async def _keep_doing(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Housekeeping goes on after a mistake of ours in it, a while later."""
+        """Repeat a maintenance task; after an internal error in it, pause and go on."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -364,19 +386,21 @@ class Log:
         if now >= self._retention_at:
             self._retention_at = now + RETENTION_EVERY_S
             await self.enforce_retention()
-        elif self._forgetful:
+        elif self._to_sweep:
             await self.forget_segments()
 
     def _is_checkpoint_wanted(self) -> bool:
-        """Whether a partition has its first permanent batch, or is dropped. From then on nobody
-        may take its only segment away unnoticed, or miss it."""
+        """Return whether a partition has its first permanent batch, or was dropped.
+
+        Only the recovery checkpoint tells that its one segment must, or need not, be there.
+        """
         found = []
-        for identity in self._unlisted:
+        for identity in self._not_in_checkpoint:
             partition = self.partitions.get(identity)
             if partition is None or partition.offset_synced:
                 found.append(identity)
         for identity in found:
-            del self._unlisted[identity]
+            del self._not_in_checkpoint[identity]
         return bool(found)
 
     async def _clean_due(self) -> None:
@@ -388,7 +412,7 @@ class Log:
                     await self.cleaner.clean(partition)
             except (OSError, StorageError, InvalidBatch) as error:
                 log.warning("%s: compaction has to wait: %s", partition.directory, error)
-            except Exception as error:  # What is there stays as it is.
+            except Exception as error:  # The segments stay as they are.
                 self._uncleanable[partition.id] = None
                 self._faults.caught(f"{partition.directory}: not compacted any more", error)
 
@@ -403,35 +427,40 @@ class Log:
             await self.committer.sync(marks)
 
     async def enforce_retention(self) -> None:
-        """Expire old segments everywhere, a slice at a time so that nobody waits long."""
+        """Apply retention to every partition; other tasks run in between."""
+        report = Report()
         for number, partition in enumerate(list(self.partitions.values())):
             if number % _PARTITIONS_PER_SLICE == _PARTITIONS_PER_SLICE - 1:
                 await asyncio.sleep(0)
             if partition.stopped is not None:
                 continue
             try:
-                partition.expire(self._clock.now_ms())
+                expired = partition.expire(self._clock.now_ms())
+                if expired is not None:
+                    report.add(partition.directory, expired)
                 self.sweep(partition)
             except (OSError, StorageError) as error:
                 log.warning("%s: retention has to wait: %s", partition.directory, error)
             except Exception as error:
                 self._faults.caught(f"{partition.directory}: retention", error)
                 partition.stop(f"{partition.directory}: stopped after an internal error")
+        report.end()
         await self.forget_segments()
 
     def sweep(self, partition: Partition) -> None:
-        """Soon, let go of the segments below the partition's start."""
-        self._forgetful[partition.id] = None
+        """Mark a partition: its segments below the start offset are removed soon."""
+        self._to_sweep[partition.id] = None
 
     async def forget_segments(self) -> None:
-        """Take forgotten segments out of service and note their files for removal.
+        """Take segments below the start offset out of service and schedule the removal of their
+        files.
 
-        The recovery checkpoint says first which segment is the first from now on: names
-        change in any order, and one that is missing is corruption otherwise.
+        The recovery checkpoint first names the new first segment. Renames survive a crash in any
+        order, and without it a missing segment would be corruption.
         """
-        forgetful, self._forgetful = self._forgetful, {}
+        to_sweep, self._to_sweep = self._to_sweep, {}
         bases: dict[PartitionId, int] = {}
-        for number, identity in enumerate(forgetful):
+        for number, identity in enumerate(to_sweep):
             if number % _PARTITIONS_PER_SLICE == _PARTITIONS_PER_SLICE - 1:
                 await asyncio.sleep(0)
             partition = self.partitions.get(identity)
@@ -464,7 +493,7 @@ class Log:
             log.warning("%s: retention has to wait: %s", partition.directory, error)
 
     async def _remove_due(self, now: float | None = None) -> None:
-        """Remove the files whose time has come. What cannot be removed goes at the next start."""
+        """Remove the files that are due. What cannot be removed goes at the next start."""
         now = self._clock.monotonic() if now is None else now
         due = [each for each in self._removals if each[0] <= now]
         if due:
@@ -476,7 +505,10 @@ class Log:
                     log.warning("%s: not removed: %s", path, error.strerror)
 
     async def _write_recovery_checkpoint(self, bases: Mapping[PartitionId, int] = {}) -> bool:
-        """Whether it is there, and permanent. The bases: of what will be first segments."""
+        """Write the recovery checkpoint. Return whether it is permanent.
+
+        `bases` has the new base offset of partitions whose first segments are about to be removed.
+        """
         async with self._checkpointing:
             partitions = list(self.partitions.values())
             payload = await in_slices(recovery_checkpoint(partitions, bases, self._refused))
@@ -492,7 +524,8 @@ class Log:
     # --- stop
 
     async def close(self) -> None:
-        """Make everything permanent and say so; the next start is then a quick one."""
+        """Make everything permanent and write the clean checkpoint, so that the next start is
+        quick."""
         self._is_closing = True
         for task in (self._maintenance, self._cleaning, self._removing):
             if task is not None:
@@ -502,7 +535,7 @@ class Log:
         await self.committer.drain()
         behind = [p for p in self.partitions.values() if p.stopped is None and p.segments]
         behind = [p for p in behind if p.unsynced or p.unsynced_names or p.names_changed]
-        for partition in behind:  # What retention took must not come back beside the checkpoint.
+        for partition in behind:  # Removed segments must not come back beside the checkpoint.
             partition.unsynced_names = partition.unsynced_names or partition.names_changed
         await self.committer.sync([(p, p.end_mark()) for p in behind])
         stopped = [p for p in self.partitions.values() if p.stopped is not None]
@@ -520,6 +553,7 @@ class Log:
             log.warning("not a clean stop: %s", error)
 
     async def _seal_large(self) -> None:
+        """Seal large active segments, so that the next start need not read them."""
         seals = [
             write_seal(self._disk, segment)
             for partition in self.partitions.values()

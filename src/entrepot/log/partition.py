@@ -4,14 +4,13 @@ Four numbers, each at most the next:
 
     offset_start      first offset a reader may ask for
     offset_synced     below it, the segment files are permanent
-    high_watermark    below it, readers may read and producers have their answer
+    high_watermark    below it, records are readable and acknowledged to producers
     offset_end        next offset to be given
 
 With durability `fsync` the watermark moves when a commit is permanent (in the
 segments or in the journal); otherwise it moves with the append. Either way a batch
-is written, then folded into the broker's view, and then visible: whoever the move of
-the watermark wakes finds a view that knows the batch. Appending and reading never
-decode a batch's body.
+is written, then folded into the broker's view, then visible: a reader that is woken by
+the watermark finds it in the view. Appending and reading never decode a batch's body.
 
 A failed write is undone by truncating; a failed sync, or a write that cannot be
 undone, stops the partition for good: `stopped` says why, and nothing is guessed.
@@ -24,6 +23,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 
+from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, read_header
 from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
 from entrepot.core.faults import Faults, Uncaught
@@ -34,16 +34,18 @@ from entrepot.log.ahead import Ahead
 from entrepot.log.files import FilePool, seal, write_all
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.reading import Mark, Segments, base_of
+from entrepot.log.retention import Expired
 from entrepot.log.segment import Glance, Segment
 
 log = logging.getLogger("entrepot.log")
 
-# Each whole, or in chunks, of which the first has the header.
+# Each batch is one buffer, or a list of chunks of which the first begins with the header.
 Batches = Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]
 
 _STAMP = Struct(">qii")  # offset_first, length, leader_epoch: the fields the CRC leaves out.
-_HEADER_CHUNKS = 2  # The stamp, and the rest of the header.
+_HEADER_CHUNKS = 2  # The stamp and the rest of the header.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
+RECENT_BYTES_MAX = 16 * limits.KIB  # Of one partition: kept until it is committed.
 
 Waiter = Callable[[StorageError | None], None]
 
@@ -63,31 +65,39 @@ class Partition(Segments):
         self.directory = directory
         self.policy = policy
         self.leader_epoch = 0
-        # Told of each batch and its first offset, before anybody can see it.
+        # Called with the header, first offset and bytes of each batch, before it is visible.
         self.fold: Callable[[BatchHeader, int, Buffer], None] = lambda *batch: None
-        # The broker's fold over this partition, saved with each new segment.
-        # None until it is folded: a roll before that must not save an empty one.
+        # Returns the broker's state of this partition, to be saved with each new segment. None
+        # until the state is complete: a segment opened before that must not save an empty one.
         self.view_snapshot: Callable[[], bytes] | None = None
-        # What the view knows of transactions: below which offset all are decided, and how.
+        # Two questions for the view: below which offset every transaction has ended, and whether a
+        # producer's record at an offset was aborted.
         self.offset_stable: Callable[[], int] = lambda: self.high_watermark
         self.is_aborted: Callable[[int, int], bool] = lambda producer_id, offset: False
-        # From there on, records are needed, whatever retention says; None: all may go.
+        # Returns the offset from which on retention must keep records. None means: it may delete
+        # all.
         self.offset_needed: Callable[[], int] | None = None
         self._clock = clock
         self.offset_synced = self.offset_end
-        # Below it, what the segments do not have permanently is in the journal.
+        # Everything below it is permanent in the segments or in the journal.
         self.offset_journaled = 0
-        self.unsynced: list[Segment] = []  # Segments with bytes, or a seal, still to sync.
-        self.unsynced_names = False  # The directory has new names still to sync.
-        self.names_changed = False  # New, or gone: a clean stop makes it permanent.
+        self.unsynced: list[Segment] = []  # Segments with unsynced bytes, or without their seal.
+        self.unsynced_names = False  # The directory has new file names that are not synced.
+        # File names were added or removed since the start; a clean stop syncs the directory.
+        self.names_changed = False
         self._unsynced_views: list[File] = []
         self.faults: Faults = Uncaught()
-        self._waiters: list[tuple[int, Waiter]] = []  # Ascending offsets.
+        self._waiters: list[tuple[int, Waiter]] = []  # (end offset, callback), offsets ascending.
         self._listeners: dict[object, Callable[[], None]] = {}
-        self._ahead: Ahead | None = None  # A large batch that is not appended yet.
+        # A large batch that is being written and not appended yet.
+        self._ahead: Ahead | None = None
+        # What was appended above the watermark, by its first offset, for the journal: all of
+        # it, or so much that the rest is read back from the segments.
+        self._recent: list[tuple[int, bytes]] = []
+        self._recent_bytes = 0
 
     def check_epoch(self, epoch: int) -> None:
-        """What a client believes of the leader; -1 when it does not say."""
+        """Raise an error unless this is the leader epoch; -1 when the client does not say."""
         if 0 <= epoch < self.leader_epoch:
             raise StaleEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
         if epoch > self.leader_epoch:
@@ -98,11 +108,10 @@ class Partition(Segments):
     def append(self, batches: Batches) -> int:
         """Give the batches the next offsets and write them; all of them or none.
 
-        A batch may be in chunks; its header is in the first. Returns the first offset.
-        The caller has checked the batches, and asks the
-        committer for a commit when `needs_commit` says so.
+        Return the first offset. The caller has checked the batches, and asks the committer for a
+        commit when `needs_commit` says so.
         """
-        if not self._is_ahead(batches):
+        if self._ahead is not None and not self._is_ahead(batches):
             self.drop_ahead()
         if self.stopped is not None:
             raise StorageError(self.stopped)
@@ -122,16 +131,27 @@ class Partition(Segments):
         added: list[Glance] = []
         for header, batch in batches:
             chunks.append(_STAMP.pack(offset, header.length, self.leader_epoch))
-            first, *others = batch if isinstance(batch, list) else (batch,)
-            chunks.append(memoryview(first)[_STAMP.size :])
-            chunks += others
+            if isinstance(batch, list):
+                chunks.append(memoryview(batch[0])[_STAMP.size :])
+                chunks += batch[1:]
+            else:
+                chunks.append(memoryview(batch)[_STAMP.size :])
+            batch_size = header.size
             last = offset + header.offset_delta_last
-            added.append(Glance(position, offset, header.size, last, header.timestamp_max))
-            offset, position = last + 1, position + header.size
-        self._write(file, active, chunks if ahead is None else chunks[:_HEADER_CHUNKS])
+            added.append(Glance(position, offset, batch_size, last, header.timestamp_max))
+            offset, position = last + 1, position + batch_size
+        if ahead is not None:
+            self._write(file, active, chunks[:_HEADER_CHUNKS])
+        elif size + self._recent_bytes > RECENT_BYTES_MAX:
+            self._write(file, active, chunks)
+        else:
+            data = b"".join(chunks)
+            self._write(file, active, (data,))
+            self._recent.append((offset_first, data))
+            self._recent_bytes += size
         for glance, (header, batch) in zip(added, batches, strict=True):
             active.note(glance)
-            # One in chunks is in nobody's name: its header is all there is to fold.
+            # A batch in chunks has no producer id, so the view needs its header only.
             self.fold(header, glance.offset_first, batch[0] if isinstance(batch, list) else batch)
         self._last = added[-1]
         if not self.unsynced or self.unsynced[-1] is not active:
@@ -141,9 +161,9 @@ class Partition(Segments):
         return offset_first
 
     def write_ahead(self, chunks: list[Buffer]) -> Iterator[None]:
-        """Write a large batch in slices, so that its `append`, with the same chunks, need not.
+        """Write a large batch in slices, so that `append` with the same chunks is quick.
 
-        Nothing is told of failures: that append has them, too.
+        Failures are not reported: that append has them, too.
         """
         self.drop_ahead()
         if self.stopped is not None:
@@ -161,7 +181,7 @@ class Partition(Segments):
             self.drop_ahead()
 
     def drop_ahead(self) -> None:
-        """Cut off what was written ahead, if anything was."""
+        """Truncate the file after its last batch if something was written ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             try:
@@ -170,13 +190,13 @@ class Partition(Segments):
                 self.stop(f"{ahead.segment.path}: {error.strerror}")
 
     def _is_ahead(self, batches: Batches) -> bool:
-        """Whether this is what was written ahead, and all of it was."""
+        """Return whether this is what was written ahead, and all of it was."""
         ahead = self._ahead
         return ahead is not None and ahead.is_written and batches[0][1] is ahead.chunks
 
     @property
     def needs_commit(self) -> bool:
-        """Whether the answer to the last append waits for a sync."""
+        """Return whether the last append is acknowledged only after a sync."""
         if self.policy.durability is Durability.FSYNC:
             return True
         limit = self.policy.flush_messages
@@ -186,14 +206,14 @@ class Partition(Segments):
         try:
             write_all(file, active.size, chunks)
         except OSError as cause:
-            try:  # What a failed write left would look like damage later.
+            try:  # What a failed write left behind would look like damage later.
                 file.truncate(active.size)
             except OSError:
                 self.stop(f"{active.path}: {cause.strerror}, and the rest could not be cut off")
             raise StorageError(f"{active.path}: {cause.strerror}") from cause
 
     def _active_for(self, size: int, offsets: int) -> Segment:
-        """The segment that takes the next batches; a new one when it is full or old."""
+        """Return the segment for the next batches; a new one when the last is full or old."""
         now_ms = self._clock.now_ms()
         if not self.segments:
             return self._open_segment(0, now_ms)
@@ -215,7 +235,7 @@ class Partition(Segments):
         self.drop_ahead()
         full = self.segments[-1]
         if not full.sealed:
-            self.index_of(full)  # For its seal.
+            self.index_of(full)  # The seal needs the index.
         opened = self._open_segment(self.offset_end, self._clock.now_ms())
         if not full.sealed and full not in self.unsynced:
             self.unsynced.append(full)
@@ -236,11 +256,11 @@ class Partition(Segments):
         self._last = None
         self.unsynced_names = True
         if self._visible is None or self._visible.offset == offset_base:
-            self._visible = self.end_mark()
+            self._show(self.end_mark())
         return segment
 
     def _remove_unused(self, segment: Segment) -> None:
-        """Left there, an empty segment would be a gap once others are written around it."""
+        """Remove an empty segment: it would be a gap once others are written around it."""
         self._pool.forget(segment.path)
         try:
             self._pool.disk.remove(segment.path)
@@ -254,7 +274,7 @@ class Partition(Segments):
         self._unsynced_views.append(file)
 
     def _reopen(self, active: Segment) -> None:
-        """A clean stop may have sealed the active segment; more bytes make the seal untrue."""
+        """Remove the seal that a clean stop gave the active segment: more bytes make it untrue."""
         self.index_of(active)
         if active.sealed:
             self._pool.disk.remove(active.path_of(layout.INDEX))
@@ -263,62 +283,86 @@ class Partition(Segments):
     # --- permanence: the committer's side
 
     def take_unsynced_views(self) -> list[File]:
+        """Return the view files that are not synced, and forget them."""
         views, self._unsynced_views = self._unsynced_views, []
         return views
 
     @property
     def has_gap(self) -> bool:
-        """Whether readers have seen what is not permanent: the journal cannot go on from there."""
+        """Return whether readers have seen what is neither synced nor journaled.
+
+        The journal must hold everything above the synced offset, so it cannot be used then.
+        """
         return max(self.offset_synced, self.offset_journaled) < self.high_watermark
 
     @property
     def uncommitted_bytes(self) -> int:
-        """The size of what lies above the watermark."""
+        """Return the size in bytes of what is above the watermark."""
         visible = self._visible
         if visible is None:
             return 0
+        if visible.segment is self.segments[-1]:
+            return visible.segment.size - visible.position
         first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
         size = sum(segment.size for segment in self.segments[max(first, 0) :])
         return size - visible.position
 
     def uncommitted(self) -> Iterator[tuple[int, bytes]]:
-        """What lies above the watermark, one run of batches per segment: (offset, bytes)."""
+        """Yield (first offset, batches) of what is above the watermark, for each segment."""
         visible = self._visible
         assert visible is not None
+        active = self.segments[-1]
+        size = active.size - visible.position if visible.segment is active else 0
+        if 0 < size == self._recent_bytes:
+            yield visible.offset, b"".join([data for _, data in self._recent])
+            return
         first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
-        for segment in self.segments[max(first, 0) :]:  # Retention may have taken it.
+        # Retention may have removed the visible one.
+        for segment in self.segments[max(first, 0) :]:
             start = visible.position if segment is visible.segment else 0
             if start < segment.size:
                 data = self._pool.get(segment.path).read(start, segment.size - start)
                 yield (visible.offset if start else segment.offset_base), data
 
     def synced(self, mark: Mark) -> None:
-        """The segment files are permanent up to there."""
+        """Note that the segment files are permanent up to there."""
         self.offset_synced = max(self.offset_synced, mark.offset)
         active = self.segments[-1]
-        # One that was rolled since the mark was taken still wants its seal.
+        # A segment that was closed since the mark was taken still needs its seal.
         rolled = mark.segment if mark.segment is not active and not mark.segment.sealed else None
         self.unsynced = [s for s in self.unsynced if s.offset_end > mark.offset or s is rolled]
         if mark.segment is active:
             self.unsynced_names = False
 
     def advance(self, mark: Mark) -> None:
-        """Move the watermark and wake those who wait below it."""
+        """Move the watermark to the mark, and call the waiters below it and all listeners."""
         if mark.offset <= self.high_watermark:
             return
-        self._visible = mark
+        self._show(mark)
+        self._forget_recent(mark.offset)
         waiters, woken = self._waiters, 0
         while woken < len(waiters) and waiters[woken][0] <= mark.offset:
             woken += 1
         if woken:
             self._waiters = waiters[woken:]
             for _, waiter in waiters[:woken]:
-                self._tell(waiter, None)
-        for listener in list(self._listeners.values()):
-            self._tell(listener)
+                self._call(waiter, None)
+        if self._listeners:
+            for listener in list(self._listeners.values()):
+                self._call(listener)
+
+    def _forget_recent(self, offset_end: int) -> None:
+        """Keep no longer what is below that offset."""
+        if self._recent and self._recent[-1][0] >= offset_end:
+            self._recent = [each for each in self._recent if each[0] >= offset_end]
+            self._recent_bytes = sum(len(data) for _, data in self._recent)
+        else:
+            self._recent.clear()
+            self._recent_bytes = 0
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
-        """Call back once everything below is committed, or the partition has stopped."""
+        """Call the waiter once everything below `offset_end` is committed, or the partition has
+        stopped."""
         if self.stopped is not None:
             waiter(StorageError(self.stopped))
         elif offset_end <= self.high_watermark:
@@ -327,7 +371,7 @@ class Partition(Segments):
             self._waiters.append((offset_end, waiter))
 
     def listen(self, token: object, listener: Callable[[], None]) -> None:
-        """Call at each move of the watermark, until `unlisten`."""
+        """Call the listener whenever the watermark moves, until `unlisten`."""
         self._listeners[token] = listener
 
     def unlisten(self, token: object) -> None:
@@ -339,75 +383,86 @@ class Partition(Segments):
             self.stopped = reason
             waiters, self._waiters = self._waiters, []
             for _, waiter in waiters:
-                self._tell(waiter, StorageError(reason))
+                self._call(waiter, StorageError(reason))
 
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """Call one of those who wait. One that fails keeps nobody else from being told."""
+    def _call(self, waiter: Callable[..., None], *arguments: object) -> None:
+        """Call a waiter or listener. If it fails, the others are called all the same."""
         try:
-            call(*arguments)
+            waiter(*arguments)
         except Exception as error:
             self.faults.caught(f"{self.directory}: telling of a commit", error)
 
     def recovered(self) -> None:
-        """After a crash: what was found is not known to be permanent, nor readable yet."""
+        """Begin after a crash: what was found is not known to be permanent, nor readable yet."""
         self.unsynced = [segment for segment in self.segments if not segment.sealed]
         self.unsynced_names = bool(self.segments)
         self.offset_synced = self.unsynced[0].offset_base if self.unsynced else self.offset_end
         if self.segments:
-            self._visible = Mark(self.offset_start, self.segments[0], 0)
+            self._show(Mark(self.offset_start, self.segments[0], 0))
 
     def refuse(self, reason: str) -> None:
-        """There is damage that must not be mended: neither written nor read from now on."""
+        """Refuse reads and appends from now on: there is damage that must not be repaired."""
         if not self.refused:
             self.refused = True
             log.error("partition refused: %s", reason)
         self.stop(reason)
 
-    # --- compaction's side
+    # --- compaction
 
     def has(self, group: Sequence[Segment]) -> bool:
-        """Whether these still stand there, in a row."""
+        """Return whether these segments are still there, in a row."""
         if self.stopped is not None:
             return False
         first = bisect_right(self.segments, group[0].offset_base, key=base_of) - 1
         return first >= 0 and self.segments[first : first + len(group)] == list(group)
 
     def exchange(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        """One segment in the place of these."""
+        """Put one segment in the place of these."""
         first = self.segments.index(group[0])
         self.segments[first : first + len(group)] = [cleaned]
 
-    # --- forgetting
+    # --- retention
 
     def delete_before(self, offset: int) -> None:
-        """Readers no longer see what is below; whole segments are marked for removal."""
+        """Hide what is below from readers; whole segments are removed later."""
         if not self.offset_start <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in [{self.offset_start}, {self.high_watermark}]"
             )
         self.offset_start = offset
 
-    def expire(self, now_ms: int) -> None:
-        """Let go of what retention no longer covers, whole segments from the oldest on."""
+    def expire(self, now_ms: int) -> Expired | None:
+        """Move the start offset above the oldest segments that retention does not cover.
+
+        Return what was removed; None when nothing was.
+        """
         if not self.policy.expires:
-            return
+            return None
+        offset_first, removed_bytes, removed_ms, is_early = self.offset_start, 0, -1, False
         keep_ms, keep_bytes = self.policy.retention_ms, self.policy.retention_bytes
         size = self.size
-        offset_free = self.offset_end if self.offset_needed is None else self.offset_needed()
+        deletable_end = self.offset_end if self.offset_needed is None else self.offset_needed()
         for segment in self.segments:
             newest_ms = segment.timestamp_max if segment.timestamp_max >= 0 else segment.opened_ms
             too_old = keep_ms >= 0 and newest_ms < now_ms - keep_ms
             too_much = keep_bytes >= 0 and size - segment.size >= keep_bytes
             is_open = segment is self.segments[-1] and not segment.size
             is_committed = not is_open and segment.offset_end <= self.high_watermark
-            if not is_committed or not (too_old or too_much) or segment.offset_end > offset_free:
+            if not is_committed or not (too_old or too_much) or segment.offset_end > deletable_end:
                 break
-            self.offset_start = max(self.offset_start, segment.offset_end)
+            if segment.offset_end > self.offset_start:
+                self.offset_start = segment.offset_end
+                removed_bytes += segment.size
+                removed_ms = max(removed_ms, newest_ms)
+                is_early |= not too_much and segment.opened_ms > now_ms - keep_ms // 2
             size -= segment.size
+        if self.offset_start == offset_first:
+            return None
+        return Expired(offset_first, self.offset_start, removed_bytes, removed_ms, is_early)
 
     def first_needed(self) -> int:
-        """Where the first segment begins that is not wholly below the start. When all of them
-        are, a new one is begun; until its name is permanent, the old ones hold our offsets."""
+        """Return where the first segment begins that is not wholly below the start. When all of
+        them are, begin a new one; until its name is permanent, the old ones hold our offsets."""
         if self.segments[-1].size and self.offset_end <= self.offset_start:
             self.roll()
         if not self.unsynced_names:
@@ -418,17 +473,21 @@ class Partition(Segments):
         return self.segments[0].offset_base
 
     def mark_forgotten(self, offset_base: int) -> Iterator[str]:
-        """Take the segments before the one that begins there out of service; yields files to
-        remove later. The recovery checkpoint must say by now that it is the first."""
+        """Take the segments below this base offset out of service; yield the files to remove later.
+
+        The recovery checkpoint must name that segment as the first by now.
+        """
         while len(self.segments) > 1 and self.segments[0].offset_end <= offset_base:
             yield from self._mark(self.segments[0])
             del self.segments[0]
 
     def _mark(self, segment: Segment) -> Iterator[str]:
+        """Rename the files of a segment and yield their new paths."""
         disk = self._pool.disk
         self.names_changed = True
         self._pool.forget(segment.path)
-        # The segment last: if one of them fails, it is still in service and comes again.
+        # The segment's file last: if a rename fails it is still in service, and all are tried
+        # again.
         for kind in (layout.INDEX, layout.VIEW, layout.SEGMENT):
             path = segment.path_of(kind)
             if disk.exists(path):

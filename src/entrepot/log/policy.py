@@ -1,4 +1,4 @@
-"""What a partition is told about keeping its records."""
+"""How a partition stores and keeps its records."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,10 +7,10 @@ from entrepot.core import limits
 
 
 class Durability(StrEnum):
-    """What an acknowledgement means. The name says what is given up."""
+    """When an append is acknowledged; named after what makes it permanent."""
 
-    FSYNC = "fsync"  # On disk: survives power loss.
-    INTERVAL = "interval"  # Synced every flush_ms: power loss takes the last interval.
+    FSYNC = "fsync"  # After fsync: acknowledged records survive power loss.
+    INTERVAL = "interval"  # Synced every flush_ms: power loss takes what was written since.
     OS = "os"  # Left to the operating system: survives kill -9, not power loss.
 
 
@@ -20,23 +20,27 @@ INTERVAL_MS = 1_000
 @dataclass(frozen=True, slots=True)
 class Policy:
     durability: Durability = Durability.FSYNC
-    flush_ms: int | None = None  # None: INTERVAL_MS with `interval`, else never by time.
-    flush_messages: int | None = None  # Sync before the answer once so many are unsynced.
+    # None means: INTERVAL_MS with `interval`, otherwise not synced by time.
+    flush_ms: int | None = None
+    # Once so many records are unsynced, sync before acknowledging.
+    flush_messages: int | None = None
     segment_bytes: int = limits.SEGMENT_BYTES
     segment_ms: int = 7 * 24 * 3_600_000
-    retention_ms: int = 7 * 24 * 3_600_000  # -1: for ever.
-    retention_bytes: int = -1  # -1: any size.
+    retention_ms: int = 7 * 24 * 3_600_000  # -1 means: for ever.
+    retention_bytes: int = -1  # -1 means: no limit.
     file_delete_delay_ms: int = 60_000
     expires: bool = True  # Whether retention applies.
     compacts: bool = False  # Whether only the last record of each key is kept.
-    dirty_ratio_min: float = 0.5  # Of the bytes, how many are new before it is worth it.
-    tombstone_ms: int = 24 * 3_600_000  # How long a deletion stays visible.
-    compaction_lag_ms_min: int = 0  # Younger records are left alone.
-    compaction_lag_ms_max: int | None = None  # Older ones are not, whatever the ratio.
+    dirty_ratio_min: float = 0.5  # Compaction is due when this share of the bytes is new.
+    # How long a tombstone is kept, from the first compaction that met it.
+    tombstone_ms: int = 24 * 3_600_000
+    compaction_lag_ms_min: int = 0  # Younger records are not compacted.
+    # Older records are compacted whatever the ratio; None means: no limit.
+    compaction_lag_ms_max: int | None = None
 
     @property
     def flush_after_ms(self) -> int | None:
-        """How long a record may stay unsynced; None: as long as the system likes."""
+        """Return how long a record may stay unsynced; None means: the system decides."""
         if self.flush_ms is None and self.durability is Durability.INTERVAL:
             return INTERVAL_MS
         return self.flush_ms

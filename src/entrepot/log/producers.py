@@ -1,4 +1,4 @@
-"""Idempotent producers of one partition: who wrote what last.
+"""Idempotent producers of one partition: the last batches that each of them wrote.
 
 A producer numbers its records; a batch that repeats numbers we have is a retry
 and gets the answer of the first time, a batch that leaves a gap is refused. The
@@ -23,8 +23,8 @@ from entrepot.core.errors import DuplicateSequence, FencedProducer, OutOfOrderSe
 _SEQUENCES = 2**31  # Sequence numbers wrap to 0 after 2**31 - 1.
 
 
-class Written(NamedTuple):
-    """A batch that was appended."""
+class WrittenBatch(NamedTuple):
+    """An appended batch, as it is remembered of its producer."""
 
     sequence_first: int
     sequence_last: int
@@ -34,22 +34,25 @@ class Written(NamedTuple):
 
 class Producer(msgspec.Struct, array_like=True):
     epoch: int
-    batches: list[Written]  # Ascending, at most PRODUCER_BATCHES_REMEMBERED.
+    batches: list[WrittenBatch]  # Oldest first; at most PRODUCER_BATCHES_REMEMBERED.
 
 
 class Producers:
     def __init__(self) -> None:
-        # By producer id, the one that wrote longest ago first: that one is forgotten first.
+        # By producer id. The one that wrote longest ago comes first and is forgotten first.
         self._producers: OrderedDict[int, Producer] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def check(self, header: BatchHeader) -> Written | None:
-        """None when the batch is new and next; what was written before when it is a repeat."""
+    def check(self, header: BatchHeader) -> WrittenBatch | None:
+        """Return None when the batch is the next one; for a repeated batch, the one written before.
+
+        Raises FencedProducer, OutOfOrderSequence and DuplicateSequence.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            # Unknown, or forgotten by retention: any start is good, as in Kafka.
+            # Unknown or forgotten: it may start with any sequence number, as in Kafka.
             return None
         if header.producer_epoch < producer.epoch:
             raise FencedProducer(
@@ -65,14 +68,14 @@ class Producers:
             return None
         return self._check_sequence(header, producer)
 
-    def _check_sequence(self, header: BatchHeader, producer: Producer) -> Written | None:
+    def _check_sequence(self, header: BatchHeader, producer: Producer) -> WrittenBatch | None:
         for written in producer.batches:
             if (header.sequence_first, header.sequence_last) == written[:2]:
                 return written
         last = producer.batches[-1].sequence_last if producer.batches else -1
         if header.sequence_first == (last + 1) % _SEQUENCES:
             return None
-        # A client takes a duplicate for a success, so it must lie in what we know was written.
+        # A client takes DuplicateSequence for success: raise it only for what was surely written.
         known = producer.batches[0].sequence_first
         first = (header.sequence_first - known) % _SEQUENCES
         if first <= (header.sequence_last - known) % _SEQUENCES <= (last - known) % _SEQUENCES:
@@ -86,14 +89,14 @@ class Producers:
         )
 
     def note(self, header: BatchHeader, offset_first: int) -> None:
-        """A batch was appended, now or before a restart."""
+        """Note an appended batch, now or when a partition is opened."""
         if header.producer_id < 0:
             return
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch, [])
         if header.sequence_first >= 0:
-            written = Written(
+            written = WrittenBatch(
                 header.sequence_first, header.sequence_last, offset_first, header.timestamp_max
             )
             producer.batches.append(written)
@@ -103,7 +106,7 @@ class Producers:
             self._producers.popitem(last=False)
 
     def items(self) -> list[tuple[int, Producer]]:
-        """By producer id, the one that wrote longest ago first."""
+        """Return (producer id, producer), the one that wrote longest ago first."""
         return list(self._producers.items())
 
     def snapshot(self) -> bytes:

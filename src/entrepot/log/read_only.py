@@ -1,18 +1,19 @@
 """A broker's data directory, for readers that are not the broker.
 
-Nothing is written, mended or locked. There are two ways to read a partition:
+Nothing is written, repaired or locked. There are two ways to read a partition:
 
 - `partition_at`: what there is now, for offsets that are known to be committed. A broker may
   be at work meanwhile. It appends; it removes old segments; compaction puts a segment in the
-  place of others. A file that is open stays what it was; one that goes before it could be
-  opened is a FileNotFoundError, and the caller looks again.
+  place of others. A file that is open stays what it was; one that is removed or replaced before
+  all were opened is a FileNotFoundError, and the caller tries again.
 - `partition_recovered`: what the next start of a broker will find, by the rules of recovery.
-  Where that start would have to mend more than an unfinished write at the end (a journal that
-  knows more than the segments, a compaction cut short), the answer is to start it once.
+  Where that start would have to repair more than an unfinished write at the end (a journal with
+  more than the segments have, an interrupted compaction), the error says to start a broker once.
 """
 
 from __future__ import annotations
 
+from errno import ENOENT
 from uuid import UUID
 
 from entrepot.core.batch import walk
@@ -44,7 +45,7 @@ from entrepot.log.view import fold
 
 __all__ = ["DataDirectory", "Isolation", "ReadOnlyPartition"]  # All that a reader needs.
 
-_ANY = PartitionId(UUID(int=0), 0)  # Who only reads does not need to know the topic's id.
+_ANY = PartitionId(UUID(int=0), 0)  # The topic's id is not needed for reading.
 
 
 class ReadOnlyPartition(Partition):
@@ -55,7 +56,7 @@ class ReadOnlyPartition(Partition):
         self._disk = disk
 
     def isolation(self) -> Isolation:
-        """Fold its transactions, as the broker does. Raises Corruption."""
+        """Return the partition's transactions, folded as the broker does. Raises Corruption."""
         view = fold(Opened(self, newest_view(self._disk, self)))
         if self.refused:
             raise Corruption(str(self.stopped))
@@ -63,7 +64,7 @@ class ReadOnlyPartition(Partition):
 
 
 class DataDirectory:
-    """Raises NotADirectoryError, when opened, if there is none."""
+    """A broker's data directory. Raises NotADirectoryError if there is none."""
 
     def __init__(self, path: str) -> None:
         self._disk = ReadOnlyDisk(path)
@@ -72,39 +73,46 @@ class DataDirectory:
         self._disk.close()
 
     def is_a_brokers(self) -> bool:
+        """Return whether the directory has ever been used by a broker."""
         return self._disk.exists(layout.PARTITIONS)
 
     def is_in_use(self) -> bool:
-        """Whether a broker runs on it now."""
+        """Return whether a broker runs on it now."""
         return self._disk.is_locked(layout.LOCK)
 
     # --- beside a broker
 
     def partition_at(self, topic: str, number: int, offset: int) -> ReadOnlyPartition:
-        """Open what there is from the segment with that offset on, and from the newest view on."""
+        """Open the partition from the segment with that offset, or the newest saved view, on."""
         disk, directory = self._disk, layout.partition_directory(topic, number)
         bases = segment_bases(disk, directory)
         views = [layout.offset_of(name, layout.VIEW) for name in disk.names(directory)]
         needed = min(offset, max((view for view in views if view is not None), default=0))
         while len(bases) > 1 and bases[1] <= needed:
             del bases[0]
-        pool = FilePool(disk, len(bases) + 1)  # So that a file, once opened, stays so.
+        pool = FilePool(disk, len(bases) + 1)  # Room for all: a file that was opened stays open.
         segments = [self._segment(pool, directory, base) for base in bases]
         return ReadOnlyPartition(disk, pool, directory, segments)
 
     def _segment(self, pool: FilePool, directory: str, base: int) -> Segment:
-        """Trust its seal, if that is the seal of the file we have opened; else walk it."""
+        """Return the segment as its seal says; without a seal, read its headers.
+
+        Raises FileNotFoundError while compaction replaces it: file and seal are renamed, or
+        removed, one after the other.
+        """
         segment = Segment(directory, base, 0)
         file = pool.get(segment.path)
         size = file.size()
         sealed = read_seal(self._disk, directory, base)
         if sealed is not None and sealed.size == size:
             return sealed
+        if sealed is not None or not self._disk.exists(segment.path):
+            raise FileNotFoundError(ENOENT, "being replaced", segment.path)
         try:
             for glance in glances(file, 0, size):
                 segment.note(glance)
         except Corruption:
-            pass  # The broker is writing there, or a crash has left it.
+            pass  # An unfinished write, of a running broker or of a crash.
         return segment
 
     # --- without a broker
@@ -126,7 +134,7 @@ class DataDirectory:
         return partition
 
     def _recovered(self, identity: PartitionId, directory: str) -> list[Segment]:
-        """Return the segments as far as recovery will keep them."""
+        """Return the segments as far as recovery will keep them. Raises Corruption."""
         disk = self._disk
         if disk.exists(f"{directory}/{layout.SWAP}"):
             raise Corruption(f"{directory}: a compaction was cut short; start the broker once")
@@ -140,7 +148,7 @@ class DataDirectory:
             segment, damage = inspect(disk, directory, base, check_all=False)
             if segments and segments[-1].offset_end != base:
                 if base < segments[-1].offset_end and not segment.size and damage is None:
-                    continue  # A roll that failed; nothing was ever in it.
+                    continue  # Left empty by a failed write: it never held anything.
                 damage = gap(segments[-1], base)
                 segment = segments.pop()
             segments.append(segment)
@@ -153,6 +161,8 @@ class DataDirectory:
         return segments
 
     def _check_journal(self, identity: PartitionId, directory: str, offset_end: int) -> None:
+        """Raise Corruption if the journal has batches of this partition that its segments do not
+        have."""
         for entry in read_journals(self._disk):
             if entry.partition == identity:
                 for _, header in walk(entry.payload()):

@@ -1,12 +1,11 @@
 """The segments of a partition, as readers see them: by offset, and by time.
 
-What is committed can be read; the batches themselves are never decoded on the way, but
-for a look-up by time, which needs the record, and for folding a view. What is decoded is
-checked against its checksum first. What goes to a client as it is, is checked by the client;
-but no checksum covers the offset of a batch, so the headers of what an earlier process wrote
-are looked at once, when they are first read.
+Only what is committed can be read. Batches are decoded only for a look-up by time, which needs
+the record, and for folding a view, and their checksums are verified before. Batches that go to
+a client are verified by the client; but no checksum covers a batch's offset, so headers that
+an earlier process wrote are checked once, when they are first read.
 
-Damage that a reader comes upon is logged and remembered (`damage`), and told to the reader.
+Damage that is found while reading is logged, kept in `damage` and raised to the reader.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ log = logging.getLogger("entrepot.log")
 
 
 class Mark(NamedTuple):
-    """A place in the log: an offset and where in which segment it would be."""
+    """A position in the log: an offset, and where in which segment its batch begins or would
+    begin."""
 
     offset: int
     segment: Segment
@@ -44,10 +44,13 @@ class Segments:
         self.segments = segments
         self.offset_start = segments[0].offset_base if segments else 0
         self.stopped: str | None = None
-        self.refused = False  # Damaged: not even readable.
-        self.damage: str | None = None  # What a reader came upon last.
+        self.refused = False  # Damaged: neither written nor read.
+        self.damage: str | None = None  # The damage found last while reading.
         self._visible: Mark | None = self.end_mark() if segments else None
-        self._last: Glance | None = None  # The newest batch: readers at the tail start here.
+        # Below it, everything is committed: the offset of that mark.
+        self.high_watermark = self._visible.offset if self._visible is not None else 0
+        # The newest batch, where readers at the end of the log start.
+        self._last: Glance | None = None
 
     # --- bounds
 
@@ -55,15 +58,17 @@ class Segments:
     def offset_end(self) -> int:
         return self.segments[-1].offset_end if self.segments else 0
 
-    @property
-    def high_watermark(self) -> int:
-        return self._visible.offset if self._visible is not None else self.offset_start
+    def _show(self, mark: Mark) -> None:
+        """Let readers read up to there."""
+        self._visible = mark
+        self.high_watermark = mark.offset
 
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
     def end_mark(self) -> Mark:
+        """Return the position after the last batch."""
         active = self.segments[-1]
         return Mark(active.offset_end, active, active.size)
 
@@ -72,10 +77,10 @@ class Segments:
     def read(
         self, offset: int, bytes_max: int, offset_limit: int | None = None
     ) -> FileRange | None:
-        """Committed batches from the one that holds `offset` on, out of one segment.
+        """Return committed batches of one segment, from the one that holds `offset` on.
 
-        Whole batches but for the last, which `bytes_max` may cut if it is small; the first is
-        always whole. None at the watermark, and at the limit, which no batch spans.
+        The first batch is always whole; `bytes_max` may cut the last one if it is small. Returns
+        None at the watermark and at `offset_limit`, which must be a batch boundary.
         """
         self.check_readable(offset)
         visible = self._visible
@@ -88,24 +93,28 @@ class Segments:
             found = self._locate(segment, offset, end)
             if found is not None:
                 stop = min(found.position + bytes_max, end)
-                stop = self._looked_at(segment, found, stop)
+                stop = self._check_headers(segment, found, stop)
                 if stop < end:
                     stop = self._before_large(segment, stop)
                 size = max(found.size, stop - found.position)
                 return FileRange(self._pool.get(segment.path), found.position, size)
             if segment is visible.segment:
                 break
-        return None  # Compaction left nothing between there and the watermark.
+        return None  # Compaction removed everything between the offset and the watermark.
 
-    def _looked_at(self, segment: Segment, found: Glance, stop: int) -> int:
-        """Look at the headers from a batch on, if this process has not. Returns how far to read:
-        so many small batches may be there that looking at all of them would take too long."""
+    def _check_headers(self, segment: Segment, found: Glance, stop: int) -> int:
+        """Check the headers of batches that an earlier process wrote. Return the position to read
+        up to.
+
+        That is before `stop` if there are so many small batches that checking all takes too long.
+        """
         position, offset, unchecked_end = found.position, found.offset_first, segment.unchecked_end
         checked = segment.checked
         if position >= unchecked_end or (position in checked and stop <= checked.stop):
             return stop
         start = position
-        if checked.start <= position <= checked.stop:  # Readers mostly go on where they were.
+        # Readers mostly continue where the last check ended.
+        if checked.start <= position <= checked.stop:
             start, position, offset = checked.start, checked.stop, segment.checked_offset
         headers = self._follow(segment, position, offset, unchecked_end)
         for glance in islice(headers, limits.READ_HEADERS_MAX):
@@ -116,20 +125,22 @@ class Segments:
         return stop if position >= unchecked_end else min(stop, position)
 
     def _before_large(self, segment: Segment, stop: int) -> int:
-        """Where a large batch begins that the stop would cut, or about there; or the stop. The
-        half of a large one is much to send for nothing: whoever gets it asks for all of it."""
+        """Return about where the large batch begins that `stop` would cut; otherwise `stop`.
+
+        Half of a large batch is of no use to a client: it will ask for the whole again.
+        """
         start = self.index_of(segment).position_before(stop)
         return start if stop - start > limits.INDEX_INTERVAL_BYTES else stop
 
     def offset_after(self, offset: int, found: FileRange) -> int:
-        """An offset that nothing of what was read from `offset` on has reached."""
+        """Return an offset above everything in a range that was read from `offset` on."""
         later = self.segments[self._segment_number(offset) :]
         segment = next(each for each in later if each.path == found.file.path)
         end = self.index_of(segment).offset_at(found.position + found.size)
         return segment.offset_end if end is None else end
 
     def available(self, offset: int) -> int:
-        """About how many committed bytes there are from `offset` on, cheaply."""
+        """Estimate how many committed bytes there are from `offset` on."""
         visible = self._visible
         if visible is None or offset >= visible.offset:
             return 0
@@ -142,11 +153,13 @@ class Segments:
         return visible.position - self.index_of(segment).position_for_offset(offset)
 
     def check_served(self) -> None:
-        """Raises Corruption when it is refused."""
+        """Raise Corruption if the partition is refused."""
         if self.refused:
             raise Corruption(self.stopped)
 
     def check_readable(self, offset: int) -> None:
+        """Raise Corruption if the partition is refused, OffsetOutOfRange if it does not have the
+        offset."""
         self.check_served()
         if not self.offset_start <= offset <= self.offset_end:
             raise OffsetOutOfRange(
@@ -159,24 +172,34 @@ class Segments:
         return Mark(offset, segment, found.position if found is not None else segment.size)
 
     def _segment_number(self, offset: int) -> int:
+        last = len(self.segments) - 1
+        if offset >= self.segments[last].offset_base:  # Where nearly all read.
+            return last
         return bisect_right(self.segments, offset, key=base_of) - 1
 
     def _segment_of(self, offset: int) -> Segment:
         return self.segments[self._segment_number(offset)]
 
     def _locate(self, segment: Segment, offset: int, end: int) -> Glance | None:
-        """The batch that holds the offset, or the next one; None when there is none below `end`."""
+        """Return the batch that holds the offset, or the next; None if there is none below
+        `end`."""
         last = self._last
         if last is not None and segment is self.segments[-1] and offset >= last.offset_first:
             return last
-        position = self.index_of(segment).position_for_offset(offset)
-        for glance in self._follow_noted(segment, position, end):
-            if glance.offset_last >= offset:
-                return glance
+        index = self.index_of(segment)
+        position = index.position_for_offset(offset)
+        first = index.offset_at(position)
+        first = segment.offset_base if first is None else first
+        try:  # As in `noting_damage`, which costs more than the rest when nothing is wrong.
+            for glance in follow(self._pool.get(segment.path), segment, position, first, end):
+                if glance.offset_last >= offset:
+                    return glance
+        except (Corruption, OSError) as error:
+            raise self._damage_of(segment.path, error) from None
         return None
 
     def index_of(self, segment: Segment) -> Index:
-        """A sealed segment's index comes from its seal, or from a walk when that is lost.
+        """Return the segment's index: from memory, from its seal, or rebuilt from its batches.
 
         Raises Corruption, OSError.
         """
@@ -193,10 +216,10 @@ class Segments:
         assert segment.index is not None
         return segment.index
 
-    # --- what is really there
+    # --- checked reading
 
     def _file(self, segment: Segment) -> File:
-        """Raises Corruption when it is not all there."""
+        """Open the segment's file. Raises Corruption if it is missing or shorter than it was."""
         try:
             file = self._pool.get(segment.path)
         except FileNotFoundError:
@@ -206,7 +229,7 @@ class Segments:
         return file
 
     def _follow_noted(self, segment: Segment, position: int, end: int) -> Iterator[Glance]:
-        """Batches from a position on that the index has. Raises Corruption, OSError."""
+        """Yield the batches from a position in the index on. Raises Corruption, OSError."""
         offset = self.index_of(segment).offset_at(position)
         return self._follow(
             segment, position, segment.offset_base if offset is None else offset, end
@@ -220,7 +243,7 @@ class Segments:
         return self.checked(self._pool.get(segment.path), glance)
 
     def checked(self, file: File, glance: Glance) -> bytes:
-        """The whole batch, if it is what its checksum says. Raises Corruption, OSError."""
+        """Return the whole batch after verifying its checksum. Raises Corruption, OSError."""
         with self.noting_damage(file.path):
             data = file.read(glance.position, glance.size)
             try:
@@ -232,38 +255,43 @@ class Segments:
 
     @contextmanager
     def noting_damage(self, path: str) -> Iterator[None]:
-        """Tell the log of what cannot be read, once, and whoever reads each time.
+        """Log damage once, and raise it each time.
 
-        What the disk cannot give back is damaged, too; any other OSError may be over soon.
+        An I/O error of the disk (EIO) counts as damage; other OSErrors are raised as they are.
         """
         try:
             yield
-        except Corruption as error:
+        except (Corruption, OSError) as error:
+            raise self._damage_of(path, error) from None
+
+    def _damage_of(self, path: str, error: Corruption | OSError) -> Corruption | OSError:
+        """Note what cannot be read, and return what to raise instead of the error."""
+        if isinstance(error, Corruption):
             self._note_damage(str(error))
-            raise DamagedBatch(str(error)) from None
-        except OSError as error:
-            if error.errno != EIO:
-                raise
-            reason = f"{path}: {error.strerror}"
-            self._note_damage(reason)
-            raise Corruption(reason) from None
+            return DamagedBatch(str(error))
+        if error.errno != EIO:
+            return error
+        reason = f"{path}: {error.strerror}"
+        self._note_damage(reason)
+        return Corruption(reason)
 
     def _note_damage(self, reason: str) -> None:
         if self.damage != reason:
             self.damage = reason
             log.error("cannot be read: %s", reason)
 
-    # --- all of it
+    # --- whole segments
 
     def headers(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Every batch's header from that offset on, and control batches whole: for a view.
+        """Yield each batch's header from that offset on, with the bytes of control batches: for a
+        view.
 
         Raises Corruption, OSError.
         """
         for segment in self.segments:
             if segment.offset_end <= offset:
                 continue
-            is_checked = segment.index is not None  # By recovery, just before.
+            is_checked = segment.index is not None  # Recovery has just checked it.
             file = self._pool.get(segment.path)
             position = self.index_of(segment).position_for_offset(offset)
             for glance in self._follow_noted(segment, position, segment.size):
@@ -278,7 +306,7 @@ class Segments:
                 yield header, whole
 
     def batches(self) -> Iterator[bytes]:
-        """Every batch, one by one and checked: for folding a small partition at start.
+        """Yield every batch, verified, for folding a small partition at the start.
 
         Raises Corruption, OSError.
         """
@@ -286,7 +314,7 @@ class Segments:
             yield from self.batches_of(segment)
 
     def batches_of(self, segment: Segment) -> Iterator[bytes]:
-        """Of one segment. Raises Corruption, OSError."""
+        """Yield every batch of one segment, verified. Raises Corruption, OSError."""
         with self.noting_damage(segment.path):
             self._file(segment)
         for glance in self._follow(segment, 0, segment.offset_base, segment.size):
@@ -295,7 +323,8 @@ class Segments:
     # --- by time
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first committed record at or after a time: (offset, its timestamp)."""
+        """Return (offset, timestamp) of the first committed record at or after a time; None if
+        there is none."""
         for segment in self.segments:
             if segment.timestamp_max < timestamp_ms or segment.offset_end <= self.offset_start:
                 continue
@@ -303,7 +332,7 @@ class Segments:
             for glance in self._follow_noted(segment, position, segment.size):
                 if glance.offset_first >= self.high_watermark:
                     return None
-                self._checked(segment, glance)  # Or its time might not be the one it had.
+                self._checked(segment, glance)  # The header's timestamp may be damaged.
                 if glance.timestamp_max < timestamp_ms or glance.offset_last < self.offset_start:
                     continue
                 for record in self._records(segment, glance):
@@ -312,7 +341,7 @@ class Segments:
         return None
 
     def latest_time(self) -> tuple[int, int] | None:
-        """The committed record with the largest timestamp: (offset, its timestamp)."""
+        """Return (offset, timestamp) of the committed record with the largest timestamp."""
         best: tuple[int, int] | None = None
         for segment in self.segments:
             is_gone = segment.offset_end <= self.offset_start
@@ -321,9 +350,9 @@ class Segments:
             if self.offset_start <= segment.timestamp_max_offset < self.high_watermark:
                 latest = self._locate(segment, segment.timestamp_max_offset, segment.size)
                 found = [latest] if latest is not None else []
-                for glance in found:  # Or it might not look like the latest any more.
+                for glance in found:  # The header's timestamp may be damaged.
                     self._checked(segment, glance)
-            else:  # Deleted, or not committed yet: the latest of the others.
+            else:  # That record is deleted or not committed yet: search the others.
                 found = list(self._follow_noted(segment, 0, segment.size))
             for glance in found:
                 if glance.offset_first >= self.high_watermark:

@@ -1,10 +1,10 @@
-"""Everything that happens to a partition after a crash, in order.
+"""Recovery: what happens to a partition after a crash, in order.
 
-1. Leftovers of retention and of unfinished file replacements are removed. Which
-   segment is the first says the recovery checkpoint, for names survive in any order.
+1. Leftovers of retention and of unfinished file replacements are removed. The recovery
+   checkpoint says which segment is the first, because renames survive in any order.
 2. Each segment is taken as its seal says, or, without a valid seal, walked batch
    by batch with every checksum. Sealed segments are walked too when asked.
-3. The first bad batch ends the log if it lies where nothing was ever promised:
+3. The first bad batch ends the log if nothing there was ever acknowledged:
    above the recovery point, and above any seal. The file is cut there, and later
    segments, which can hold nothing that was acknowledged, are put aside. What is
    left above the recovery point is written again, see `_rewrite`.
@@ -28,7 +28,7 @@ from entrepot.log import layout
 from entrepot.log.checkpoint import RecoveryPoint
 from entrepot.log.cleaner import finish_swap
 from entrepot.log.files import load, write_all
-from entrepot.log.journal import Entry
+from entrepot.log.journal import JournalEntry
 from entrepot.log.partition import Partition
 from entrepot.log.segment import Glance, Segment, glances, read_seal
 
@@ -41,12 +41,12 @@ class Damage(NamedTuple):
     """The first bad batch of a segment."""
 
     position: int
-    offset: int  # The offset it should have had.
+    offset: int  # The offset that the bad batch should have.
     reason: str
 
 
-class Saved(NamedTuple):
-    """The newest saved view: the broker's state as of an offset."""
+class SavedView(NamedTuple):
+    """A saved view: the broker's state of a partition as of an offset."""
 
     offset: int
     state: bytes
@@ -55,7 +55,10 @@ class Saved(NamedTuple):
 def recover_segments(
     disk: Disk, directory: str, now_ms: int, *, point: RecoveryPoint, check_all: bool
 ) -> list[Segment]:
-    """The segments of a directory, mended where that loses nothing. Raises Corruption."""
+    """Return the segments of a directory, repaired where no acknowledged record is lost.
+
+    Raises Corruption otherwise.
+    """
     finish_swap(disk, directory)
     _sweep(disk, directory)
     bases = bases_in_use(disk, directory, point)
@@ -68,7 +71,7 @@ def recover_segments(
         segment, damage = inspect(disk, directory, base, check_all=check_all)
         if segments and segments[-1].offset_end != base:
             if base < segments[-1].offset_end and not segment.size and damage is None:
-                disk.remove(segment.path)  # A roll that failed; nothing was ever in it.
+                disk.remove(segment.path)  # Left empty by a failed write: it never held anything.
                 continue
             damage = gap(segments[-1], base)
             segment = segments.pop()
@@ -89,7 +92,10 @@ def recover_segments(
 
 
 def gap(segment: Segment, base: int) -> Damage:
-    """A segment that ends before the next one starts: its last writes did not survive."""
+    """Return the damage at the end of a segment that ends before the next starts.
+
+    Its last writes were lost in the crash. Raises Corruption if they had been permanent.
+    """
     reason = f"ends at offset {segment.offset_end}, but the next segment starts at {base}"
     if segment.followed or base < segment.offset_end:
         raise Corruption(f"{segment.path} {reason}")
@@ -102,12 +108,13 @@ def segment_bases(disk: Disk, directory: str) -> list[int]:
 
 
 def bases_in_use(disk: Disk, directory: str, point: RecoveryPoint) -> list[int]:
-    """The segments from the first one on. What is below it, retention has let go."""
+    """Return the base offsets of the segments from the first one on. Retention removed those
+    below it."""
     bases = segment_bases(disk, directory)
     first = point.offset_base
     if first is not None and first not in bases:
         for base in reversed([base for base in bases if base < first]):
-            # Compaction may have joined it to others that retention was letting go.
+            # Compaction may have merged the first segment with others that retention was removing.
             seal = read_seal(disk, directory, base)
             if seal is not None and seal.compacted and seal.offset_end > first:
                 first = base
@@ -120,10 +127,10 @@ def is_first_missing(bases: Sequence[int], point: RecoveryPoint) -> bool:
 
 
 def check_first(disk: Disk, directory: str, bases: Sequence[int], point: RecoveryPoint) -> None:
-    """The first segment may be missing if nothing in it was permanent. Raises Corruption.
+    """Raise Corruption unless the first segment may be missing: nothing in it was permanent.
 
-    Its name never survived, and neither was anything in the later ones answered, but
-    through the journal. Retention lets go of a first one only for a permanent other.
+    Its name was never permanent, and so nothing in later segments was acknowledged but through the
+    journal. Retention removes a first segment only when the next one is permanent.
     """
     first = point.offset_base or 0
     is_permanent = disk.exists(f"{directory}/{layout.BEGUN}") or _sealed_end(disk, directory, bases)
@@ -136,7 +143,8 @@ def check_first(disk: Disk, directory: str, bases: Sequence[int], point: Recover
 def inspect(
     disk: Disk, directory: str, base: int, *, check_all: bool
 ) -> tuple[Segment, Damage | None]:
-    """A segment as far as it is good, and what ends it. Raises Corruption below a seal."""
+    """Return a segment up to its first bad batch, and that damage. Raises Corruption below a
+    seal."""
     sealed = read_seal(disk, directory, base)
     path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
     file = disk.open(path)
@@ -175,6 +183,7 @@ def walk_segment(file: File, segment: Segment, *, gaps: bool = False) -> Damage 
 
 
 def _fault(file: File, segment: Segment, glance: Glance, gaps: bool) -> str | None:
+    """Return what is wrong with a batch; None if nothing is."""
     try:
         header = check(file.read(glance.position, glance.size), allow_gaps=True)
     except InvalidBatch as error:
@@ -186,7 +195,8 @@ def _fault(file: File, segment: Segment, glance: Glance, gaps: bool) -> str | No
 
 
 def _sealed_end(disk: Disk, directory: str, bases: Sequence[int]) -> int:
-    """Everything below that offset was permanent when the last of these was sealed."""
+    """Return an offset below which everything is permanent: where the last sealed segment
+    begins."""
     for base in reversed(bases):
         if read_seal(disk, directory, base) is not None:
             return base
@@ -196,7 +206,7 @@ def _sealed_end(disk: Disk, directory: str, bases: Sequence[int]) -> int:
 def check_permanent(
     disk: Disk, segment: Segment, damage: Damage, point: RecoveryPoint, later: Sequence[int]
 ) -> None:
-    """Damage below the recovery point or a seal is no unfinished write. Raises Corruption."""
+    """Raise Corruption if the damage is below the recovery point or a seal: no unfinished write."""
     where = f"{segment.path}: {damage.reason} at byte {damage.position}, offset {damage.offset}"
     if point.offset_end is None:
         raise Corruption(
@@ -208,7 +218,7 @@ def check_permanent(
 
 
 def check_end(disk: Disk, directory: str, last: Segment | None, point: RecoveryPoint) -> None:
-    """What was permanent is there, or files were lost. Raises Corruption."""
+    """Raise Corruption unless everything is there that was permanent."""
     offset_end = last.offset_end if last is not None else 0
     offset_permanent = max(point.offset_base or 0, point.offset_end or 0)
     if offset_end < offset_permanent:
@@ -223,6 +233,7 @@ def check_end(disk: Disk, directory: str, last: Segment | None, point: RecoveryP
 
 
 def _cut(disk: Disk, segment: Segment, damage: Damage) -> None:
+    """Truncate the segment's file before the bad batch."""
     file = disk.open(segment.path)
     log.warning(
         "%s: %s at byte %d, offset %d: cut off %d bytes of an unfinished write",
@@ -237,10 +248,10 @@ def _cut(disk: Disk, segment: Segment, damage: Damage) -> None:
 
 
 def _rewrite(disk: Disk, segment: Segment, offset_permanent: int) -> None:
-    """Write what may not be permanent once more, so that the next sync covers it.
+    """Write again what may not be permanent, so that the next sync covers it.
 
-    If the last process died of a failed sync, the system takes these pages for clean
-    although they never reached the disk, and would sync nothing.
+    If the last process ended because a sync failed, the system takes these pages for written
+    although they never reached the disk, and a sync would skip them.
     """
     if segment.offset_end <= offset_permanent:
         return
@@ -254,6 +265,7 @@ def _rewrite(disk: Disk, segment: Segment, offset_permanent: int) -> None:
 
 
 def _put_aside(disk: Disk, directory: str, bases: Sequence[int]) -> None:
+    """Rename segments, so that they are out of use but kept for people to look at."""
     for base in bases:
         path = f"{directory}/{layout.file_name(base, layout.SEGMENT)}"
         log.warning("%s: follows an unfinished segment, put aside", path)
@@ -261,14 +273,14 @@ def _put_aside(disk: Disk, directory: str, bases: Sequence[int]) -> None:
 
 
 def _sweep(disk: Disk, directory: str) -> None:
+    """Remove leftovers of retention, of compaction and of unfinished replacements."""
     for name in disk.names(directory):
         if name.endswith((layout.MARKED, layout.CLEANED, ".tmp")):
             disk.remove(f"{directory}/{name}")
 
 
 def _remove_others(disk: Disk, segments: Sequence[Segment], directory: str) -> None:
-    """Segments below the first are what retention let go; seals and views of segments
-    that are gone speak of a past that did not happen."""
+    """Remove segments below the first one, and seals and views whose segment is gone."""
     bases = [segment.offset_base for segment in segments]
     for name in disk.names(directory):
         base = layout.offset_of(name, layout.SEGMENT)
@@ -280,10 +292,10 @@ def _remove_others(disk: Disk, segments: Sequence[Segment], directory: str) -> N
                 disk.remove(f"{directory}/{name}")
 
 
-def replay(partition: Partition, entries: Sequence[Entry], point: RecoveryPoint) -> int:
-    """Append what the journal has and the partition has not; how many batches that was."""
+def replay(partition: Partition, entries: Sequence[JournalEntry], point: RecoveryPoint) -> int:
+    """Append batches that only the journal has. Return how many there were."""
     count = 0
-    # Nothing tells whether retention has let go of what is before the first segment.
+    # It is not known whether retention removed what is before the first segment.
     is_start_unknown = point == (None, None)
     for entry in entries:
         payload = entry.payload()
@@ -306,13 +318,13 @@ def replay(partition: Partition, entries: Sequence[Entry], point: RecoveryPoint)
     return count
 
 
-def newest_view(disk: Disk, partition: Partition) -> Saved | None:
-    """The latest whole view that does not speak of offsets we no longer have."""
+def newest_view(disk: Disk, partition: Partition) -> SavedView | None:
+    """Return the latest whole saved view that is not ahead of the partition's end."""
     for offset, name in _views(disk, partition.directory):
         if offset <= partition.offset_end:
             state = load(disk, f"{partition.directory}/{name}")
             if state is not None:
-                return Saved(offset, state)
+                return SavedView(offset, state)
     return None
 
 

@@ -1,4 +1,4 @@
-"""One append-only file of record batches, and its sparse index.
+"""A segment: one append-only file of record batches, and its sparse index.
 
 The index says, about every 16 KiB, which batch starts where and the largest
 timestamp before it, so one table serves look-ups by offset and by time. It is
@@ -35,6 +35,7 @@ _COMPACTED = 1  # A flag: offsets may be missing between batches.
 _FOLLOWED = 2  # A flag: there is a next segment, and its name is permanent.
 _ENTRY = Struct(">IIq")
 _SCAN_BYTES = 2 * limits.INDEX_INTERVAL_BYTES
+_PEEK_BYTES = 512  # A reader often looks for the batch that is noted, or for the next one.
 
 
 class Glance(NamedTuple):
@@ -48,7 +49,7 @@ class Glance(NamedTuple):
 
 
 class Index:
-    """Sparse: (offset, position, largest timestamp before it), each column ascending."""
+    """A sparse index. Rows of (offset, position, largest timestamp before it); columns ascend."""
 
     __slots__ = ("_next_position", "offsets", "positions", "timestamps")
 
@@ -59,6 +60,7 @@ class Index:
         self._next_position = 0
 
     def note(self, offset: int, position: int, timestamp_before: int) -> None:
+        """Add a batch, if the last one in the index is INDEX_INTERVAL_BYTES away."""
         if position < self._next_position:
             return
         self.offsets.append(offset)
@@ -67,28 +69,29 @@ class Index:
         self._next_position = position + limits.INDEX_INTERVAL_BYTES
 
     def position_for_offset(self, offset: int) -> int:
-        """Where to start looking: at or before the batch that holds the offset."""
+        """Return a position at or before the batch that holds the offset."""
         found = bisect_right(self.offsets, offset) - 1
         return self.positions[found] if found >= 0 else 0
 
     def position_before(self, position: int) -> int:
-        """Where the last batch noted starts that starts there or earlier."""
+        """Return the position of the last batch in the index that starts at or before this one."""
         found = bisect_right(self.positions, position) - 1
         return self.positions[found] if found >= 0 else 0
 
     def offset_at(self, position: int) -> int | None:
-        """Of the first batch noted that starts there or later; None when there is none."""
+        """Return the offset of the first batch in the index at or after the position; None if
+        none is."""
         found = bisect_left(self.positions, position)
         return self.offsets[found] if found < len(self.offsets) else None
 
     def position_for_time(self, timestamp_ms: int) -> int:
-        """Where to start looking: no batch before it is as late as that."""
+        """Return a position before which no batch has a timestamp as late as this."""
         found = bisect_left(self.timestamps, timestamp_ms) - 1
         return self.positions[found] if found >= 0 else 0
 
 
 class Segment:
-    """A run of a partition's batches. Knows its bounds; owns no file."""
+    """A run of a partition's batches in one file: its bounds and its index, not the open file."""
 
     __slots__ = (
         "checked",
@@ -115,14 +118,16 @@ class Segment:
         self.offset_end = offset_base  # Exclusive.
         self.size = 0  # Bytes of whole batches. The file may be longer after a failed write.
         self.timestamp_max = -1
-        self.timestamp_max_offset = offset_base  # First offset of the batch that has it.
-        self.opened_ms = opened_ms  # When its first batch was written: age for rolling.
+        self.timestamp_max_offset = offset_base  # First offset of the batch with timestamp_max.
+        # When its first batch was written; decides when a new segment is opened.
+        self.opened_ms = opened_ms
         self.sealed = False
         self.compacted = False  # Offsets may be missing between batches.
         self.followed = False  # Sealed, and the name of the next segment is permanent.
-        self.index: Index | None = Index()  # None: on disk, in the seal.
-        # Below it, bytes are older than this process, which has seen the headers of those in
-        # `checked` only. The batch where that stops has the offset.
+        self.index: Index | None = Index()  # None means: in the seal on disk.
+        # Bytes below unchecked_end were written by an earlier process. Of these only the headers at
+        # the positions in `checked` were checked by this one; checked_offset is the offset of the
+        # batch at its end.
         self.unchecked_end = 0
         self.checked = range(0)
         self.checked_offset = offset_base
@@ -131,7 +136,7 @@ class Segment:
         return f"{self.directory}/{layout.file_name(self.offset_base, kind)}"
 
     def note(self, glance: Glance) -> None:
-        """A batch was added at the end."""
+        """Note that a batch was appended."""
         assert glance.position == self.size, (glance, self.size)
         if self.index is not None:
             self.index.note(glance.offset_first, glance.position, self.timestamp_max)
@@ -142,7 +147,7 @@ class Segment:
         self.offset_end = glance.offset_last + 1
 
     def seal_bytes(self) -> bytes:
-        """The seal as it goes to disk; only for a segment whose bytes are permanent."""
+        """Return the seal to be written to disk. Every byte of the segment must be permanent."""
         index = self.index
         assert index is not None
         head = _SEAL.pack(
@@ -168,7 +173,7 @@ class Segment:
 
 
 def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
-    """The segment as its seal describes it, with its index; None without a whole seal."""
+    """Return the segment as its seal describes it, with its index; None without a whole seal."""
     segment = Segment(directory, offset_base, 0)
     try:
         file = disk.open(segment.path_of(layout.INDEX))
@@ -195,15 +200,18 @@ def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
 
 
 def glances(file: File, position: int, end: int) -> Iterator[Glance]:
-    """Batch headers from a batch's start on, without reading the bodies of large ones.
+    """Yield the header of each batch from a batch's start on; large bodies are not read.
 
-    Raises Corruption when what stands there cannot be a batch.
+    Raises Corruption when the bytes there cannot be a batch.
     """
-    window, window_start = b"", position
+    window, window_start, window_bytes = b"", position, _PEEK_BYTES
     while position < end:
         at = position - window_start
         if at + GLANCE_BYTES > len(window):
-            window = file.read(position, min(_SCAN_BYTES, end - position))
+            if window:  # Many small batches come with one read, of large ones the headers alone.
+                is_dense = at < 2 * len(window)
+                window_bytes = min(8 * window_bytes, _SCAN_BYTES) if is_dense else _PEEK_BYTES
+            window = file.read(position, min(window_bytes, end - position))
             window_start, at = position, 0
             if len(window) < GLANCE_BYTES:
                 raise Corruption(f"{file.path}: cut off at byte {position}")
@@ -215,10 +223,10 @@ def glances(file: File, position: int, end: int) -> Iterator[Glance]:
 
 
 def follow(file: File, segment: Segment, position: int, offset: int, end: int) -> Iterator[Glance]:
-    """Batch headers as `glances` has them, each with the offset that follows the one before.
+    """Yield batch headers as `glances` does, and check that their offsets follow each other.
 
-    `offset` is that of the batch at `position`; only compaction leaves gaps. A batch's first
-    twelve bytes are not in its checksum: this finds damage there. Raises Corruption.
+    `offset` is that of the batch at `position`; only compaction leaves gaps. A batch's first twelve
+    bytes are not in its checksum, so damage there is found here. Raises Corruption.
     """
     for glance in glances(file, position, end):
         skipped = glance.offset_first - offset
@@ -239,7 +247,7 @@ def follow(file: File, segment: Segment, position: int, offset: int, end: int) -
 
 
 def build_index(file: File, segment: Segment) -> Index:
-    """The index of a segment that has lost it. Raises Corruption."""
+    """Rebuild the index of a segment from its batches. Raises Corruption."""
     index, timestamp_max = Index(), -1
     for glance in follow(file, segment, 0, segment.offset_base, segment.size):
         index.note(glance.offset_first, glance.position, timestamp_max)

@@ -1,7 +1,7 @@
-"""Looking at a log without a broker: every batch of every segment, and what is wrong.
+"""Verify a log without a broker: check every batch of every segment, report what is wrong.
 
-Reads only. It tells damage that recovery mends (a tail that was never permanent)
-from damage that it refuses, by the same rules as `recovery`.
+Nothing is written. Damage that recovery repairs (an end that was never permanent) is told from
+damage that it refuses, by the same rules as `recovery`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from entrepot.log.segment import Segment
 
 class Verdict(StrEnum):
     GOOD = "good"
-    UNFINISHED = "unfinished"  # A tail that was never permanent: recovery cuts it off.
+    UNFINISHED = "unfinished"  # The end was never permanent: recovery cuts it off.
     ASIDE = "aside"  # Follows an unfinished segment: recovery puts it aside.
     CORRUPT = "corrupt"  # Damage in what was permanent: recovery refuses the partition.
 
@@ -36,15 +36,15 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
     path: str
-    size: int  # Of the file.
+    size: int  # Of the file, in bytes.
     offset_base: int
-    offset_end: int  # Below it, every batch is good.
+    offset_end: int  # Every batch below it is good.
     verdict: Verdict
     detail: str = ""
 
 
 def verify(disk: Disk) -> Iterator[SegmentReport]:
-    """One report per segment, in order, as the walk goes, and one for what is missing."""
+    """Yield a report for each segment, in order, and one for what is missing."""
     checkpoint = read_recovery_checkpoint(disk)
     found = [f"{layout.PARTITIONS}/{name}" for name in disk.names(layout.PARTITIONS)]
     for directory in sorted({*found, *(row.directory for row in checkpoint.rows)}):
@@ -52,6 +52,7 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
 
 
 def verify_partition(disk: Disk, directory: str, point: RecoveryPoint) -> Iterator[SegmentReport]:
+    """Yield a report for each segment of a partition."""
     bases = bases_in_use(disk, directory, point)
     is_cut = False
     try:
@@ -89,6 +90,6 @@ def verify_partition(disk: Disk, directory: str, point: RecoveryPoint) -> Iterat
 
 
 def _is_leftover(disk: Disk, segment: Segment, base: int) -> bool:
-    """An empty file that a failed roll left behind; recovery removes it."""
+    """Return whether this is an empty file left by a failed write; recovery removes it."""
     path = f"{segment.directory}/{layout.file_name(base, layout.SEGMENT)}"
     return base < segment.offset_end and not disk.open(path).size()

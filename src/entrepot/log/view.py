@@ -1,8 +1,8 @@
-"""What is folded from a partition's batches: its producers and their transactions.
+"""The view of a partition: its producers and transactions, folded from its batches.
 
-Saved with each new segment and at a clean stop, so that a start reads only the batches
-since. What is saved is never the truth: in a layout we do not know, it is passed over
-and everything is folded anew.
+It is saved with each new segment and at a clean stop, so that a start reads only the batches
+since. The batches are the truth: a saved view in an unknown layout is ignored, and everything
+is folded again.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import StorageError
 from entrepot.core.marker import read_marker
 from entrepot.core.ports import Buffer
-from entrepot.log.isolation import Isolation, Open, State
+from entrepot.log.isolation import Isolation, IsolationState, OpenTransaction
 from entrepot.log.log import Opened
 from entrepot.log.producers import Producers
 
 
 class _Saved(msgspec.Struct, array_like=True):
     producers: bytes
-    ongoing: Sequence[tuple[int, Open]]
+    ongoing: Sequence[tuple[int, OpenTransaction]]
     aborted: Sequence[tuple[int, int, int, int]]
 
 
-class View:
+class PartitionView:
     def __init__(self, producers: Producers, isolation: Isolation) -> None:
         self.producers = producers
         self.isolation = isolation
 
     def note(self, header: BatchHeader, offset_first: int, data: Buffer) -> None:
-        """Fold a batch that is appended now, or was before a restart. The data is read only of
-        a control batch."""
+        """Fold a batch that is appended now, or was before a restart. `data` is read only if it
+        is a control batch."""
         if header.producer_id < 0:
             return
         self.producers.note(header, offset_first)
@@ -46,15 +46,19 @@ class View:
             self.isolation.begin(header, offset_first)
 
     def snapshot(self) -> bytes:
+        """Return the state to be saved; empty if there is nothing to remember."""
         producers, state = self.producers.snapshot(), self.isolation.state()
         if not producers and not state.ongoing and not state.aborted:
             return b""
         return msgspec.msgpack.encode(_Saved(producers, *state))
 
 
-def fold(opened: Opened) -> View:
-    """What was saved, and the batches since. After a clean stop there are none."""
-    offset, view = 0, View(Producers(), Isolation())
+def fold(opened: Opened) -> PartitionView:
+    """Return the view of an opened partition: what was saved, and the batches since.
+
+    Refuses the partition if it cannot be read.
+    """
+    offset, view = 0, PartitionView(Producers(), Isolation())
     if opened.saved is not None:
         with contextlib.suppress(msgspec.ValidationError):
             offset, view = opened.saved.offset, _restored(opened.saved.state)
@@ -66,9 +70,9 @@ def fold(opened: Opened) -> View:
     return view
 
 
-def _restored(state: bytes) -> View:
+def _restored(state: bytes) -> PartitionView:
     if not state:
-        return View(Producers(), Isolation())
+        return PartitionView(Producers(), Isolation())
     saved = msgspec.msgpack.decode(state, type=_Saved)
-    isolation = Isolation(State(saved.ongoing, saved.aborted))
-    return View(Producers.restore(saved.producers), isolation)
+    isolation = Isolation(IsolationState(saved.ongoing, saved.aborted))
+    return PartitionView(Producers.restore(saved.producers), isolation)

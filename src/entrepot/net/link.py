@@ -1,13 +1,13 @@
-"""One TCP connection: bytes in as the receiver has room, bytes out as the system takes them.
+"""Sends and receives over one TCP connection.
 
-Raw sockets with readiness callbacks rather than asyncio's transports: input lands where
-the receiver wants it, output is gathered into one system call, and bytes that are in a
-file go from the page cache to the socket without passing through this process.
+It uses raw sockets with the loop's readiness callbacks instead of asyncio's transports: input is
+read into the receiver's buffer, output is gathered into one system call, and ranges of files are
+sent with sendfile, without being copied into this process.
 
-A link is open, then closing (it sends what is queued), then lingering (our side is shut,
-what still arrives is thrown away), then gone. Lingering is there because closing a socket
-with unread input resets the connection, and a reset can overtake the last answer. The
-receiver is told of the end before the lingering, from the loop, once.
+A link is open, then closing (it sends what is queued), then lingering (our side is shut down,
+and input is discarded), then gone. It lingers because closing a socket with unread input resets
+the connection, and after a reset the peer may not get the last answer. `Receiver.closed` is
+called once, from the loop, before the lingering.
 """
 
 import logging
@@ -17,19 +17,23 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import cast
 
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.faults import Faults
+from entrepot.core.measures import Traffic
 from entrepot.core.ports import Buffer, Chunk, FileRange, Receiver, ServingReceiver
 from entrepot.net.unfinished import Holding, UnfinishedInput
 
 CHUNKS_PER_CALL_MAX = 1024  # The system's IOV_MAX.
-READS_PER_WAKE_MAX = 16  # Then the others have their turn.
+READS_PER_WAKE_MAX = 16  # Then other connections are served.
 SENT_PER_WAKE_BYTES_MAX = 4 * limits.MIB
-SENDS_PER_WAKE_MAX = 8  # Each may read a thousand small ranges of files first.
-READ_BYTES_MAX = 1 * limits.MIB  # Of a file that has no descriptor, or is small.
-SENDFILE_BYTES_MIN = 8 * limits.KIB  # Below this, reading costs less than a call of its own.
+SENDS_PER_WAKE_MAX = 8  # Each may read up to a thousand small ranges of files.
+READ_BYTES_MAX = 1 * limits.MIB  # At once, of a range that is not sent with sendfile.
+SENDFILE_BYTES_MIN = (
+    32 * limits.KIB
+)  # A smaller range is read and sent with the rest: that is faster.
 BACKLOG_BYTES_LOW = limits.BACKLOG_BYTES_HIGH // 4
 LINGER_SECONDS = 10.0
 
@@ -38,7 +42,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)  # Linux: fill the packet with what comes
 logger = logging.getLogger("entrepot.net")
 
 
-class State(IntEnum):
+class LinkState(IntEnum):
     OPEN = 0
     CLOSING = 1
     LINGERING = 2
@@ -46,11 +50,10 @@ class State(IntEnum):
 
 
 class SocketLink:
-    """Built around a connected, non-blocking socket, and started by `attach`."""
+    """A link on a connected, non-blocking socket; `attach` starts it."""
 
     __slots__ = (
         "__weakref__",
-        "_backlog",
         "_descriptor",
         "_faults",
         "_forget",
@@ -67,6 +70,8 @@ class SocketLink:
         "_socket",
         "_state",
         "_timer",
+        "backlog",
+        "traffic",
     )
 
     def __init__(
@@ -82,17 +87,18 @@ class SocketLink:
         self._descriptor = connected.fileno()
         self._peer = name_of(connected.getpeername())
         self._forget = forget
-        self._receiver: Receiver | None = None  # Until it was told of the end.
-        self._holding: Holding | None = None  # What it holds; None: nobody counts.
-        self._state = State.OPEN
+        self._receiver: Receiver | None = None  # None again once its `closed` is called.
+        self._holding: Holding | None = None  # What it holds; None means: it is not counted.
+        self._state = LinkState.OPEN
         self._reason = ""
         self._queue: deque[Chunk] = deque()
-        self._backlog = 0  # Bytes in the queue. None of its chunks is empty.
-        self._is_above_high = False  # The receiver is owed a `drained`.
+        self.backlog = 0  # Bytes in the queue. None of its chunks is empty.
+        self._is_above_high = False  # Whether the receiver waits for `drained`.
         self._is_paused = False
-        self._is_writing = False  # The loop calls when the socket has room.
+        self._is_writing = False  # Whether the loop watches the socket for room to write.
         self._peer_ended = False
         self._timer: TimerHandle | None = None
+        self.traffic = Traffic()  # The listener's, if this link was accepted.
 
     @property
     def peer(self) -> str:
@@ -102,67 +108,101 @@ class SocketLink:
     def subject(self) -> str | None:
         return None
 
-    @property
-    def backlog(self) -> int:
-        return self._backlog
-
     def count_in(self, unfinished: UnfinishedInput, receiver: ServingReceiver) -> None:
-        """Have counted what the receiver holds, from before it is attached."""
+        """Limit the receiver's unfinished input. To be called before it is attached."""
         self._holding = Holding(unfinished, receiver, self._evict)
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        if self._state >= State.LINGERING:
-            self._tell_closed()
-        elif self._state is State.OPEN and not self._is_paused:
-            self._loop.add_reader(self._descriptor, self.guard, self._take)
+        if self._state >= LinkState.LINGERING:
+            self._report_closed()
+        elif self._state is LinkState.OPEN and not self._is_paused:
+            self._loop.add_reader(self._descriptor, self._readable)
 
     def pause(self) -> None:
-        if self._state is State.OPEN and not self._is_paused:
+        if self._state is LinkState.OPEN and not self._is_paused:
             self._is_paused = True
             self._loop.remove_reader(self._descriptor)
             self._recount()
 
     def resume(self) -> None:
-        if self._state is State.OPEN and self._is_paused:
+        if self._state is LinkState.OPEN and self._is_paused:
             self._is_paused = False
             if self._receiver is not None:
-                self._loop.add_reader(self._descriptor, self.guard, self._take)
+                self._loop.add_reader(self._descriptor, self._readable)
             self._recount()
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        if self._state is not State.OPEN:
+        if self._state is not LinkState.OPEN:
             return
-        idle = not self._backlog
+        if self.backlog or not self._send_at_once(chunks):
+            self._enqueue(chunks)
+        if self._holding is not None and self._holding.held.size:
+            self._holding.changed()
+
+    def _send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        """Send all chunks with one system call, without the queue, if possible.
+
+        False means: nothing was sent, and the caller must queue the chunks. True means: they were
+        sent, or the rest is in the queue, or the link is gone.
+        """
+        if len(chunks) > CHUNKS_PER_CALL_MAX or FileRange in map(type, chunks):
+            return False
+        buffers = cast("Sequence[Buffer]", chunks)
+        size = sum(map(len, buffers))
+        if size > SENT_PER_WAKE_BYTES_MAX:
+            return False
+        try:
+            sent = self._socket.sendmsg(buffers)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._fail(error)
+            return True
+        self.traffic.bytes_sent += sent
+        if sent < size:
+            self._put_back(buffers, size - sent)
+            self.backlog = size - sent
+            self._wait_for_room()
+        return True
+
+    def _enqueue(self, chunks: Sequence[Chunk]) -> None:
+        is_idle = not self.backlog
         for chunk in chunks:
             size = chunk.size if isinstance(chunk, FileRange) else len(chunk)
             if size:
                 self._queue.append(chunk)
-                self._backlog += size
-        if idle:
+                self.backlog += size
+        if is_idle:
             self._flush()
-        if self._backlog > limits.BACKLOG_BYTES_HIGH:
+        if self.backlog > limits.BACKLOG_BYTES_HIGH:
             self._is_above_high = True
-        self._recount()
 
     def close(self, reason: str) -> None:
-        if self._state is not State.OPEN:
+        if self._state is not LinkState.OPEN:
             return
-        self._state = State.CLOSING
+        self._state = LinkState.CLOSING
         self._reason = reason
         self._loop.remove_reader(self._descriptor)
         self._timer = self._loop.call_later(LINGER_SECONDS, self._drop)
-        if not self._backlog:
+        if not self.backlog:
             self._shut()
 
     def abort(self, reason: str) -> None:
-        if self._state is State.OPEN:
+        if self._state is LinkState.OPEN:
             self._reason = reason
         self._drop()
 
     # Input.
 
-    def _take(self) -> None:
+    def _readable(self) -> None:
+        """Read, under the receiver's guard."""
+        try:
+            self._read()
+        except Exception as error:
+            self._caught(error)
+
+    def _read(self) -> None:
         receiver = self._receiver
         assert receiver is not None
         for _ in range(READS_PER_WAKE_MAX):
@@ -180,50 +220,64 @@ class SocketLink:
                 self.close("closed by peer")
                 return
             del view  # The receiver may want to resize what is behind it.
+            self.traffic.bytes_received += size
             receiver.received(size)
             if self._holding is not None:
                 self._holding.received()
-            if size < room or self._is_paused or self._state is not State.OPEN:
+            if size < room or self._is_paused or self._state is not LinkState.OPEN:
                 return
 
     def _recount(self) -> None:
-        """The receiver may have dealt with something, or goes on to wait for the rest."""
+        """Count the receiver's unfinished input again: it may have processed some of it."""
         if self._holding is not None and self._holding.held.size:
             self._holding.changed()
 
     def _evict(self, receiver: ServingReceiver, reason: str) -> None:
         self.guard(receiver.refuse, reason)
-        if self._backlog:  # Nobody reads it, and until somebody did, the input would be held.
+        if self.backlog:  # The peer does not read, so the answer could not be sent soon.
             self.abort(reason)
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
         try:
             call(*arguments)
-        except PeerError as error:
+        except Exception as error:
+            self._caught(error)
+
+    def _caught(self, error: Exception) -> None:
+        """Close this link after a mistake of the peer or a bug in the broker."""
+        if isinstance(error, PeerError):
             logger.warning("%s: closed: %s", self._peer, error)
             self.close(str(error))
-        except Exception as error:
+        else:
             self._faults.caught(f"{self._peer}: the connection is closed", error)
             self.abort("internal error")
 
     # Output.
 
     def _flush(self) -> None:
-        """Give the system what it takes now, and have the loop call for the rest."""
-        before = self._backlog
+        """Send as much as the system takes now; the loop calls again for the rest."""
+        before = self.backlog
         try:
             for _ in range(SENDS_PER_WAKE_MAX):
-                if not self._backlog or before - self._backlog >= SENT_PER_WAKE_BYTES_MAX:
+                if not self.backlog or before - self.backlog >= SENT_PER_WAKE_BYTES_MAX:
                     break
                 self._send_some()
         except BlockingIOError:
             pass
         except OSError as error:
-            if not isinstance(error, ConnectionError | TimeoutError):
-                logger.warning("%s: closed: %s", self._peer, error)
-            self.abort(words(error))
+            self._fail(error)
             return
-        if self._is_writing != bool(self._backlog):
+        self._wait_for_room()
+
+    def _fail(self, error: OSError) -> None:
+        """Abort this link: the socket cannot be written, or a file cannot be read."""
+        if not isinstance(error, ConnectionError | TimeoutError):
+            logger.warning("%s: closed: %s", self._peer, error)
+        self.abort(words(error))
+
+    def _wait_for_room(self) -> None:
+        """Watch the socket for room to write while there is a backlog."""
+        if self._is_writing != bool(self.backlog):
             self._is_writing = not self._is_writing
             if self._is_writing:
                 self._loop.add_writer(self._descriptor, self.guard, self._writable)
@@ -232,15 +286,15 @@ class SocketLink:
 
     def _writable(self) -> None:
         self._flush()
-        if self._state is State.CLOSING and not self._backlog:
+        if self._state is LinkState.CLOSING and not self.backlog:
             self._shut()
-        elif self._is_above_high and self._backlog <= BACKLOG_BYTES_LOW:
+        elif self._is_above_high and self.backlog <= BACKLOG_BYTES_LOW:
             self._is_above_high = False
             if self._receiver is not None:
                 self._receiver.drained()
 
     def _send_some(self) -> None:
-        """Raises BlockingIOError when the system takes no more."""
+        """Send the head of the queue. Raises BlockingIOError when the system takes no more."""
         head = self._queue[0]
         if isinstance(head, FileRange) and _by_sendfile(head):
             self._send_range(head)
@@ -254,16 +308,17 @@ class SocketLink:
         sent = os.sendfile(self._descriptor, number, position, min(size, SENT_PER_WAKE_BYTES_MAX))
         if not sent:
             raise OSError(f"{file.path} ends before {position + size}")
-        self._backlog -= sent
+        self.backlog -= sent
+        self.traffic.bytes_sent += sent
         if sent == size:
             self._queue.popleft()
             return
         self._queue[0] = FileRange(file, position + sent, size - sent)
         if sent < SENT_PER_WAKE_BYTES_MAX:
-            raise BlockingIOError  # It would say so itself, when asked again.
+            raise BlockingIOError  # The socket is full: the next call would raise it.
 
     def _send_buffers(self) -> None:
-        """Up to the next range that goes by itself, in one call."""
+        """Send buffers up to the next range that is sent by itself, in one call."""
         queue = self._queue
         buffers: list[Buffer] = []
         size = 0
@@ -284,14 +339,15 @@ class SocketLink:
         try:
             sent = self._socket.sendmsg(buffers, (), flags)
         finally:
-            self._backlog -= sent
+            self.backlog -= sent
+            self.traffic.bytes_sent += sent
             if sent < size:
                 self._put_back(buffers, size - sent)
         if sent < size:
             raise BlockingIOError
 
     def _put_back(self, buffers: Sequence[Buffer], size: int) -> None:
-        """The last `size` bytes of the buffers go to the front of the queue again."""
+        """Put the last `size` bytes of the buffers at the front of the queue again."""
         for buffer in reversed(buffers):
             if size <= len(buffer):
                 self._queue.appendleft(memoryview(buffer)[len(buffer) - size :])
@@ -302,18 +358,18 @@ class SocketLink:
     # The end.
 
     def _shut(self) -> None:
-        """Everything is sent. Say so, and wait for the other side to say the same."""
+        """Shut down our side, because everything is sent, and wait for the peer to do the same."""
         if self._peer_ended:
             self._drop()
             return
-        self._state = State.LINGERING
+        self._state = LinkState.LINGERING
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
             self._drop()
             return
         self._loop.add_reader(self._descriptor, self._discard, bytearray(64 * limits.KIB))
-        self._tell_closed()
+        self._report_closed()
 
     def _discard(self, scratch: bytearray) -> None:
         try:
@@ -326,9 +382,10 @@ class SocketLink:
         self._drop()
 
     def _drop(self) -> None:
-        if self._state is State.GONE:
+        if self._state is LinkState.GONE:
             return
-        self._state = State.GONE
+        self._state = LinkState.GONE
+        self.traffic.closed += 1
         self._loop.remove_reader(self._descriptor)
         self._loop.remove_writer(self._descriptor)
         if self._timer is not None:
@@ -336,12 +393,12 @@ class SocketLink:
             self._timer = None
         self._socket.close()
         self._queue.clear()
-        self._backlog = 0
+        self.backlog = 0
         self._forget(self)
-        self._tell_closed()
+        self._report_closed()
 
-    def _tell_closed(self) -> None:
-        """From the loop, so that nobody hears of the end in the middle of its own call."""
+    def _report_closed(self) -> None:
+        """Schedule `Receiver.closed`. It is not called here: the receiver may be our caller."""
         receiver, self._receiver = self._receiver, None
         if self._holding is not None:
             self._holding.end()
@@ -360,7 +417,7 @@ def _by_sendfile(chunk: FileRange) -> bool:
 
 
 def read_range(chunk: FileRange, bytes_max: int = READ_BYTES_MAX) -> tuple[bytes, FileRange | None]:
-    """The first bytes of a range, and the range of the others."""
+    """Read the first bytes of a range; return them and the range of the others."""
     file, position, size = chunk
     wanted = min(size, bytes_max)
     data = file.read(position, wanted)

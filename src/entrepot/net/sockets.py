@@ -1,8 +1,8 @@
-"""The real net: listeners that accept, and connections made, on whatever loop is running.
+"""The real net: listens and connects on the event loop that is running.
 
-A listener survives what happens to it: a peer that is gone before it was accepted, a
-process out of descriptors (it waits a moment, the backlog waits with it), more peers
-than the house has room for (they are let in and out again, so that they know).
+A listener goes on when a peer disconnects before it was accepted, when the process is out of
+file descriptors (it pauses, and new peers wait in the system's backlog), and when there are too
+many peers (they are accepted and closed at once, so that they notice).
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
+from entrepot.core.measures import Traffic
 from entrepot.core.ports import Link, Receiver, ServingReceiver
 from entrepot.net.link import SocketLink, name_of
 from entrepot.net.unfinished import UnfinishedInput
@@ -23,14 +24,14 @@ from entrepot.net.unfinished import UnfinishedInput
 ACCEPTS_PER_WAKE_MAX = 64
 ACCEPT_PAUSE_SECONDS = 0.2  # When out of descriptors or memory.
 LISTEN_BACKLOG = 1024
-KEEPALIVE_SECONDS = 60  # Quiet for so long, then probed: a peer that vanished says nothing.
+KEEPALIVE_SECONDS = 60  # Idle time before a peer is probed, to find out if it has vanished.
 KEEPALIVE_PROBE_SECONDS = 10
 KEEPALIVE_PROBES = 6
 
 LOCALHOST = "localhost"  # 127.0.0.1, and ::1 where there is IPv6.
-PORTS_TRIED_MAX = 20  # Of those that the system gives, until one is free on every address.
+PORTS_TRIED_MAX = 20  # For port 0, until one is free on every address.
 
-_Address = tuple[int, tuple[Any, ...]]  # The family, and what belongs to it.
+_Address = tuple[int, tuple[Any, ...]]  # The family, and the socket's address.
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -46,21 +47,22 @@ class SocketNet:
         faults: Faults | None = None,
         unfinished: UnfinishedInput | None = None,
     ) -> None:
-        """With `unfinished`, what those who connect to us send is counted there."""
+        """`unfinished` limits unfinished input of those who connect to us. None means: no limit."""
         self._faults = faults or Faults()
         self._connections_max = connections_max
         self._unfinished = unfinished
         self._listeners: list[SocketListener] = []
-        self._links: dict[SocketLink, None] = {}  # Every socket not closed yet.
-        self._is_full = False  # And the log says so.
+        self._links: dict[SocketLink, None] = {}  # Every socket that is not closed.
+        self._is_full = False  # Connections are refused, which was logged.
 
     async def listen(
         self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
     ) -> "SocketListener":
-        """On every address of the host. An empty host is every address of the machine."""
+        """Listen on every address of the host; if it is empty, on every address of the machine."""
         loop = asyncio.get_running_loop()
         sockets = await _bound(loop, host, port)
-        listener = SocketListener(loop, sockets, partial(self._admit, accept))
+        traffic = Traffic()
+        listener = SocketListener(loop, sockets, partial(self._admit, accept, traffic), traffic)
         self._listeners.append(listener)
         return listener
 
@@ -76,13 +78,18 @@ class SocketNet:
         return link
 
     def close(self) -> None:
-        """Listen no more and drop every link, also those that only linger."""
+        """Close all listeners and abort all links, also those that are lingering."""
         for listener in self._listeners:
             listener.close()
         for link in list(self._links):
             link.abort("shutting down")
 
-    def _admit(self, accept: Callable[[Link], ServingReceiver], connected: socket.socket) -> None:
+    def _admit(
+        self,
+        accept: Callable[[Link], ServingReceiver],
+        traffic: Traffic,
+        connected: socket.socket,
+    ) -> None:
         if len(self._links) >= self._connections_max:
             if not self._is_full:
                 logger.warning("refusing connections: %d are open", len(self._links))
@@ -93,7 +100,9 @@ class SocketNet:
         try:
             link = self._link(asyncio.get_running_loop(), connected)
         except OSError:
-            return  # It is gone again already.
+            return  # The peer has disconnected already.
+        link.traffic = traffic
+        traffic.opened += 1
         self._welcome(link, accept)
 
     def _welcome(self, link: SocketLink, accept: Callable[[Link], ServingReceiver]) -> None:
@@ -107,7 +116,7 @@ class SocketNet:
             link.abort("internal error")
 
     async def _ready(self, link: SocketLink) -> None:
-        """What is to be done on a new link before its receiver hears of it."""
+        """Prepare a link that we opened before its receiver is attached."""
 
     def _link(
         self, loop: AbstractEventLoop, connected: socket.socket, host: str | None = None
@@ -124,7 +133,7 @@ class SocketNet:
     def _new_link(
         self, loop: AbstractEventLoop, connected: socket.socket, host: str | None
     ) -> SocketLink:
-        """The host is whom we connected to; None when they connected to us."""
+        """Create a link. `host` is the one we connected to; None means: they connected to us."""
         return SocketLink(loop, connected, self._forget, self._faults)
 
     def _forget(self, link: SocketLink) -> None:
@@ -137,7 +146,9 @@ class SocketListener:
         loop: AbstractEventLoop,
         sockets: list[socket.socket],
         admit: Callable[[socket.socket], None],
+        traffic: Traffic,
     ) -> None:
+        self.traffic = traffic
         self._loop = loop
         self._sockets = sockets
         self._admit = admit
@@ -161,7 +172,7 @@ class SocketListener:
         self._sockets.clear()
 
     def _watch(self, listening: socket.socket) -> None:
-        if listening.fileno() >= 0:  # Not closed while it paused.
+        if listening.fileno() >= 0:  # It may have been closed during the pause.
             self._loop.add_reader(listening.fileno(), self._acceptable, listening)
 
     def _acceptable(self, listening: socket.socket) -> None:
@@ -172,7 +183,7 @@ class SocketListener:
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
-                    return  # The peer's trouble: it left before it was let in.
+                    return  # The peer disconnected before it was accepted.
                 logger.warning(
                     "cannot accept on %s: %s", name_of(listening.getsockname()), error.strerror
                 )
@@ -183,7 +194,7 @@ class SocketListener:
 
 
 async def _bound(loop: AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
-    """A listening socket for every address of the host that this machine has."""
+    """Return a listening socket for every address of the host that this machine has."""
     addresses = await _addresses(loop, host)
     for _ in range(PORTS_TRIED_MAX - 1):
         try:
@@ -195,7 +206,7 @@ async def _bound(loop: AbstractEventLoop, host: str, port: int) -> list[socket.s
 
 
 async def _addresses(loop: AbstractEventLoop, host: str) -> list[_Address]:
-    if host == LOCALHOST:  # Whatever the machine's own table says: clients have theirs.
+    if host == LOCALHOST:  # Not looked up: clients may resolve it to either.
         return [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET6, ("::1", 0, 0, 0))]
     found = await loop.getaddrinfo(
         host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -204,8 +215,10 @@ async def _addresses(loop: AbstractEventLoop, host: str) -> list[_Address]:
 
 
 def _bound_to_all(host: str, addresses: list[_Address], port: int) -> list[socket.socket]:
-    """Port 0 is any port, but the same one on every address: the first that was free on one
-    may be taken on another."""
+    """Return sockets that listen on one port of every address.
+
+    Port 0 means: any port. One that is free on the first address may be in use on another.
+    """
     sockets: list[socket.socket] = []
     refused: OSError | None = None
     try:
@@ -233,7 +246,7 @@ def _bound_to(family: int, address: tuple[Any, ...]) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:  # Its IPv4 twin is an address, and a socket, of its own.
+        if family == socket.AF_INET6:  # IPv4 has a socket of its own.
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)
         listening.listen(LISTEN_BACKLOG)
@@ -244,7 +257,7 @@ def _bound_to(family: int, address: tuple[Any, ...]) -> socket.socket:
 
 
 async def _connected(loop: AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A socket connected to the first address of the host that answers."""
+    """Return a socket connected to the first address of the host that answers."""
     refused: OSError | None = None
     for family, kind, protocol, _, address in await loop.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
@@ -264,8 +277,11 @@ async def _connected(loop: AbstractEventLoop, host: str, port: int) -> socket.so
 
 
 def _prepare(connected: socket.socket) -> None:
-    """Left to itself, Linux takes megabytes of an answer at once. They cost memory for each
-    peer that is slow, and a peer that is fast begins to read them later than it could."""
+    """Set the options of a connected socket.
+
+    The send buffer is limited, because Linux would take megabytes of an answer at once. They
+    cost memory for each slow peer, and a fast peer begins to read them later than it could.
+    """
     connected.setblocking(False)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES)

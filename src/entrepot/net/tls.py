@@ -1,12 +1,12 @@
-"""TLS under the same links: what is sent is sealed on its way to the socket.
+"""Links with TLS: what is sent is encrypted on its way to the socket.
 
-A `TlsLink` is a `SocketLink` with OpenSSL between its queue and its socket, working on
-memory only; when to read and write is decided where it always is. Ranges of files are
-read in pieces, since they have to be sealed, and a piece is sealed when the socket has
-taken the one before, so a large answer costs no more memory than a small one.
+A `TlsLink` is a `SocketLink` with OpenSSL between its queue and its socket. OpenSSL works on
+memory only; `SocketLink` decides when to read and write. Ranges of files have to be encrypted,
+so they are read in pieces. A piece is encrypted when the socket has taken the one before, so a
+large answer costs no more memory than a small one.
 
-The handshake comes first and has its time. A receiver hears of a link when it is done,
-so whoever gets a link knows whom its certificate names.
+The handshake comes first and has a time limit. A receiver is attached when it is done, so the
+subject of the peer's certificate is known by then.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ import logging
 import socket
 import ssl
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Buffer, FileRange, Link, Receiver, ServingReceiver
-from entrepot.net.link import READS_PER_WAKE_MAX, SocketLink, State, read_range, words
+from entrepot.core.ports import Buffer, Chunk, FileRange, Link, Receiver, ServingReceiver
+from entrepot.net.link import READS_PER_WAKE_MAX, LinkState, SocketLink, read_range, words
 from entrepot.net.sockets import SocketNet
 from entrepot.net.unfinished import UnfinishedInput
 
-SEALED_BYTES_MAX = 256 * limits.KIB  # Sealed at once, and read at once of a file.
+ENCRYPTED_BYTES_MAX = 256 * limits.KIB  # At once; also what is read at once from a file.
 READ_BYTES_MAX = 64 * limits.KIB
-UNASKED_BYTES_MAX = 64 * limits.KIB  # What a peer may make us say between two answers.
+UNASKED_BYTES_MAX = 64 * limits.KIB  # Of TLS's own messages, between two answers.
 
-# RFC 4514's names for what a certificate's subject is made of.
+# RFC 4514's names for the attributes of a certificate's subject.
 _SHORT_NAMES = {
     "commonName": "CN",
     "countryName": "C",
@@ -46,11 +46,14 @@ logger = logging.getLogger("entrepot.net")
 
 
 def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
-    """From PEM files. With a CA, clients must show a certificate of it. Raises OSError."""
+    """Make a context from PEM files. With a CA, clients must show a certificate from it.
+
+    Raises OSError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # A key that needs a password fails; without this it would ask for it at the terminal.
+    # An encrypted key fails to load; without this OpenSSL would ask at the terminal.
     context.load_cert_chain(certificate, key, password=lambda: b"")
     if client_ca is not None:
         context.load_verify_locations(client_ca)
@@ -65,7 +68,10 @@ def client_context(
     *,
     check_host: bool = True,
 ) -> ssl.SSLContext:
-    """From PEM files. Without a CA, those the system trusts. Raises OSError."""
+    """Make a context from PEM files. Without a CA, those of the system are trusted.
+
+    Raises OSError.
+    """
     context = ssl.create_default_context(cafile=ca)
     context.check_hostname = check_host
     if certificate is not None:
@@ -74,7 +80,7 @@ def client_context(
 
 
 class TlsNet(SocketNet):
-    """All its links are TLS; it serves with one context and connects with the other."""
+    """A net whose links use TLS: one context is for listening, the other for connecting."""
 
     def __init__(
         self,
@@ -98,15 +104,15 @@ class TlsNet(SocketNet):
 
     def _welcome(self, link: SocketLink, accept: Callable[[Link], ServingReceiver]) -> None:
         assert isinstance(link, TlsLink)
-        link.greet(lambda: super(TlsNet, self)._welcome(link, accept))
+        link.begin_handshake(lambda: super(TlsNet, self)._welcome(link, accept))
 
     async def _ready(self, link: SocketLink) -> None:
         assert isinstance(link, TlsLink)
-        await link.shake_hands()
+        await link.do_handshake()
 
 
 class TlsLink(SocketLink):
-    __slots__ = ("_greeting", "_incoming", "_outgoing", "_sealed", "_sealing", "_tls")
+    __slots__ = ("_encrypted", "_encrypted_of", "_handshaking", "_incoming", "_outgoing", "_tls")
 
     def __init__(
         self,
@@ -118,27 +124,27 @@ class TlsLink(SocketLink):
         host: str | None,
     ) -> None:
         super().__init__(loop, connected, forget, faults)
-        self._incoming = ssl.MemoryBIO()  # From the socket. Bounded by what is read at once.
-        self._outgoing = ssl.MemoryBIO()  # To the socket; emptied into `_sealed`.
+        self._incoming = ssl.MemoryBIO()  # From the socket; limited by what is read at once.
+        self._outgoing = ssl.MemoryBIO()  # For the socket; moved to `_encrypted`.
         self._tls = context.wrap_bio(self._incoming, self._outgoing, host is None, host)
-        self._sealed = memoryview(b"")  # What the system has not taken yet.
-        self._sealing = 0  # How many bytes of the backlog that is.
-        self._greeting: asyncio.Task[None] | None = None
+        self._encrypted = memoryview(b"")  # Not yet taken by the system.
+        self._encrypted_of = 0  # How many bytes of the backlog are in it.
+        self._handshaking: asyncio.Task[None] | None = None
 
     @property
     def subject(self) -> str | None:
         certificate: Any = self._tls.getpeercert()
         return subject_name(certificate["subject"]) if certificate else None
 
-    # The beginning.
+    # Handshake.
 
-    def greet(self, done: Callable[[], None]) -> None:
-        """Shake hands in the background, then go on."""
-        self._greeting = self._loop.create_task(self._greet(done))
+    def begin_handshake(self, done: Callable[[], None]) -> None:
+        """Do the handshake in the background, then call `done`."""
+        self._handshaking = self._loop.create_task(self._handshake(done))
 
-    async def _greet(self, done: Callable[[], None]) -> None:
+    async def _handshake(self, done: Callable[[], None]) -> None:
         try:
-            await self.shake_hands()
+            await self.do_handshake()
         except OSError as error:
             logger.warning("%s: closed: no TLS: %s", self._peer, words(error))
             self.abort("no TLS")
@@ -148,11 +154,11 @@ class TlsLink(SocketLink):
         else:
             done()
 
-    async def shake_hands(self) -> None:
-        """Raises OSError, of which ssl.SSLError is one."""
+    async def do_handshake(self) -> None:
+        """Do the handshake. Raises OSError, of which ssl.SSLError is one."""
         try:
             async with asyncio.timeout(limits.TLS_HANDSHAKE_MS_MAX / 1_000):
-                while not await self._shake_on():
+                while not await self._handshake_step():
                     data = await self._loop.sock_recv(self._socket, READ_BYTES_MAX)
                     if not data:
                         raise ConnectionResetError("the peer left during the handshake")
@@ -160,20 +166,20 @@ class TlsLink(SocketLink):
         except TimeoutError:
             raise TimeoutError("the handshake took too long") from None
 
-    async def _shake_on(self) -> bool:
-        """One step; whether it was the last."""
+    async def _handshake_step(self) -> bool:
+        """Take one step; return whether it was the last."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
-        finally:  # Also when it failed: this tells the other side why.
+        finally:  # Also when it failed: the output tells the peer why.
             if self._outgoing.pending:
                 await self._loop.sock_sendall(self._socket, self._outgoing.read())
         return True
 
     def attach(self, receiver: Receiver) -> None:
         super().attach(receiver)
-        self._loop.call_soon(self._go_on)  # The handshake may have brought more than itself.
+        self._loop.call_soon(self._go_on)  # Data may have come with the handshake.
 
     # Input.
 
@@ -182,11 +188,11 @@ class TlsLink(SocketLink):
         self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Give the receiver what was read and not given yet."""
-        if self._state is State.OPEN and not self._is_paused and self._receiver is not None:
+        """Deliver what was read and not yet given to the receiver."""
+        if self._state is LinkState.OPEN and not self._is_paused and self._receiver is not None:
             self.guard(self._deliver)
 
-    def _take(self) -> None:
+    def _read(self) -> None:
         for _ in range(READS_PER_WAKE_MAX):
             try:
                 data = self._socket.recv(READ_BYTES_MAX)
@@ -199,15 +205,16 @@ class TlsLink(SocketLink):
                 self._peer_ended = True
                 self.close("closed by peer")
                 return
+            self.traffic.bytes_received += len(data)
             self._incoming.write(data)
             self._deliver()
-            if len(data) < READ_BYTES_MAX or self._is_paused or self._state is not State.OPEN:
+            if len(data) < READ_BYTES_MAX or self._is_paused or self._state is not LinkState.OPEN:
                 return
 
     def _deliver(self) -> None:
         receiver = self._receiver
         assert receiver is not None
-        while self._state is State.OPEN and not self._is_paused:
+        while self._state is LinkState.OPEN and not self._is_paused:
             view = receiver.writable()
             try:
                 size: Any = self._tls.read(len(view), view)
@@ -222,30 +229,34 @@ class TlsLink(SocketLink):
             if not size:
                 self.close("closed by peer")
                 return
-            del view  # The receiver may want to resize what is behind it.
+            del view  # The receiver may resize its buffer.
             receiver.received(size)
             if self._holding is not None:
                 self._holding.received()
 
     # Output.
 
-    def _send_some(self) -> None:
-        if not self._sealed:
-            self._seal()
-        sent = self._socket.send(self._sealed)
-        self._sealed = self._sealed[sent:]
-        if not self._sealed:
-            self._backlog -= self._sealing
-            self._sealing = 0
+    def _send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        return False  # Everything has to be encrypted first.
 
-    def _seal(self) -> None:
-        """The next bytes of the queue."""
+    def _send_some(self) -> None:
+        if not self._encrypted:
+            self._encrypt()
+        sent = self._socket.send(self._encrypted)
+        self.traffic.bytes_sent += sent
+        self._encrypted = self._encrypted[sent:]
+        if not self._encrypted:
+            self.backlog -= self._encrypted_of
+            self._encrypted_of = 0
+
+    def _encrypt(self) -> None:
+        """Encrypt the next bytes of the queue."""
         queue = self._queue
         plain: list[Buffer] = []
-        while queue and self._sealing < SEALED_BYTES_MAX:
+        while queue and self._encrypted_of < ENCRYPTED_BYTES_MAX:
             chunk = queue.popleft()
             rest: Buffer | FileRange | None = None
-            room = SEALED_BYTES_MAX - self._sealing
+            room = ENCRYPTED_BYTES_MAX - self._encrypted_of
             if isinstance(chunk, FileRange):
                 chunk, rest = read_range(chunk, room)
             elif len(chunk) > room:
@@ -253,29 +264,29 @@ class TlsLink(SocketLink):
             if rest is not None:
                 queue.appendleft(rest)
             plain.append(chunk)
-            self._sealing += len(chunk)
+            self._encrypted_of += len(chunk)
         self._tls.write(b"".join(plain))
-        self._sealed = memoryview(self._outgoing.read())
+        self._encrypted = memoryview(self._outgoing.read())
 
-    # The end.
+    # Closing.
 
     def _shut(self) -> None:
         with suppress(OSError):
-            self._tls.unwrap()  # Says goodbye, and would like to wait for theirs.
+            self._tls.unwrap()  # Raises, because the peer's close-notify has not come.
         with suppress(OSError):
             self._socket.send(self._outgoing.read())
         super()._shut()
 
     def _drop(self) -> None:
-        if self._greeting is not None:
-            self._greeting.cancel()
-            self._greeting = None
-        self._sealed = memoryview(b"")
+        if self._handshaking is not None:
+            self._handshaking.cancel()
+            self._handshaking = None
+        self._encrypted = memoryview(b"")
         super()._drop()
 
 
 def subject_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """As RFC 4514 writes it, the most specific first: `CN=ana,OU=sales,O=Acme`."""
+    """Write the subject as RFC 4514 does, the most specific first: `CN=ana,OU=sales,O=Acme`."""
     return ",".join(
         "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in part)
         for part in reversed(subject)
@@ -283,7 +294,7 @@ def subject_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """So that no value reads as more than one."""
+    """Escape what could make one value look like several."""
     text = "".join(f"\\{sign}" if sign in ',+"\\<>;=' else sign for sign in value)
     if text[:1] in ("#", " "):
         text = f"\\{text}"

@@ -1,13 +1,13 @@
-"""Unfinished input: what came from all connections together and is not dealt with yet.
+"""Limits unfinished input: bytes that were received from all connections and are not processed.
 
-A frame may be large and come slowly, and a request may have to wait for the one before it.
-So a connection may hold input for a while, but all of them together only so much. When it is
-more, connections are closed that hold more than the average one does, those with the oldest
-input first. Who sends little, or sends it quickly, has nothing to fear from those who do not.
+A frame may be large and arrive slowly, and a request may have to wait for the one before it, so a
+connection may hold input for a while. All connections together may hold a limited number of
+bytes. When they hold more, connections that hold more than the average are closed, those with the
+oldest input first. A connection that sends little, or sends its frames quickly, is not affected.
 
-Input that waits for its rest, and does not get it for a while, ends its connection as well.
+A connection is also closed when it has sent a part of a frame and then nothing for some time.
 
-A link tells of every change; nobody is evicted in the middle of a call of its own.
+Links report every change. A connection is never closed from within a call by its own receiver.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from entrepot.core import limits
 from entrepot.core.ports import NOTHING_UNFINISHED, ServingReceiver, Unfinished
 
-EVICTIONS_PER_TURN_MAX = 100  # Of those that are late; then the others have their turn.
-LOOKS_PER_TIME = 4  # How often, while the time passes, it is looked who is late.
+EVICTIONS_PER_TURN_MAX = 100  # Of connections that are late. Then other work has a turn.
+LOOKS_PER_TIME = 4  # How often late connections are looked for in that time.
 
-_SLACK = 64  # Room is made for this fraction of the budget, so that it is made seldom.
+_SLACK = 64  # 1/64 of the limit more is freed than needed, so that it happens seldom.
 
 
 class UnfinishedInput:
-    """The budget of all connections."""
+    """The limit of all connections together."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class UnfinishedInput:
     ) -> None:
         self._bytes_max = bytes_max
         self._seconds_max = ms_max / 1_000
-        self._holdings: dict[Holding, None] = {}  # That are not empty; the oldest input first.
-        self._timer: asyncio.TimerHandle | None = None  # While there are any.
+        self._holdings: dict[Holding, None] = {}  # Those with input, the oldest first.
+        self._timer: asyncio.TimerHandle | None = None  # None while no connection has input.
         self.bytes_held = 0
 
     def changed(self, holding: Holding, now: Unfinished) -> None:
-        """Count what a connection holds from now on."""
+        """Note what a connection holds now."""
         before, holding.held = holding.held, now
         self.bytes_held += now.size - before.size
         is_other = now.number != before.number or not before.size
@@ -55,14 +55,14 @@ class UnfinishedInput:
                 self._watch(self._seconds_max / LOOKS_PER_TIME)
 
     def make_room(self) -> None:
-        """Evict who is in the way, if too much is held."""
+        """Close connections that hold much, if all together hold too much."""
         if self.bytes_held <= self._bytes_max:
             return
         target = self._bytes_max - self._bytes_max // _SLACK
         while self.bytes_held > target:
             average = self.bytes_held / len(self._holdings)
             for holding in list(self._holdings):
-                holding.changed()  # Perhaps it was dealt with meanwhile.
+                holding.changed()  # It may have been processed meanwhile.
                 if holding.held.size >= average:
                     holding.evict(f"while all connections hold more than {self._bytes_max}")
                 if self.bytes_held <= target:
@@ -72,7 +72,7 @@ class UnfinishedInput:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        """Evict who does not go on."""
+        """Close connections whose unfinished frame gets no more bytes."""
         latest_s = asyncio.get_running_loop().time() - self._seconds_max
         late = [each for each in self._holdings if each.moved_s <= latest_s]
         for holding in late[:EVICTIONS_PER_TURN_MAX]:
@@ -87,7 +87,7 @@ class UnfinishedInput:
 
 
 class Holding:
-    """What one connection holds."""
+    """The unfinished input of one connection."""
 
     __slots__ = ("_all", "_close", "_receiver", "begun_s", "held", "moved_s")
 
@@ -98,26 +98,31 @@ class Holding:
         close: Callable[[ServingReceiver, str], None],
     ) -> None:
         self._all = of_all
-        self._receiver: ServingReceiver | None = receiver  # None: it is over.
+        self._receiver: ServingReceiver | None = receiver  # None means: the connection has ended.
         self._close = close
         self.held = NOTHING_UNFINISHED
-        self.begun_s = 0.0  # When the oldest of it came,
-        self.moved_s = 0.0  # and when something last changed.
+        self.begun_s = 0.0  # When its oldest byte was received.
+        self.moved_s = 0.0  # When it last changed.
 
     def received(self) -> None:
-        """Some more has come. Only from the loop, for somebody may be evicted."""
-        self.changed()
-        self._all.make_room()
+        """Count received bytes. To be called from the loop only: it may close connections."""
+        receiver = self._receiver
+        if receiver is None:
+            return
+        now = receiver.unfinished()
+        if now.size or self.held.size:
+            self._all.changed(self, now)
+            self._all.make_room()
 
     def changed(self) -> None:
-        """Something was dealt with, or the link is paused or goes on."""
+        """Count again: input was processed, or the link was paused or resumed."""
         if self._receiver is not None:
             now = self._receiver.unfinished()
             if now.size or self.held.size:
                 self._all.changed(self, now)
 
     def end(self) -> None:
-        """The receiver is told of the end, and lets go of everything."""
+        """Stop counting: the receiver releases its input."""
         if self._receiver is not None:
             self._receiver = None
             self._all.changed(self, NOTHING_UNFINISHED)

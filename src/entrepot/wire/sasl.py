@@ -45,8 +45,13 @@ def read_plain(token: bytes) -> Plain:
     return Plain(user, password)
 
 
+class Proof(NamedTuple):
+    exchanged: bytes  # What it is a proof over.
+    proof: bytes
+
+
 class ScramServer:
-    """One login: `first`, then `challenge` with what is kept of that user, then `finish`."""
+    """One login: `first`, `challenge` with what is kept of that user, `proof`, `signature`."""
 
     def __init__(self, mechanism: Mechanism, nonce: str) -> None:
         self._mechanism = mechanism
@@ -80,9 +85,8 @@ class ScramServer:
         self._exchanged += f",{message}"
         return message.encode()
 
-    def finish(self, message: bytes) -> bytes:
-        """Check the proof and give ours. Raises SaslError."""
-        assert self._verifier is not None
+    def proof(self, message: bytes) -> Proof:
+        """Read the client's proof, which somebody else has to check. Raises SaslError."""
         text = _text(message)
         attributes = _attributes(text, "crp")
         without_proof, _, _ = text.rpartition(",p=")
@@ -92,8 +96,11 @@ class ScramServer:
         # At its end: librdkafka before 2.6.1 says its own part twice, and Kafka 3 lets it.
         if not attributes["r"].endswith(self._nonce):
             raise SaslError("SCRAM with another nonce than ours")
-        if not scram.proves(self._mechanism, self._verifier, exchanged, _decoded(attributes["p"])):
-            raise SaslError("wrong password")
+        return Proof(exchanged, _decoded(attributes["p"]))
+
+    def signature(self, exchanged: bytes) -> bytes:
+        """Make the last message, for a client whose proof was right: a proof of ours."""
+        assert self._verifier is not None
         signature = scram.server_signature(self._mechanism, self._verifier.server_key, exchanged)
         return b"v=" + b64encode(signature)
 

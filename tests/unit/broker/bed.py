@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 
 from entrepot.broker.broker import Broker
+from entrepot.broker.served_partition import Appended, ServedPartition
 from entrepot.broker.server_settings import Defaults
-from entrepot.broker.stream import Appended, Stream
 from entrepot.core import batch
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
@@ -31,8 +31,8 @@ class Bed(Life):
 
     # --- verbs
 
-    def stream(self, name: str, index: int = 0) -> Stream:
-        return self.broker.stream(self.broker.topic(name), index)
+    def served_partition(self, name: str, index: int = 0) -> ServedPartition:
+        return self.broker.served_partition(self.broker.topic(name), index)
 
     async def create(self, name: str, count: int = 1, **settings: str) -> None:
         """Settings with `_` for their dots."""
@@ -43,14 +43,14 @@ class Bed(Life):
         await self.do(self.broker.delete_topic(self.broker.topic(name)))
 
     def append(self, name: str, data: bytes, index: int = 0) -> Appended:
-        return self.call(self.stream(name, index).append, data)
+        return self.call(self.served_partition(name, index).append, data)
 
     async def commit(self, name: str, data: bytes, index: int = 0) -> Appended:
         """Append, and wait for the answer."""
-        stream = self.stream(name, index)
+        served = self.served_partition(name, index)
         appended = self.append(name, data, index)
         answer: asyncio.Future[StorageError | None] = self.loop.create_future()
-        stream.when_committed(appended.offset_end, answer.set_result)
+        served.when_committed(appended.offset_end, answer.set_result)
         error = await answer
         if error is not None:
             raise error
@@ -58,7 +58,7 @@ class Bed(Life):
 
     def records(self, name: str, index: int = 0) -> list[Record]:
         """What a reader sees from the start on."""
-        partition = self.stream(name, index).partition
+        partition = self.served_partition(name, index).partition
         offset, found = partition.offset_start, list[Record]()
         while (part := partition.read(offset, 1)) is not None:
             data = part.file.read(part.position, part.size)

@@ -63,7 +63,7 @@ async def test_what_is_not_there(bed: Bed) -> None:
         bed.broker.topic_by_id(UUID(int=5))
     for index in (-1, 1):
         with pytest.raises(UnknownTopic):
-            bed.stream("t", index)
+            bed.served_partition("t", index)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "__catalog"])
@@ -135,7 +135,7 @@ async def test_defaults(bed: Bed) -> None:
     await bed.create("t")
     await bed.create("u", retention_ms="88")
     for name, expected in (("t", 77), ("u", 88)):
-        assert bed.stream(name).partition.policy.retention_ms == expected
+        assert bed.served_partition(name).partition.policy.retention_ms == expected
     assert bed.broker.topic("t").settings == {}
 
 
@@ -165,7 +165,7 @@ async def test_settings(bed: Bed, end: str) -> None:
     await restart(bed, end)
     assert bed.broker.topic("t").settings == {"segment.ms": "3"}
     for index in (0, 1):
-        policy = bed.stream("t", index).partition.policy
+        policy = bed.served_partition("t", index).partition.policy
         assert (policy.segment_ms, policy.retention_ms) == (3, 7 * 24 * 3_600_000)
 
 
@@ -179,10 +179,10 @@ async def test_a_deleted_topic_stays_deleted(bed: Bed, end: str) -> None:
     await bed.create("t", 2)
     await bed.commit("t", make(b"a"), 1)
     topic = bed.broker.topic("t")
-    stream = bed.stream("t", 1)
+    served = bed.served_partition("t", 1)
     await bed.delete("t")
     with pytest.raises(StorageError, match="deleted"):
-        bed.call(stream.append, make(b"b"))
+        bed.call(served.append, make(b"b"))
     await restart(bed, end)
     with pytest.raises(UnknownTopic):
         bed.broker.topic("t")
@@ -263,11 +263,11 @@ async def test_deleted_records_stay_deleted(bed: Bed, end: str) -> None:
     await bed.create("t")
     for value in (b"a", b"b", b"c"):
         await bed.commit("t", make(value))
-    assert await bed.do(bed.broker.delete_records(bed.stream("t"), 2)) == 2
-    assert await bed.do(bed.broker.delete_records(bed.stream("t"), 1)) == 2, "never back"
+    assert await bed.do(bed.broker.delete_records(bed.served_partition("t"), 2)) == 2
+    assert await bed.do(bed.broker.delete_records(bed.served_partition("t"), 1)) == 2, "never back"
     await restart(bed, end)
     assert bed.values("t") == [b"c"]
-    assert bed.stream("t").partition.offset_start == 2
+    assert bed.served_partition("t").partition.offset_start == 2
 
 
 @simulated
@@ -276,7 +276,7 @@ async def test_all_records(bed: Bed, seed: int) -> None:
     await bed.create("t", segment_bytes="100", file_delete_delay_ms="0")
     for value in (b"a", b"b", b"c"):
         await bed.commit("t", make(value))
-    assert await bed.do(bed.broker.delete_records(bed.stream("t"), -1)) == 3
+    assert await bed.do(bed.broker.delete_records(bed.served_partition("t"), -1)) == 3
     await bed.sleep_up_to(100)
     bed.crash()
     await bed.start()
@@ -291,7 +291,7 @@ async def test_records_that_are_not_there(bed: Bed) -> None:
     await bed.commit("t", make(b"a"))
     for offset in (2, -2):
         with pytest.raises(OffsetOutOfRange):
-            await bed.do(bed.broker.delete_records(bed.stream("t"), offset))
+            await bed.do(bed.broker.delete_records(bed.served_partition("t"), offset))
 
 
 @simulated
@@ -301,7 +301,7 @@ async def test_a_deletion_never_hides_what_comes_after_it(bed: Bed, seed: int) -
     await bed.create("t")
     for value in (b"a", b"b", b"c"):
         bed.append("t", make(value))
-    await bed.do(bed.broker.delete_records(bed.stream("t"), 3))
+    await bed.do(bed.broker.delete_records(bed.served_partition("t"), 3))
     bed.crash()
     await bed.start({"durability": "os"})
     for value in (b"d", b"e"):
@@ -457,7 +457,7 @@ async def test_one_damaged_partition_does_not_stop_the_others(bed: Bed) -> None:
     bed.kill()
     bed.flip(f"partitions/t-0/{0:020d}.log", 30)
     await bed.start()
-    assert bed.stream("t").partition.refused
+    assert bed.served_partition("t").partition.refused
     with pytest.raises(StorageError, match="was permanent"):
         bed.append("t", make(b"c"))
     assert bed.values("u") == [b"b"]

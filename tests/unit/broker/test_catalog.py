@@ -144,5 +144,5 @@ def test_a_queue_that_goes() -> None:
 
 
 def test_names_of_queues_that_are_names_of_topics() -> None:
-    names = ["work", "a.b_c-d", "", "..", "a b", "a/b", "amq.gen-x", "x" * 250]
-    assert [is_topic_name(name) for name in names] == [True, True] + [False] * 6
+    names = ["work", "a.b_c-d", "", "..", "a b", "a/b", "x" * 250]
+    assert [is_topic_name(name) for name in names] == [True, True] + [False] * 5

@@ -7,7 +7,7 @@ import pytest
 
 from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
-from entrepot.core import batch
+from entrepot.core import batch, limits
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
 from tests.unit.broker.queue.lane_bed import LaneBed, identity, run, take
@@ -15,7 +15,7 @@ from tests.unit.log.bed import simulated
 
 
 def written(bed: LaneBed) -> list[list[Record]]:
-    return [list(batch.records(data)) for data in bed.streams[TOPIC].partition.batches()]
+    return [list(batch.records(data)) for data in bed.served_partitions[TOPIC].partition.batches()]
 
 
 async def started(bed: LaneBed, *names: str) -> None:
@@ -58,6 +58,31 @@ async def test_before_it_is_permanent_nobody_is_told(bed: LaneBed) -> None:
     assert told == []
     await bed.settlements("a")
     assert told == [None]
+
+
+@simulated
+async def test_a_settlement_that_nobody_waits_for_is_written_now_and_synced_later(
+    bed: LaneBed,
+) -> None:
+    await started(bed, "a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    bed.settle("a", 0)
+    await asyncio.sleep(0.001)
+    partition = bed.served_partitions[TOPIC].partition
+    assert (partition.offset_end, partition.high_watermark) == (1, 0)
+    await asyncio.sleep(limits.COMMIT_DEFERRED_MS / 1_000)
+    assert partition.high_watermark == 1
+
+
+@simulated
+async def test_what_is_more_than_a_settlement_is_synced_at_once(bed: LaneBed) -> None:
+    """A message that is deferred must not come early after a crash."""
+    await started(bed, "a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    bed.settle("a", 0)
+    bed.call(bed.lanes["a"].deferred, 7, 10**15)
+    await asyncio.sleep(0.001)
+    assert bed.served_partitions[TOPIC].partition.high_watermark == 2
 
 
 @simulated
@@ -184,13 +209,13 @@ async def test_a_store_without_a_topic_makes_it_when_it_is_needed(bed: LaneBed) 
     assert told == [None]
     await store.prepare()
     await store.prepare()
-    assert store._stream is bed.streams[TOPIC]
+    assert store._served is bed.served_partitions[TOPIC]
 
 
 @simulated
 async def test_damage_is_not_taken_for_nothing_settled(bed: LaneBed) -> None:
     await bed.start()
-    bed.streams[TOPIC].partition.refuse("a bad batch")
+    bed.served_partitions[TOPIC].partition.refuse("a bad batch")
     store = LedgerStore(bed, bed.clock, TOPIC, "queues")  # type: ignore[arg-type]
     store.open()
     with pytest.raises(StorageError, match="damaged: a bad batch"):

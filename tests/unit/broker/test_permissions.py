@@ -1,17 +1,15 @@
-"""What a user may do in a virtual host, and regular expressions as RabbitMQ reads them."""
+"""Expressions: what they allow in a virtual host, and how they are read."""
 
 import pytest
 
-from entrepot.broker.access import Access
+from entrepot.broker.access import Operation, Question, ResourceKind
 from entrepot.broker.permissions import (
     Permission,
     Permissions,
-    Right,
     permission_deleted_record,
     permission_record,
     search,
 )
-from entrepot.core import limits
 from entrepot.core.errors import InvalidPermission
 from entrepot.core.record import Record
 
@@ -25,10 +23,22 @@ def fold(permissions: Permissions, *records: Record) -> None:
         permissions.apply(name, record.value)
 
 
-def enforced(*records: Record) -> Permissions:
-    permissions = Permissions(Access(is_enforced=True, super_users=["User:root"]))
+def folded(*records: Record) -> Permissions:
+    permissions = Permissions()
     fold(permissions, *records)
     return permissions
+
+
+def allows(
+    permissions: Permissions,
+    operation: Operation,
+    name: str | None = "q",
+    *,
+    user: str = "ana",
+    vhost: str = "/",
+) -> bool:
+    kind = ResourceKind.VIRTUAL_HOST if operation is Operation.ENTER else ResourceKind.QUEUE
+    return permissions.allows(Question(user, "", operation, kind, name, vhost))
 
 
 def test_the_bytes_of_the_records() -> None:
@@ -38,52 +48,51 @@ def test_the_bytes_of_the_records() -> None:
     assert permission_deleted_record("ana", "/") == Record(b'permission:["ana", "/"]', None)
 
 
-def test_with_authorisation_off_everybody_may_do_everything() -> None:
-    permissions = Permissions(Access())
-    assert permissions.may_enter("ana", "/")
-    assert permissions.allows("ana", "/", Right.CONFIGURE, "q")
+def test_who_has_an_entry_may_enter() -> None:
+    permissions = folded(permission_record("ana", "/", Permission("", "", "")))
+    assert allows(permissions, Operation.ENTER)
+    assert not allows(permissions, Operation.ENTER, vhost="other")
+    assert not allows(permissions, Operation.ENTER, user="ben")
 
 
-def test_super_users_may_do_everything() -> None:
-    permissions = enforced()
-    assert permissions.may_enter("root", "/")
-    assert permissions.allows("root", "/", Right.WRITE, "q")
-    assert not permissions.may_enter("ana", "/")
-    assert not permissions.allows("ana", "/", Right.WRITE, "q")
+@pytest.mark.parametrize(
+    ("operation", "mine", "not_mine"),
+    [
+        (Operation.CREATE, True, False),
+        (Operation.ALTER, True, False),
+        (Operation.DELETE, True, False),
+        (Operation.WRITE, False, False),
+        (Operation.READ, True, True),
+        (Operation.DESCRIBE, True, True),
+        (Operation.CLUSTER_ACTION, False, False),
+    ],
+)
+def test_each_operation_has_its_expression(
+    operation: Operation, mine: bool, not_mine: bool
+) -> None:
+    permissions = folded(permission_record("ana", "/", Permission("^ana-", "", ".*")))
+    assert allows(permissions, operation, "ana-1") is mine
+    assert allows(permissions, operation, "my-ana-1") is not_mine
+    assert not allows(permissions, operation, "ana-1", vhost="other")
+    assert not allows(permissions, operation, "ana-1", user="ben")
 
 
-def test_each_right_has_its_expression() -> None:
-    permissions = enforced(permission_record("ana", "/", Permission("^ana-", "", ".*")))
-    assert permissions.may_enter("ana", "/")
-    assert not permissions.may_enter("ana", "other")
-    assert not permissions.may_enter("ben", "/")
-    rights = {
-        right: [permissions.allows("ana", "/", right, name) for name in ("ana-1", "my-ana-1")]
-        for right in Right
-    }
-    assert rights == {
-        Right.CONFIGURE: [True, False],
-        Right.WRITE: [False, False],
-        Right.READ: [True, True],
-    }
-    assert not permissions.allows("ana", "other", Right.READ, "q")
+def test_whether_anything_is_allowed() -> None:
+    permissions = folded(permission_record("ana", "/", Permission("", "", "^one$")))
+    assert allows(permissions, Operation.READ, None)
+    assert allows(permissions, Operation.DESCRIBE, None)
+    assert not allows(permissions, Operation.WRITE, None)
+    assert not allows(permissions, Operation.READ, None, vhost="other")
 
 
-def test_the_default_exchange_has_a_name_for_this() -> None:
-    permissions = enforced(permission_record("ana", "/", Permission("", r"^amq\.default$", "")))
-    assert permissions.allows("ana", "/", Right.WRITE, "")
-    assert not permissions.allows("ana", "/", Right.READ, "")
-
-
-def test_answers_follow_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ACCESS_ANSWERS_MAX", 2)
-    permissions = enforced(permission_record("ana", "/", EVERYTHING))
-    assert all(permissions.allows("ana", "/", Right.READ, f"q{number}") for number in range(9))
+def test_entries_come_and_go() -> None:
+    permissions = folded(permission_record("ana", "/", EVERYTHING))
+    assert allows(permissions, Operation.READ, "q8")
     fold(permissions, permission_record("ana", "/", Permission("", "", "q[0-4]")))
     assert list(permissions.entries) == [("ana", "/")]
-    assert not permissions.allows("ana", "/", Right.READ, "q8")
+    assert not allows(permissions, Operation.READ, "q8")
     fold(permissions, permission_deleted_record("ana", "/"))
-    assert not permissions.allows("ana", "/", Right.READ, "q0")
+    assert not allows(permissions, Operation.READ, "q0")
     assert not permissions.entries
 
 

@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from entrepot.broker import transaction_coordinator
-from entrepot.broker.transaction import TIMEOUT_NEVER, Producer, State
+from entrepot.broker.transaction import TIMEOUT_NEVER, ProducerIdentity, TransactionStatus
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
@@ -46,7 +46,7 @@ async def test_whoever_the_watermark_wakes_sees_what_is_committed_and_no_more(
 ) -> None:
     """The watermark, the last stable offset and the aborted ones move together."""
     seen: list[list[str]] = []
-    bed.stream().partition.listen(bed, lambda: seen.append(bed.read()))
+    bed.served_partition().partition.listen(bed, lambda: seen.append(bed.read()))
     producer = await bed.init()
     for turn, commit in enumerate((False, True)):
         await bed.add(producer, 0)
@@ -62,7 +62,7 @@ async def test_readers_of_committed_records_stop_at_the_oldest_open_transaction(
     await bed.add(two, 0, transactional_id="two")
     await bed.write(one, "one", transactional_id="one")
     await bed.write(two, "two", transactional_id="two")
-    bed.stream().append(make(Producer(99, 0), "plain", transactional=False))
+    bed.served_partition().append(make(ProducerIdentity(99, 0), "plain", transactional=False))
     await bed.end(two, commit=True, transactional_id="two")
     assert bed.read() == []
     assert bed.read(committed_only=False) == ["one", "two", "plain"]
@@ -79,12 +79,12 @@ async def test_a_batch_outside_of_a_transaction_is_refused(bed: Bed) -> None:
     with pytest.raises(NotInTransaction):
         await bed.write(producer, "elsewhere", 1)
     with pytest.raises(NotInTransaction):
-        bed.stream().append(make(producer, "nobody was asked"))
+        bed.served_partition().append(make(producer, "nobody was asked"))
     await bed.write(producer, "good")
     with pytest.raises(batch.InvalidBatch):
-        bed.stream().append(build_marker(Marker(*producer, True), 0))
+        bed.served_partition().append(build_marker(Marker(*producer, True), 0))
     with pytest.raises(transaction_coordinator.transaction.InvalidTransactionState):
-        bed.stream().append(make(producer, "plain", sequence=1, transactional=False))
+        bed.served_partition().append(make(producer, "plain", sequence=1, transactional=False))
     await bed.end(producer, commit=True)
     with pytest.raises(NotInTransaction):
         await bed.write(producer, "late", sequence=1)
@@ -113,7 +113,9 @@ async def test_a_newcomer_aborts_and_fences(bed: Bed) -> None:
     assert new.id == old.id
     assert new.epoch > old.epoch
     assert bed.read() == []
-    assert bed.stream().last_stable_offset == bed.stream().partition.high_watermark
+    assert (
+        bed.served_partition().last_stable_offset == bed.served_partition().partition.high_watermark
+    )
     for late in (
         bed.write(old, "later", sequence=1),
         bed.add(old, 0),
@@ -148,7 +150,7 @@ async def test_many_newcomers_at_once_leave_one_owner(bed: Bed) -> None:
     await bed.add(first, 0)
     await bed.write(first, "x")
 
-    async def take() -> Producer | None:
+    async def take() -> ProducerIdentity | None:
         try:
             return await bed.init()
         except ConcurrentTransactions:
@@ -162,7 +164,7 @@ async def test_many_newcomers_at_once_leave_one_owner(bed: Bed) -> None:
 
 @on_broker
 async def test_who_is_unknown_is_told_so(bed: Bed) -> None:
-    nobody = Producer(5, 0)
+    nobody = ProducerIdentity(5, 0)
     for late in (bed.add(nobody, 0), bed.end(nobody, commit=True), bed.write(nobody, "x")):
         with pytest.raises(InvalidProducerMapping):
             await late
@@ -179,11 +181,13 @@ async def test_a_transaction_that_takes_too_long_is_aborted(bed: Bed) -> None:
     bed.clock.jump(-3_600_000)  # Whatever the wall clock says.
     await asyncio.sleep(TIMEOUT_MS / 1_000 - 1)
     await bed.add(producer, 1)  # Does not make it younger.
-    assert bed.state() is State.ONGOING
+    assert bed.state() is TransactionStatus.ONGOING
     await asyncio.sleep(1.5)
-    assert bed.state() is State.COMPLETE_ABORT
+    assert bed.state() is TransactionStatus.COMPLETE_ABORT
     assert bed.read() == []
-    assert bed.stream().last_stable_offset == bed.stream().partition.high_watermark
+    assert (
+        bed.served_partition().last_stable_offset == bed.served_partition().partition.high_watermark
+    )
     with pytest.raises(FencedProducer):
         await bed.end(producer, commit=True)
     with pytest.raises(FencedProducer):
@@ -197,9 +201,9 @@ async def test_it_does_not_get_younger_by_a_restart(bed: Bed) -> None:
     await bed.write(producer, "slow")
     await asyncio.sleep(TIMEOUT_MS / 1_000 * 0.7)
     await bed.restart()
-    assert bed.state() is State.ONGOING
+    assert bed.state() is TransactionStatus.ONGOING
     await asyncio.sleep(TIMEOUT_MS / 1_000 * 0.4)
-    assert bed.state() is State.COMPLETE_ABORT
+    assert bed.state() is TransactionStatus.COMPLETE_ABORT
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -213,7 +217,7 @@ async def test_without_a_timeout_it_waits_for_the_decision(
     await bed.write(producer, "prepared")
     for _ in range(2):
         await asyncio.sleep(3 * TIMEOUT_MS / 1_000)
-        assert bed.state() is State.ONGOING
+        assert bed.state() is TransactionStatus.ONGOING
         await bed.restart()
     await bed.end(producer, commit=commit)
     assert bed.read() == (["prepared"] if commit else [])
@@ -229,7 +233,7 @@ async def test_an_id_nobody_uses_is_forgotten(bed: Bed, monkeypatch: pytest.Monk
     await bed.add(producer, 0)
     await bed.end(producer, commit=True)
     await asyncio.sleep(4)
-    assert bed.state() is State.COMPLETE_COMMIT
+    assert bed.state() is TransactionStatus.COMPLETE_COMMIT
     await asyncio.sleep(2)
     assert ID not in bed.broker.transactions.transactions
     await bed.restart()
@@ -258,7 +262,7 @@ async def test_version_2_moves_the_epoch_and_markers_carry_it(bed: Bed, version:
         assert following.epoch == producer.epoch + (version == V2)
         again = await bed.end(producer, commit=True, version=version)
         assert again == following
-        ((_, seen),) = bed.stream().producers.items()
+        ((_, seen),) = bed.served_partition().producers.items()
         assert seen.epoch == following.epoch
         producer = following
     assert bed.read() == ["x0", "x1", "x2"]
@@ -270,7 +274,7 @@ async def test_markers_are_written_where_there_are_batches_only(bed: Bed) -> Non
     await bed.add(producer, 0, 1)
     await bed.write(producer, "x", 1)
     await bed.end(producer, commit=True)
-    assert [bed.stream(number).partition.offset_end for number in range(3)] == [0, 2, 0]
+    assert [bed.served_partition(number).partition.offset_end for number in range(3)] == [0, 2, 0]
 
 
 @on_broker
@@ -279,11 +283,11 @@ async def test_a_topic_that_is_deleted_does_not_hold_up_the_end(bed: Bed) -> Non
     producer = await bed.init()
     await bed.add(producer, 0)
     await bed.write(producer, "x")
-    places = [transaction_coordinator.Place("gone", 0)]
+    places = [transaction_coordinator.TopicPartition("gone", 0)]
     await bed.broker.transactions.add_partitions(ID, producer, places)
     await bed.broker.delete_topic(bed.broker.topic("gone"))
     await bed.end(producer, commit=True)
-    assert bed.state() is State.COMPLETE_COMMIT
+    assert bed.state() is TransactionStatus.COMPLETE_COMMIT
     assert bed.read() == ["x"]
 
 
@@ -295,15 +299,17 @@ async def test_a_full_disk_puts_off_the_markers_not_the_decision(bed: Bed) -> No
     await bed.write(producer, "y", 1)
     bed.disk.fail_next("write", errno.ENOSPC, f"partitions/{TOPIC}-1/*.log", count=2)
     await bed.end(producer, commit=True)
-    assert bed.state() is State.PREPARE_COMMIT
+    assert bed.state() is TransactionStatus.PREPARE_COMMIT
     assert (bed.read(0), bed.read(1)) == (["x"], [])
     for late in (bed.add(producer, 0), bed.end(producer, commit=True), bed.init()):
         with pytest.raises(ConcurrentTransactions):
             await late
     await asyncio.sleep(4)
-    assert bed.state() is State.COMPLETE_COMMIT
+    assert bed.state() is TransactionStatus.COMPLETE_COMMIT
     assert (bed.read(0), bed.read(1)) == (["x"], ["y"])
-    assert bed.stream(0).partition.offset_end == 2  # One marker, although it took two turns.
+    assert (
+        bed.served_partition(0).partition.offset_end == 2
+    )  # One marker, although it took two turns.
 
 
 @on_broker
@@ -313,13 +319,13 @@ async def test_what_cannot_be_recorded_has_not_happened(bed: Bed) -> None:
     bed.disk.fail_next("write", errno.ENOSPC, state_files)
     with pytest.raises(StorageError):
         await bed.add(producer, 0)
-    assert bed.state() is State.EMPTY
+    assert bed.state() is TransactionStatus.EMPTY
     await bed.add(producer, 0)
     await bed.write(producer, "x")
     bed.disk.fail_next("write", errno.ENOSPC, state_files)
     with pytest.raises(StorageError):
         await bed.end(producer, commit=True)
-    assert bed.state() is State.ONGOING
+    assert bed.state() is TransactionStatus.ONGOING
     await bed.end(producer, commit=True)
     assert bed.read() == ["x"]
 
@@ -335,9 +341,9 @@ async def test_a_failed_sync_of_the_decision_is_no_answer(bed: Bed) -> None:
     assert bed.read() == []
     await bed.restart()
     # The decision may have survived or not; either way there is an end.
-    if bed.state() is State.ONGOING:
+    if bed.state() is TransactionStatus.ONGOING:
         await bed.end(producer, commit=True)
-    assert bed.state() is State.COMPLETE_COMMIT
+    assert bed.state() is TransactionStatus.COMPLETE_COMMIT
     assert bed.read() == ["x"]
 
 
@@ -345,11 +351,11 @@ async def test_a_failed_sync_of_the_decision_is_no_answer(bed: Bed) -> None:
 async def test_the_brokers_own_topics_are_not_for_others(bed: Bed) -> None:
     await bed.init()
     topic = bed.broker.topic("__transaction_state")
-    stream = bed.broker.stream(topic, 0)
+    served = bed.broker.served_partition(topic, 0)
     for late in (
         bed.broker.delete_topic(topic),
         bed.broker.create_partitions(topic, 50),
-        bed.broker.delete_records(stream, -1),
+        bed.broker.delete_records(served, -1),
     ):
         with pytest.raises(InvalidName):
             await late

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.transaction import Producer, State, Transaction
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import ProducerIdentity, Transaction, TransactionStatus
 from entrepot.broker.transaction_record import (
     forgotten_record,
     read_record,
@@ -16,7 +16,7 @@ from entrepot.broker.transaction_record import (
 from entrepot.core.errors import Corruption
 from entrepot.core.record import Record
 
-PAY = Transaction("pay", Producer(1_000, 3), 60_000, 1_750_000_000_123)
+PAY = Transaction("pay", ProducerIdentity(1_000, 3), 60_000, 1_750_000_000_123)
 
 
 def test_the_key() -> None:
@@ -31,10 +31,10 @@ def test_an_empty_transaction_has_no_list_of_partitions() -> None:
 
 
 def test_an_ongoing_one_has_its_partitions_by_topic() -> None:
-    places = [Place("b", 1), Place("a", 0), Place("b", 0)]
+    places = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
     ongoing = replace(
         PAY,
-        state=State.ONGOING,
+        state=TransactionStatus.ONGOING,
         partitions=dict.fromkeys(places),
         started_ms=1_750_000_000_000,
     )
@@ -46,7 +46,7 @@ def test_an_ongoing_one_has_its_partitions_by_topic() -> None:
 
 
 def test_producer_ids_and_the_version_are_tagged() -> None:
-    done = replace(PAY, state=State.COMPLETE_ABORT, id_before=5, id_next=6, version=2)
+    done = replace(PAY, state=TransactionStatus.COMPLETE_ABORT, id_before=5, id_next=6, version=2)
     assert transaction_record(done).value == bytes.fromhex(
         "0001 00000000000003e8 0003 0000ea60 05 01 000001977420dc7b ffffffffffffffff"
         "03 00 08 0000000000000005 01 08 0000000000000006 02 02 0002"
@@ -55,27 +55,29 @@ def test_producer_ids_and_the_version_are_tagged() -> None:
 
 @given(
     st.text(max_size=300),
-    st.sampled_from(State),
-    st.dictionaries(st.builds(Place, st.text(max_size=9), st.integers(0, 2**31 - 1)), st.none()),
+    st.sampled_from(TransactionStatus),
+    st.dictionaries(
+        st.builds(TopicPartition, st.text(max_size=9), st.integers(0, 2**31 - 1)), st.none()
+    ),
     st.integers(-1, 2**63 - 1),
     st.sampled_from((0, 2)),
 )
 def test_what_is_written_is_read_back(
     transactional_id: str,
-    state: State,
-    partitions: dict[Place, None],
+    state: TransactionStatus,
+    partitions: dict[TopicPartition, None],
     number: int,
     version: int,
 ) -> None:
     written = Transaction(
         transactional_id,
-        Producer(number, 3),
+        ProducerIdentity(number, 3),
         60_000,
         number,
         state,
         id_before=number,
         id_next=number,
-        partitions={} if state is State.EMPTY else partitions,
+        partitions={} if state is TransactionStatus.EMPTY else partitions,
         started_ms=number,
         version=version,
     )
@@ -88,7 +90,9 @@ def test_what_is_forgotten_is_none() -> None:
 
 @given(st.integers(0, 60))
 def test_a_record_that_is_cut_off_is_damage(size: int) -> None:
-    whole = transaction_record(replace(PAY, state=State.ONGOING, partitions={Place("a", 0): None}))
+    whole = transaction_record(
+        replace(PAY, state=TransactionStatus.ONGOING, partitions={TopicPartition("a", 0): None})
+    )
     assert whole.key is not None
     assert whole.value is not None
     with pytest.raises(Corruption):

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
-from entrepot.broker.stream import committed
-from entrepot.broker.transaction import Producer, State
+from entrepot.broker.served_partition import committed
+from entrepot.broker.transaction import ProducerIdentity, TransactionStatus
 from entrepot.core.errors import (
     FencedProducer,
     InvalidProducerMapping,
@@ -23,7 +23,7 @@ from entrepot.log.policy import Durability
 from tests.unit.broker.transaction_bed import ID, TOPIC, V1, V2, Bed, make, on_broker
 
 
-async def written(bed: Bed, *, power: bool = True) -> Producer:
+async def written(bed: Bed, *, power: bool = True) -> ProducerIdentity:
     producer = await bed.init()
     await bed.add(producer, 0, 1)
     await bed.write(producer, "x", 0)
@@ -48,7 +48,7 @@ async def test_in_empty(bed: Bed, power: bool) -> None:
 @on_broker
 async def test_in_ongoing(bed: Bed, power: bool, commit: bool) -> None:
     producer = await written(bed, power=power)
-    assert bed.state() is State.ONGOING
+    assert bed.state() is TransactionStatus.ONGOING
     assert (bed.read(0), bed.read(1)) == ([], [])
     await bed.write(producer, "z", 0, sequence=1)
     await bed.end(producer, commit=commit)
@@ -62,7 +62,7 @@ async def test_a_kill_takes_nothing_whatever_the_durability(
     bed: Bed, durability: Durability
 ) -> None:
     producer = await written(bed, power=False)
-    assert (bed.state(), bed.read(0)) == (State.ONGOING, [])
+    assert (bed.state(), bed.read(0)) == (TransactionStatus.ONGOING, [])
     await bed.end(producer, commit=True)
     bed.crash(power=False)
     await bed.start()
@@ -79,14 +79,14 @@ async def test_a_lost_marker_does_not_commit_what_was_aborted(
     producer = await bed.init()
     await bed.add(producer, 0)
     await bed.write(producer, "aborted")
-    size = bed.stream().partition.size
+    size = bed.served_partition().partition.size
     await bed.end(producer, commit=False)
     await bed.add(producer, 0)
     for partition in bed.broker._log.partitions.values():
         if partition.segments:
             await bed.inside(bed.broker._log.flush(partition))
     bed.crash()
-    bed.disk.open(bed.stream().partition.segments[-1].path).truncate(size)  # Not synced.
+    bed.disk.open(bed.served_partition().partition.segments[-1].path).truncate(size)  # Not synced.
     await bed.start()
     with pytest.raises(InvalidProducerMapping):
         await bed.end(producer, commit=True)
@@ -139,15 +139,24 @@ async def test_at_any_moment_of_the_end(bed: Bed, commit: bool, version: int) ->
         await bed.restart()
         after = bed.state()
         outcomes.add((before, after))
-        assert after in (State.ONGOING, State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
-        if after is not State.ONGOING:  # The client asks again, and is told what was done.
+        assert after in (
+            TransactionStatus.ONGOING,
+            TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT,
+        )
+        if (
+            after is not TransactionStatus.ONGOING
+        ):  # The client asks again, and is told what was done.
             await bed.end(producer, commit=commit, version=version)
-        is_seen = commit and after is not State.ONGOING
+        is_seen = commit and after is not TransactionStatus.ONGOING
         for number, value in ((0, f"x{delay_us}"), (1, f"y{delay_us}")):
             assert (value in bed.read(number)) is is_seen
             assert value in bed.read(number, committed_only=False)
         producer = await bed.init()
-        assert len(bed.stream(0).isolation.open) == len(bed.stream(1).isolation.open) == 0
+        assert (
+            len(bed.served_partition(0).isolation.open)
+            == len(bed.served_partition(1).isolation.open)
+            == 0
+        )
     # Before the decision is permanent, after it, and after all that follows from it.
     assert len(outcomes) >= 3, outcomes
 
@@ -159,10 +168,10 @@ async def test_in_complete(bed: Bed) -> None:
     await bed.write(producer, "x", 0)
     await bed.end(producer, commit=True)
     await bed.restart()
-    assert bed.state() is State.COMPLETE_COMMIT
+    assert bed.state() is TransactionStatus.COMPLETE_COMMIT
     await bed.end(producer, commit=True)
     assert bed.read() == ["x"]
-    assert bed.stream().partition.offset_end == 2
+    assert bed.served_partition().partition.offset_end == 2
 
 
 @on_broker
@@ -176,7 +185,7 @@ async def test_a_clean_stop_keeps_it_all_too(bed: Bed) -> None:
     await bed.inside(bed.broker.close())
     bed.crash(power=False)
     await bed.start()
-    assert bed.state() is State.ONGOING
+    assert bed.state() is TransactionStatus.ONGOING
     assert bed.read() == []
     await bed.end(producer, commit=True)
     assert bed.read() == ["y"]
@@ -196,10 +205,10 @@ async def test_an_end_under_way_at_a_clean_stop_is_waited_for(bed: Bed) -> None:
     assert bed.read() == ["x"]
 
 
-async def stray(bed: Bed, producer: Producer) -> None:
-    stream = bed.stream()
-    appended = stream.append(make(producer, "stray"), lambda header: None)
-    await committed(stream.partition, appended.offset_end)
+async def stray(bed: Bed, producer: ProducerIdentity) -> None:
+    served = bed.served_partition()
+    appended = served.append(make(producer, "stray"), lambda header: None)
+    await committed(served.partition, appended.offset_end)
 
 
 @on_broker
@@ -209,7 +218,7 @@ async def test_what_was_never_recorded_is_aborted(bed: Bed) -> None:
     await bed.inside(stray(bed, producer))
     await bed.restart()
     assert bed.read() == []
-    assert bed.stream().last_stable_offset == 2
+    assert bed.served_partition().last_stable_offset == 2
     await bed.add(producer, 0)
     with pytest.raises(NotInTransaction):
         await bed.write(producer, "stray")  # The retry must not be taken for written.
@@ -223,9 +232,9 @@ async def test_a_stray_waits_for_room_on_the_disk(bed: Bed) -> None:
     bed.crash(power=False)
     bed.disk.fail_next("write", errno.ENOSPC, f"partitions/{TOPIC}-0/*.log", count=2)
     await bed.start()
-    assert bed.stream().last_stable_offset == 0
+    assert bed.served_partition().last_stable_offset == 0
     await asyncio.sleep(3)
-    assert bed.stream().last_stable_offset == 2
+    assert bed.served_partition().last_stable_offset == 2
 
 
 @on_broker
@@ -239,25 +248,25 @@ async def test_a_joining_batch_and_its_record_share_a_commit(bed: Bed) -> None:
         await asyncio.sleep(turn / 1_000)
         await bed.restart()
         if answered:
-            assert bed.state() is State.ONGOING
+            assert bed.state() is TransactionStatus.ONGOING
         await bed.end(producer, commit=bool(answered), version=V2)
         assert [value for value in bed.read(2) if value == f"v{turn}"] == answered
-        assert not bed.stream(2).isolation.open
+        assert not bed.served_partition(2).isolation.open
         answers.add(bool(answered))
     assert answers == {True, False}
 
 
-async def joining(bed: Bed, producer: Producer, value: str, answered: list[str]) -> None:
+async def joining(bed: Bed, producer: ProducerIdentity, value: str, answered: list[str]) -> None:
     waits: list[tuple[Partition, int]] = []
 
     def admit(header: object) -> None:
-        recorded = bed.broker.transactions.join(ID, producer, [Place(TOPIC, 2)])
+        recorded = bed.broker.transactions.join(ID, producer, [TopicPartition(TOPIC, 2)])
         assert recorded is not None
         waits.append(recorded)
 
-    stream = bed.stream(2)
-    appended = stream.append(make(producer, value), admit)
-    for partition, offset_end in (*waits, (stream.partition, appended.offset_end)):
+    served = bed.served_partition(2)
+    appended = served.append(make(producer, value), admit)
+    for partition, offset_end in (*waits, (served.partition, appended.offset_end)):
         await committed(partition, offset_end)
     answered.append(value)
 
@@ -267,7 +276,7 @@ async def test_damage_in_the_state_is_not_guessed_around(bed: Bed) -> None:
     producer = await bed.init()
     await bed.add(producer, 0)
     await bed.write(producer, "x", 0)
-    number = bed.broker.transactions._stream_of(ID).partition.id.number
+    number = bed.broker.transactions._served_partition_of(ID).partition.id.number
     path = f"partitions/__transaction_state-{number}/{0:020d}.log"
     await bed.inside(bed.broker.close())
     bed.crash(power=False)
@@ -279,7 +288,7 @@ async def test_damage_in_the_state_is_not_guessed_around(bed: Bed) -> None:
     with pytest.raises(StorageError):
         await bed.init()
     assert bed.read() == []
-    assert bed.stream().isolation.open  # Nobody knows whether it was decided.
+    assert bed.served_partition().isolation.open  # Nobody knows whether it was decided.
 
 
 @on_broker
@@ -289,21 +298,21 @@ async def test_aborted_transactions_below_the_log_start_are_forgotten(bed: Bed) 
         await bed.add(producer, 0)
         await bed.write(producer, f"x{turn}", sequence=turn)
         await bed.end(producer, commit=False)
-    stream = bed.stream()
-    assert len(stream.isolation.aborted(0, 100)) == 4
-    await bed.inside(bed.broker.delete_records(stream, 4))
+    served = bed.served_partition()
+    assert len(served.isolation.aborted(0, 100)) == 4
+    await bed.inside(bed.broker.delete_records(served, 4))
     await bed.inside(bed.broker.close())
     bed.crash(power=False)
     await bed.start()
-    assert bed.stream().isolation.aborted(0, 100) == [(producer.id, 4), (producer.id, 6)]
+    assert bed.served_partition().isolation.aborted(0, 100) == [(producer.id, 4), (producer.id, 6)]
 
 
 @on_broker
 async def test_a_foreign_marker_only_speaks_of_epochs(bed: Bed) -> None:
-    bed.stream().write(build_marker(Marker(77, 5, committed=False), 0))
+    bed.served_partition().write(build_marker(Marker(77, 5, committed=False), 0))
     with pytest.raises(FencedProducer):
-        bed.stream().append(make(Producer(77, 4), "old"), lambda header: None)
-    assert bed.stream().isolation.aborted(0, 100) == []
+        bed.served_partition().append(make(ProducerIdentity(77, 4), "old"), lambda header: None)
+    assert bed.served_partition().isolation.aborted(0, 100) == []
 
 
 @on_broker
@@ -322,10 +331,10 @@ async def test_an_old_decision_says_nothing_of_the_next_transaction(bed: Bed) ->
         await bed.start()
         before.add(bed.state())
         assert bed.read(2) == [f"good{number}" for number in range(turn + 1)]
-    assert before == {State.COMPLETE_COMMIT, State.ONGOING}
+    assert before == {TransactionStatus.COMPLETE_COMMIT, TransactionStatus.ONGOING}
 
 
-async def joining_in_vain(bed: Bed, producer: Producer, value: str) -> None:
+async def joining_in_vain(bed: Bed, producer: ProducerIdentity, value: str) -> None:
     with contextlib.suppress(StorageError):
         await joining(bed, producer, value, [])
 
@@ -334,7 +343,7 @@ def no_marker(marker: Marker, now_ms: int) -> bytes:
     raise StorageError("not now")
 
 
-async def left_open(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Producer:
+async def left_open(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> ProducerIdentity:
     """Crash until a batch is there whose transaction was not recorded, and which cannot be
     aborted at once either. Returns the producer that goes on."""
     for _ in range(30):
@@ -346,7 +355,7 @@ async def left_open(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Producer:
         with monkeypatch.context() as patch:
             patch.setattr("entrepot.broker.transaction_coordinator.build_marker", no_marker)
             await bed.start()
-        if bed.stream(2).isolation.open and bed.state() is not State.ONGOING:
+        if bed.served_partition(2).isolation.open and bed.state() is not TransactionStatus.ONGOING:
             return await bed.init()
         await asyncio.sleep(1.5)
     raise AssertionError("nothing was left open")
@@ -366,7 +375,7 @@ async def test_what_nobody_knew_of_is_aborted_before_the_producer_goes_on(
     await bed.write(producer, "good", 2)
     await bed.end(producer, commit=True, version=version)
     assert bed.read(2) == ["good"]
-    assert not bed.stream(2).isolation.open
+    assert not bed.served_partition(2).isolation.open
 
 
 @on_broker
@@ -380,13 +389,13 @@ async def test_a_commit_leaves_alone_what_it_did_not_write(
     await bed.end(producer, commit=True)
     await asyncio.sleep(1.5)
     assert (bed.read(0), bed.read(2)) == (["good"], [])
-    assert not bed.stream(2).isolation.open
+    assert not bed.served_partition(2).isolation.open
 
 
 @on_broker
 async def test_offsets_nobody_knew_of_are_not_pending(bed: Bed) -> None:
     """A transaction that came after would else commit them, too."""
-    place, groups = Place(TOPIC, 0), bed.broker.groups
+    place, groups = TopicPartition(TOPIC, 0), bed.broker.groups
     producer = await bed.init()
     offset = CommittedOffset(7, -1, "", 0)
     await bed.inside(groups.commit_offsets("g", "", -1, {place: offset}, producer=producer))

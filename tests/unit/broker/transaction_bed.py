@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from entrepot.broker.broker import Broker
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.server_settings import Defaults
-from entrepot.broker.stream import Stream, committed
-from entrepot.broker.transaction import Producer, State, Transaction
+from entrepot.broker.transaction import ProducerIdentity, Transaction, TransactionStatus
 from entrepot.core import batch
 from entrepot.core.record import Record
 from entrepot.log.policy import Durability
@@ -78,40 +78,47 @@ class Bed:
 
     # --- transactions
 
-    def state(self, transactional_id: str = ID) -> State:
+    def state(self, transactional_id: str = ID) -> TransactionStatus:
         return self.found(transactional_id).state
 
     def found(self, transactional_id: str = ID) -> Transaction:
         return self.broker.transactions.transactions[transactional_id]
 
-    async def init(self, transactional_id: str = ID, **more: Any) -> Producer:
-        found: Producer = await self.inside(
+    async def init(self, transactional_id: str = ID, **more: Any) -> ProducerIdentity:
+        found: ProducerIdentity = await self.inside(
             self.broker.transactions.init_producer_id(transactional_id, TIMEOUT_MS, **more)
         )
         return found
 
-    async def add(self, producer: Producer, *numbers: int, transactional_id: str = ID) -> None:
-        places = [Place(TOPIC, number) for number in numbers]
+    async def add(
+        self, producer: ProducerIdentity, *numbers: int, transactional_id: str = ID
+    ) -> None:
+        places = [TopicPartition(TOPIC, number) for number in numbers]
         await self.inside(
             self.broker.transactions.add_partitions(transactional_id, producer, places)
         )
 
     async def end(
-        self, producer: Producer, *, commit: bool, version: int = V1, transactional_id: str = ID
-    ) -> Producer:
-        found: Producer = await self.inside(
+        self,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        version: int = V1,
+        transactional_id: str = ID,
+    ) -> ProducerIdentity:
+        found: ProducerIdentity = await self.inside(
             self.broker.transactions.end(transactional_id, producer, commit=commit, version=version)
         )
         return found
 
     # --- records
 
-    def stream(self, number: int = 0) -> Stream:
-        return self.broker.stream(self.broker.topic(TOPIC), number)
+    def served_partition(self, number: int = 0) -> ServedPartition:
+        return self.broker.served_partition(self.broker.topic(TOPIC), number)
 
     async def write(
         self,
-        producer: Producer,
+        producer: ProducerIdentity,
         value: str,
         number: int = 0,
         *,
@@ -119,26 +126,26 @@ class Bed:
         transactional_id: str = ID,
     ) -> int:
         """In a transaction that has the partition. Returns the offset."""
-        place = Place(TOPIC, number)
+        place = TopicPartition(TOPIC, number)
 
         def admit(header: batch.BatchHeader) -> None:
-            who = Producer(header.producer_id, header.producer_epoch)
+            who = ProducerIdentity(header.producer_id, header.producer_epoch)
             self.broker.transactions.check_member(transactional_id, who, place)
 
-        stream = self.stream(number)
-        appended = stream.append(make(producer, value, sequence=sequence), admit)
-        await self.inside(committed(stream.partition, appended.offset_end))
+        served = self.served_partition(number)
+        appended = served.append(make(producer, value, sequence=sequence), admit)
+        await self.inside(committed(served.partition, appended.offset_end))
         return appended.offset_first
 
     def read(self, number: int = 0, *, committed_only: bool = True) -> list[str]:
         """What a reader sees, having left out what was aborted."""
-        stream = self.stream(number)
+        served = self.served_partition(number)
         values: list[str] = []
-        offset = stream.partition.offset_start
-        limit = stream.last_stable_offset if committed_only else None
-        while (found := stream.partition.read(offset, 1_000_000, limit)) is not None:
+        offset = served.partition.offset_start
+        limit = served.last_stable_offset if committed_only else None
+        while (found := served.partition.read(offset, 1_000_000, limit)) is not None:
             data = found.file.read(found.position, found.size)
-            aborted = stream.aborted(offset, found) if committed_only else []
+            aborted = served.aborted(offset, found) if committed_only else []
             for position, header in batch.walk(data):
                 offset = header.offset_end
                 if header.is_control:
@@ -155,7 +162,9 @@ class Bed:
         return values
 
 
-def make(producer: Producer, value: str, *, sequence: int = 0, transactional: bool = True) -> bytes:
+def make(
+    producer: ProducerIdentity, value: str, *, sequence: int = 0, transactional: bool = True
+) -> bytes:
     return batch.build(
         [Record(None, value.encode())],
         now_ms=START_MS,

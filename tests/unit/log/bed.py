@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -156,8 +157,9 @@ class Bed(Life):
     def __getitem__(self, name: str) -> Partition:
         return self.log.partitions[identity(name)]
 
-    def append(self, name: str, *batches: bytes) -> int:
-        return self.call(self.log.append, self[name], headed(*batches))
+    def append(self, name: str, *batches: bytes, may_wait: bool = False) -> int:
+        append = partial(self.log.append, may_wait=may_wait)
+        return self.call(append, self[name], headed(*batches))
 
     async def committed(self) -> None:
         await self.log.committer.drain()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from entrepot.core import limits
+from entrepot.log.partition import RECENT_BYTES_MAX
 from entrepot.log.policy import Durability, Policy
 from sim.disk import SimFile
 from tests.unit.log.bed import Bed, make, simulated
@@ -168,6 +169,142 @@ async def test_journal_files_take_turns_and_are_used_again(bed: Bed, seed: int) 
     assert [bed.values(name) for name in MANY] == [expected] * len(MANY)
 
 
+# --- a commit that may wait
+
+
+@simulated
+async def test_a_commit_that_nobody_waits_for_leaves_rounds_alone(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bed.start("t", "late")
+    await everywhere(bed, ["t", "late"], b"a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    with syncs(bed, monkeypatch) as calls:
+        bed.append("late", make(b"b"), may_wait=True)
+        bed.append("t", make(b"b"))
+        await asyncio.sleep(0.001)
+        assert bed["t"].high_watermark == 2
+        assert calls == [[bed["t"].segments[0].path]]
+        await asyncio.sleep(0.05)
+    assert calls[1:] == [[bed["late"].segments[0].path]]
+    assert bed["late"].high_watermark == 2
+
+
+@simulated
+async def test_a_journaled_round_takes_along_what_may_wait(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bed.start(*MANY, "late")
+    await everywhere(bed, [*MANY, "late"], b"a")
+    with syncs(bed, monkeypatch) as calls:
+        bed.append("late", make(b"b"), may_wait=True)
+        for name in MANY:
+            bed.append(name, make(b"b"))
+        await asyncio.sleep(0.1)
+    assert len(calls) == 1
+    assert bed["late"].high_watermark == 2
+
+
+@simulated
+async def test_a_commit_that_may_wait_does_not_when_hurried(bed: Bed) -> None:
+    await bed.start("late")
+    await bed.write("late", b"a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    bed.append("late", make(b"b"), may_wait=True)
+    bed.call(bed.log.hurry)
+    await asyncio.sleep(0.001)
+    assert bed["late"].high_watermark == 2
+
+
+@simulated
+async def test_nobody_waits_for_a_commit_that_may_wait(bed: Bed) -> None:
+    """Its sync is under way when a round begins, which ends before it."""
+    await bed.start("t", "late")
+    await everywhere(bed, ["t", "late"], b"a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.1
+    bed.append("late", make(b"b"), may_wait=True)
+    bed.call(bed.log.hurry)
+    await asyncio.sleep(0.001)
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    bed.append("t", make(b"b"))
+    await asyncio.sleep(0.001)
+    assert (bed["t"].high_watermark, bed["late"].high_watermark) == (2, 1)
+    await bed.committed()
+    assert bed["late"].high_watermark == 2
+
+
+@simulated
+async def test_a_commit_that_may_wait_and_rounds_of_both_kinds(bed: Bed, seed: int) -> None:
+    await bed.start(*MANY, "late")
+    expected: list[bytes | None] = []
+    for number in range(60):
+        value = b"%d" % number
+        bed.append("late", make(value), may_wait=number % 5 > 0)
+        expected.append(value)
+        for name in MANY if number % 3 else MANY[:1]:
+            bed.append(name, make(value))
+        if number % 7 == 0:
+            bed.call(bed.log.hurry)
+        await bed.sleep_up_to(0.008)
+    await bed.committed()
+    bed.crash()
+    await bed.start(*MANY, "late")
+    assert bed["late"].stopped is None
+    assert bed.values("late") == expected
+
+
+@simulated
+async def test_a_clean_stop_commits_what_may_wait(bed: Bed) -> None:
+    await bed.start("late")
+    await bed.write("late", b"a")
+    bed.append("late", make(b"b"), may_wait=True)
+    await bed.do(bed.log.close())
+    assert bed["late"].high_watermark == 2
+
+
+# --- what the journal gets without reading it back
+
+
+@simulated
+async def test_what_is_small_is_not_read_back(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bed.start(*MANY)
+    await everywhere(bed, MANY, b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr(SimFile, "read", None)
+        await everywhere(bed, MANY, b"b")
+    assert bed.log.committer.rounds_journaled == 2
+
+
+@simulated
+async def test_what_is_large_and_what_came_with_it_is_read_back(bed: Bed, seed: int) -> None:
+    await bed.start(*MANY)
+    values = [b"a", b"b" * RECENT_BYTES_MAX, b"c"]
+    for name in MANY:
+        for value in values:
+            bed.append(name, make(value))
+    await bed.committed()
+    assert bed.log.committer.rounds_journaled == 1
+    bed.crash()
+    await bed.start(*MANY)
+    assert [bed.values(name) for name in MANY] == [values] * len(MANY)
+
+
+@simulated
+async def test_what_comes_during_a_journaled_round_is_kept_for_the_next(
+    bed: Bed, seed: int
+) -> None:
+    await bed.start(*MANY)
+    for value in (b"a", b"b", b"c"):
+        for name in MANY:
+            bed.append(name, make(value))
+        await asyncio.sleep(0.0001)
+    await bed.committed()
+    assert bed.log.committer.rounds_journaled == 2
+    bed.crash()
+    await bed.start(*MANY)
+    assert [bed.values(name) for name in MANY] == [[b"a", b"b", b"c"]] * len(MANY)
+
+
 # --- what is not permanent below the watermark must not be left out of the journal
 
 
@@ -239,12 +376,12 @@ async def test_more_partitions_than_descriptors(bed: Bed, monkeypatch: pytest.Mo
 
 @simulated
 async def test_a_sync_is_done_in_slices(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrepot.log.commit._FILES_PER_SYNC", 2)
+    monkeypatch.setattr("entrepot.log.commit._FILES_PER_SYNC", 1)
     await bed.start(*FEW)
     await everywhere(bed, FEW, b"x")
     with syncs(bed, monkeypatch) as calls:
         await everywhere(bed, FEW, b"y")
-    assert [len(call) for call in calls] == [2, 2, 2, 2]
+    assert [len(call) for call in calls] == [1] * len(FEW)
     assert all(bed[name].offset_synced == 2 for name in FEW)
 
 

@@ -13,7 +13,7 @@ from entrepot.log.policy import Durability, Policy
 from sim.disk import SimDisk
 from tests.unit.log.bed import Bed, make, simulated
 
-MANY = [f"many{number}" for number in range(limits.SEGMENTS_SYNCED_DIRECTLY_MAX + 2)]
+MANY = [f"many{number}" for number in range(10)]  # More than are synced directly.
 FIRST, *OTHERS = MANY
 
 
@@ -116,8 +116,9 @@ async def test_a_full_disk_spares_what_fits(bed: Bed, seed: int) -> None:
 
 
 @simulated
-async def test_a_sync_that_fails_for_one_of_many(bed: Bed) -> None:
+async def test_a_sync_that_fails_for_one_of_many(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     few = MANY[:5]
+    monkeypatch.setattr(limits, "SEGMENTS_SYNCED_DIRECTLY_MAX", len(few))
     await bed.start(*few)
     to_all(bed, b"a", few)
     bed.disk.fail_next("sync", errno.EIO, f"*/{few[2]}-0/*.log")
@@ -232,8 +233,9 @@ async def test_partitions_dropped_during_journaled_rounds_harm_nobody(bed: Bed, 
 
 
 @simulated
-async def test_a_sync_behind_and_a_sync_in_front(bed: Bed) -> None:
+async def test_a_sync_behind_and_a_sync_in_front(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one behind meets the failure and answers late; the one in front must not succeed."""
+    monkeypatch.setattr(limits, "SEGMENTS_SYNCED_DIRECTLY_MAX", 5)
     bed.disk = OneByOneDisk(bed.loop.random("disk"))
     await bed.start(*MANY)
     await bed.write(FIRST, b"a")

@@ -7,7 +7,7 @@ from entrepot.core import batch
 from entrepot.core.batch import BatchHeader
 from entrepot.core.marker import Marker
 from entrepot.core.record import Record
-from entrepot.log.isolation import Isolation, Open
+from entrepot.log.isolation import Isolation, OpenTransaction
 
 
 def header(producer_id: int, epoch: int = 0) -> BatchHeader:
@@ -38,7 +38,7 @@ def test_the_oldest_open_transaction_holds_readers_back() -> None:
     assert isolation.last_stable(2) == 2
     isolation.end(Marker(1, 0, committed=True), 8)
     assert isolation.last_stable(10) == 5
-    assert list(isolation.open.items()) == [(2, Open(5, 0))]
+    assert list(isolation.open.items()) == [(2, OpenTransaction(5, 0))]
 
 
 def test_a_marker_counts_when_the_watermark_has_passed_it() -> None:

@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from entrepot.core import limits
 from entrepot.core.names import PartitionId
-from entrepot.log.journal import Entry, Journal, read_journals, remove_journals
+from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from sim.disk import SimDisk
 
 A = PartitionId(UUID(int=1), 7)
@@ -16,7 +16,7 @@ B = PartitionId(UUID(int=2), 0)
 FULL = bytes(limits.JOURNAL_BYTES_MAX)
 
 
-def content(entry: Entry) -> tuple[PartitionId, int, bytes]:
+def content(entry: JournalEntry) -> tuple[PartitionId, int, bytes]:
     return entry.partition, entry.offset_first, entry.payload()
 
 
@@ -101,7 +101,7 @@ def test_entries_come_in_the_order_they_were_written() -> None:
         journal.write([(A, 2 * number + 1, 2 * number + 2, b"x")])
         expected = [*expected[-2:], 2 * number, 2 * number + 1]
         assert [entry.offset_first for entry in read_journals(disk)] == expected
-        journal._covered[1 - journal._turn].clear()
+        journal._covered[1 - journal._current].clear()
         journal.switch()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 from dataclasses import replace
 
 import pytest
@@ -288,6 +289,51 @@ async def test_retention_runs_by_itself(bed: Bed) -> None:
     assert [name for name in bed.names("t") if name.endswith((".log", ".deleted"))] == [
         f"{3:020d}.log"
     ]
+
+
+@simulated
+async def test_retention_says_what_it_removes(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "entrepot.log")
+    await bed.start("t", policy=replace(TINY, retention_ms=60_000))
+    for _ in range(2):
+        bed.append("t", make(b"a", time_ms=bed.clock.now_ms()))
+    await asyncio.sleep(100)
+    assert bed.values("t") == []
+    said = [(each.levelname, each.getMessage()) for each in caplog.records]
+    removed = [text for level, text in said if level == "INFO" and "retention removes" in text]
+    assert len(removed) == 1
+    assert removed[0].startswith("t-0: retention removes 2 records, offsets 0 to 1, ")
+    assert not [text for level, text in said if level == "WARNING"]
+
+
+@simulated
+async def test_records_with_old_timestamps_are_warned_of(
+    bed: Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bed.start("t", policy=replace(TINY, retention_ms=600_000))
+    for _ in range(2):
+        bed.append("t", make(b"a", time_ms=1_000))
+    await asyncio.sleep(40)
+    assert bed.values("t") == []
+    (said,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert said.startswith("t-0: retention removes 2 records, offsets 0 to 1, ")
+    assert "although they were written not long ago" in said
+    assert "1970-01-01" in said
+
+
+@simulated
+async def test_retention_of_many_partitions_is_summed_up(
+    bed: Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "entrepot.log")
+    names = [f"t{number}" for number in range(25)]
+    await bed.start(*names, policy=replace(TINY, retention_ms=60_000))
+    for name in names:
+        bed.append(name, make(b"a", time_ms=bed.clock.now_ms()))
+    await asyncio.sleep(100)
+    said = [each.getMessage() for each in caplog.records]
+    assert len([text for text in said if "retention removes" in text]) == 21
+    assert "retention removes 5 records of 5 more partitions" in said
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "rename", "remove", "sync"])

@@ -180,7 +180,7 @@ async def check_known(bed: Bed) -> None:
         bed.append("t", make(b"5", producer=7, sequence=5))
     with pytest.raises(FencedProducer):
         bed.append("t", make(b"0", producer=8, epoch=0, sequence=1))
-    assert bed.stream("t").partition.offset_end == 5
+    assert bed.served_partition("t").partition.offset_end == 5
     await bed.commit("t", make(b"4", producer=7, sequence=4))
 
 
@@ -212,7 +212,7 @@ async def test_what_is_known_survives_its_batches(bed: Bed, end: str) -> None:
     await fill(bed, segment_bytes="150", retention_ms="1000", file_delete_delay_ms="0")
     await asyncio.sleep(120)
     assert bed.values("t") == []
-    assert len(bed.stream("t").partition.segments) == 1
+    assert len(bed.served_partition("t").partition.segments) == 1
     if end == "stop":
         await bed.stop()
     else:
@@ -235,7 +235,7 @@ async def test_a_repeat_after_any_power_loss(bed: Bed, seed: int) -> None:
         for data in unanswered:
             bed.append("t", data)
             await bed.sleep_up_to(0.004)
-        sequence = bed.stream("t").partition.high_watermark
+        sequence = bed.served_partition("t").partition.high_watermark
         life += 1
         if life % 3 == 0:
             bed.kill()
@@ -272,5 +272,5 @@ async def test_a_fold_that_meets_damage_refuses_one_partition(bed: Bed) -> None:
             bed.disk.remove(f"partitions/t-0/{name}")
     bed.flip(f"partitions/t-0/{0:020d}.log", 8)
     await bed.start()
-    assert bed.stream("t").partition.refused
+    assert bed.served_partition("t").partition.refused
     assert bed.values("other") == [b"x"]

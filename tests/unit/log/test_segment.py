@@ -191,3 +191,29 @@ def test_glances_stop_at_the_end_they_are_given() -> None:
     file = log_file(good, good)
     assert len(list(glances(file, 0, len(good)))) == 1
     assert list(glances(file, len(good), len(good))) == []
+
+
+class CountingFile:
+    """Counts what is read of it."""
+
+    path = "counted"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.sizes: list[int] = []
+
+    def read(self, position: int, size: int) -> bytes:
+        data = self._data[position : position + size]
+        self.sizes.append(len(data))
+        return data
+
+
+def test_looking_at_headers_reads_little_of_large_batches_and_seldom_of_small_ones() -> None:
+    large = make(bytes(20_000)) * 5
+    file = CountingFile(large)
+    assert len(list(glances(file, 0, len(large)))) == 5  # type: ignore[arg-type]
+    assert sum(file.sizes) < 5_000
+    small = make(b"small") * 500
+    file = CountingFile(small)
+    assert len(list(glances(file, 0, len(small)))) == 500  # type: ignore[arg-type]
+    assert len(file.sizes) < 6

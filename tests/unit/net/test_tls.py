@@ -335,7 +335,7 @@ def test_a_large_answer_is_sealed_piece_by_piece(run: Any, own: Certificate) -> 
         await asyncio.sleep(0.1)
         assert isinstance(peer.link, TlsLink)
         assert peer.link.backlog > limits.MIB
-        assert len(peer.link._sealed) < limits.MIB
+        assert len(peer.link._encrypted) < limits.MIB
         assert peer.link._outgoing.pending == 0
         there.link.resume()
         assert await there.has(len(content)) == content

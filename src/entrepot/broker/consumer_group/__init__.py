@@ -1,10 +1,9 @@
-"""Consumer groups: members who share the partitions of topics, and where they are in them.
+"""Consumer groups: members that share the partitions of topics, and their committed offsets.
 
-Two protocols are spoken. In the *classic* one a member, the leader, divides the
-partitions and the broker only passes the division on (`classic`); in the *modern* one
-the broker divides them and moves each member there step by step (`modern`, with
-`assignors`). Both are pure machines: they are told what somebody asks and what time it
-is, and say what to answer and what to keep. `offsets` holds what groups have committed.
-The `coordinator` is the edge: it keeps what is to be kept in `__consumer_offsets`
-(`records`), and answers when that is permanent.
+There are two protocols. In the *classic* one a member, the leader, assigns the partitions and
+the broker only passes the assignment on (`classic`); in the *modern* one the broker assigns
+them and moves each member there step by step (`modern`, with `assignors`). Both are state
+machines without I/O: they are given a request and the time, and return what to answer and
+what to store. `offsets` holds the committed offsets. The `coordinator` stores what has to be
+stored in `__consumer_offsets` (`records`), and answers when that is permanent.
 """

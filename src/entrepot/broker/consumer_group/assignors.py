@@ -1,13 +1,13 @@
-"""Dividing partitions among members: pure functions, the same division every time.
+"""Assigning partitions to members: pure functions, the same assignment every time.
 
-*uniform* gives everybody as many as everybody else, and lets members keep what they
-have as far as that allows. *range* gives a member the same numbers in every topic, so
-that topics with the same keys can be joined.
+*uniform* gives all members equally many partitions, and lets them keep those they have as far
+as that allows. *range* gives a member the same partition numbers in every topic, so that
+topics with the same keys can be joined.
 
-Both work on small numbers in place of topics' ids, in the order of the ids: a UUID is slow to
-hash and to compare, and there may be a hundred thousand partitions. Thousands of members may
-want the same thousands of topics, so what is alike for all of these is looked at once: members
-who want the same are one *kind*. And they work in steps, so that nobody waits for them.
+Both use a topic's index among the sorted ids in place of its id: a UUID is slow to hash and to
+compare, and there may be a hundred thousand partitions. Thousands of members may subscribe to
+the same thousands of topics; members with equal subscriptions are one *kind* and handled
+together. The work is done in steps, so that other requests do not wait for it.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from uuid import UUID
 from entrepot.broker.consumer_group.records import Assignment
 from entrepot.core.steps import Steps
 
-_ROUNDS_MAX = 100  # Of levelling; a round in which nothing moves is the last anyway.
+_ROUNDS_MAX = 100  # Rounds of levelling, at most; a round in which nothing moves is the last.
 
-Partition = tuple[int, int]  # Its topic's place among all, and its own number.
+Partition = tuple[int, int]  # (topic's index among all topics, partition number).
 Partitions = dict[Partition, None]  # A set with an order.
 
 
 class Subscriber(NamedTuple):
     id: str
     instance_id: str | None
-    topics: tuple[UUID, ...]  # Of those that there are. The same object for who wants the same.
-    target: Assignment  # What it was to have so far.
+    # Existing topics. Members with equal subscriptions have the same object.
+    topics: tuple[UUID, ...]
+    target: Assignment  # Its target assignment so far.
 
 
 class _Taker(NamedTuple):
-    """A subscriber, its topics by their places."""
+    """A subscriber, with topics by index."""
 
     id: str
     instance_id: str | None
-    kind: int  # Those who want the same topics have the same.
+    kind: int  # Members with equal subscriptions have the same kind.
     target: dict[int, tuple[int, ...]]
 
 
 class _Work(NamedTuple):
     takers: list[_Taker]
-    kinds: list[tuple[int, ...]]  # The topics of each.
+    kinds: list[tuple[int, ...]]  # The topics of each kind.
     partition_counts: list[int]  # By topic.
 
 
@@ -55,6 +56,8 @@ Divide = Callable[[_Work], Steps[dict[str, Partitions]]]
 
 
 def _assignor(divide: Divide) -> Assignor:
+    """Make an assignor for topic ids out of one for topic indexes."""
+
     def assign(
         subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
     ) -> Steps[dict[str, Assignment]]:
@@ -86,6 +89,7 @@ def _work(
 
 
 def _uniform(work: _Work) -> Steps[dict[str, Partitions]]:
+    """Assign equally many partitions to each member; move as few as possible."""
     parts = yield from _keep(work)
     taken = frozenset(chain.from_iterable(parts.values()))
     free: list[Partition] = []
@@ -94,14 +98,14 @@ def _uniform(work: _Work) -> Steps[dict[str, Partitions]]:
         free += [(topic, number) for number in numbers if (topic, number) not in taken]
         yield
     if len(work.kinds) == 1:
-        yield from _deal(parts, free)
+        yield from _assign_equally(parts, free)
     else:
-        yield from _spread(work, parts, free)
+        yield from _assign_to_poorest(work, parts, free)
     return parts
 
 
 def _keep(work: _Work) -> Steps[dict[str, Partitions]]:
-    """What members have and may go on having."""
+    """Return the partitions of each member's target that it still subscribes to and that exist."""
     wanted = [frozenset(topics) for topics in work.kinds]
     parts: dict[str, Partitions] = {}
     for each in work.takers:
@@ -116,8 +120,11 @@ def _keep(work: _Work) -> Steps[dict[str, Partitions]]:
     return parts
 
 
-def _deal(parts: dict[str, Partitions], free: list[Partition]) -> Steps[None]:
-    """All want the same: each is due the average, rounded down, and some one more."""
+def _assign_equally(parts: dict[str, Partitions], free: list[Partition]) -> Steps[None]:
+    """Assign the free partitions when all subscribe to the same topics.
+
+    Each gets the average, rounded down, and some get one more.
+    """
     total = len(free) + sum(map(len, parts.values()))
     quota, one_more = divmod(total, len(parts))
     for part in parts.values():
@@ -139,43 +146,53 @@ def _deal(parts: dict[str, Partitions], free: list[Partition]) -> Steps[None]:
     assert not free
 
 
-class _Poorest:
-    """Who has least of those that want a topic."""
+class _FewestPartitions:
+    """Finds the member with the fewest partitions among those subscribed to a topic."""
 
     def __init__(self, work: _Work, parts: Mapping[str, Partitions]) -> None:
         self._parts = parts
         self._kind_of = {each.id: each.kind for each in work.takers}
-        # Of each kind, who has least first. An entry is out of date when its member has more or
-        # less by now.
+        # For each kind a heap of (number of partitions, member). An entry is out of date when the
+        # member has another number of partitions by now.
         self._heaps: list[list[tuple[int, str]]] = [[] for _ in work.kinds]
         for each in work.takers:
             self._heaps[each.kind].append((len(parts[each.id]), each.id))
         for heap in self._heaps:
             heapq.heapify(heap)
-        self._wanting: dict[int, list[list[tuple[int, str]]]] = {}  # The heaps, by topic.
+        # Topic -> the heaps of the kinds that subscribe to it.
+        self._wanting: dict[int, list[list[tuple[int, str]]]] = {}
         for kind, topics in enumerate(work.kinds):
             for topic in topics:
                 self._wanting.setdefault(topic, []).append(self._heaps[kind])
 
     def demand(self, topic: int) -> int:
+        """Return how many heap entries there are for a topic: about how many members want it."""
         return sum(map(len, self._wanting[topic]))
 
     def of(self, topic: int) -> str:
+        """Return the subscriber of the topic with the fewest partitions."""
         return min(map(self._first, self._wanting[topic]))[1]
 
     def _first(self, heap: list[tuple[int, str]]) -> tuple[int, str]:
+        """Return the first entry of a heap that is up to date."""
         while heap[0][0] != len(self._parts[heap[0][1]]):
             heapq.heappop(heap)
         return heap[0]
 
     def changed(self, member: str) -> None:
+        """Note that the member has another number of partitions now."""
         heap = self._heaps[self._kind_of[member]]
         heapq.heappush(heap, (len(self._parts[member]), member))
 
 
-def _spread(work: _Work, parts: dict[str, Partitions], free: list[Partition]) -> Steps[None]:
-    """They want different things: give to whoever has least, then level."""
-    poorest = _Poorest(work, parts)
+def _assign_to_poorest(
+    work: _Work, parts: dict[str, Partitions], free: list[Partition]
+) -> Steps[None]:
+    """Assign the free partitions when subscriptions differ.
+
+    Each goes to the subscriber with the fewest; then partitions are moved until they are level.
+    """
+    poorest = _FewestPartitions(work, parts)
     yield
     demands = {topic: poorest.demand(topic) for topic, _ in free}
     for partition in sorted(free, key=lambda each: demands[each[0]]):
@@ -200,15 +217,16 @@ def _spread(work: _Work, parts: dict[str, Partitions], free: list[Partition]) ->
 
 
 def _by_range(work: _Work) -> Steps[dict[str, Partitions]]:
+    """Assign the same range of partition numbers in every topic to each member."""
     parts: dict[str, Partitions] = {each.id: {} for each in work.takers}
-    wanting: dict[int, list[int]] = {}  # By topic: the kinds that want it.
+    wanting: dict[int, list[int]] = {}  # Topic -> the kinds that subscribe to it.
     for kind, topics in enumerate(work.kinds):
         for topic in topics:
             wanting.setdefault(topic, []).append(kind)
         yield
-    # A static member keeps its place in the order when it comes back under another id.
+    # A static member keeps its position when it comes back under another member id.
     takers = sorted(work.takers, key=lambda member: member.instance_id or member.id)
-    members: dict[tuple[int, ...], list[str]] = {}  # By the kinds that they are of.
+    members: dict[tuple[int, ...], list[str]] = {}  # The members of each combination of kinds.
     for topic, among in wanting.items():
         kinds = tuple(among)
         if kinds not in members:

@@ -1,16 +1,16 @@
-"""The classic protocol of a group: everybody joins, one of them divides, everybody syncs.
+"""The classic protocol of a group: all members join, the leader assigns, all members sync.
 
     EMPTY ──join──▶ PREPARING_REBALANCE ──all joined, or time is up──▶ COMPLETING_REBALANCE
       ▲                 ▲        │                                          │        │
       └──nobody came────┼────────┘              a join, a leave, a death────┤  leader syncs
                         └───────────────────────────────────────────────────┴──── STABLE
 
-Each time round is a generation; who speaks of another one is behind and must join again.
-What members say of themselves, and what the leader gives them, are bytes we pass on.
+Each time round is a generation; a member that names another one is behind and must join again.
+Members' metadata and the leader's assignments are bytes that the broker passes on unread.
 
-A request that must wait leaves a token; `take_answers` says which token gets which
-answer. Deadlines go to a `Deadlines`, and `expire` is called when one comes. The
-machine never looks at a clock.
+A request that must wait leaves a token; `take_answers` says which token gets which answer.
+Deadlines go to a `Deadlines`, and `expire` is called when one comes. It is a state machine
+that never looks at a clock.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from entrepot.broker.consumer_group.messages import (
     SyncAnswer,
 )
 from entrepot.broker.consumer_group.records import (
+    GroupRecordKind,
     Key,
-    Kind,
     Row,
     StoredGroup,
     StoredMember,
@@ -40,11 +40,11 @@ from entrepot.broker.consumer_group.watch import Watch, Watched
 from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
 
-CONSUMER = "consumer"  # The protocol type of consumers; others divide other things.
-_JOIN_WAIT_MS = 5 * 60_000  # How long a new member's join may wait: it cannot heartbeat yet.
+CONSUMER = "consumer"  # The protocol type of consumers; there are others.
+_JOIN_WAIT_MS = 5 * 60_000  # How long a new member waits for its first answer, at most.
 
 
-class State(Enum):
+class ClassicState(Enum):
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -59,17 +59,17 @@ class ClassicGroup:
         self, group_id: str, settings: GroupSettings, deadlines: Deadlines[Watched]
     ) -> None:
         self.id = group_id
-        self.state = State.EMPTY
+        self.state = ClassicState.EMPTY
         self.generation = 0
-        self.protocol_type: str | None = None  # None: never had members, only offsets.
+        self.protocol_type: str | None = None  # None means: it never had members.
         self.protocol: str | None = None
         self.roster = Roster()
         self._settings = settings
         self._deadlines = deadlines
-        self._is_initial = False  # The rebalance of a group that was empty: others may follow.
-        self._initial_end_ms = 0  # Until when at most it waits for them.
-        self._has_grown = False  # Somebody did, since the last look.
-        self._unsynced: dict[str, None] = {}  # Who has not asked for its part yet.
+        self._is_initial = False  # In the first rebalance of an empty group: wait for more members.
+        self._initial_end_ms = 0  # The latest end of that wait.
+        self._has_grown = False  # A member joined since that wait was last extended.
+        self._unsynced: dict[str, None] = {}  # Members that have not sent a sync yet.
         self._answers: Answers = []
         self._is_changed = False
 
@@ -80,7 +80,7 @@ class ClassicGroup:
         return answers
 
     def take_changed(self) -> bool:
-        """Whether there is something new to keep: see `stored`."""
+        """Return whether the group must be stored again: see `stored`."""
         changed, self._is_changed = self._is_changed, False
         return changed
 
@@ -93,7 +93,7 @@ class ClassicGroup:
             state_ms,
             self._stored_members(),
         )
-        return Key(Kind.CLASSIC_GROUP, self.id), stored
+        return Key(GroupRecordKind.CLASSIC_GROUP, self.id), stored
 
     def _stored_members(self) -> tuple[StoredMember, ...]:
         return tuple(
@@ -111,8 +111,8 @@ class ClassicGroup:
         )
 
     def restore(self, stored: StoredGroup, now_ms: int) -> None:
-        """Take up what was kept: its members have a session's time to show themselves."""
-        self.state = State.STABLE if stored.members else State.EMPTY
+        """Restore a stored group: its members have a session timeout to send a heartbeat."""
+        self.state = ClassicState.STABLE if stored.members else ClassicState.EMPTY
         self.generation = stored.generation
         self.protocol_type = stored.protocol_type or None
         self.protocol = stored.protocol
@@ -129,7 +129,7 @@ class ClassicGroup:
                 kept.assignment,
             )
             self.roster.add(member)
-            self._hear(member, now_ms)
+            self._restart_session(member, now_ms)
         self.roster.leader = stored.leader
 
     # --- joining
@@ -148,7 +148,7 @@ class ClassicGroup:
     def _check_join(self, request: Join) -> Fault | None:
         if not self._has_room(request):
             return Fault.GROUP_MAX_SIZE_REACHED
-        if not self._understands(request):
+        if not self._has_common_protocol(request):
             return Fault.INCONSISTENT_GROUP_PROTOCOL
         is_promised = request.member_id in self.roster.promised and request.instance_id is None
         if request.member_id and not is_promised:
@@ -163,9 +163,9 @@ class ClassicGroup:
         size = roster.size + size_of(request.protocols)
         return others < self._settings.members_max and size <= limits.GROUP_BYTES_MAX
 
-    def _understands(self, request: Join) -> bool:
-        """Whether there is a protocol that all members, and this one, speak."""
-        if self.state is State.EMPTY:
+    def _has_common_protocol(self, request: Join) -> bool:
+        """Return whether there is a protocol that all members and this one support."""
+        if self.state is ClassicState.EMPTY:
             return bool(request.protocol_type and request.protocols)
         return request.protocol_type == self.protocol_type and any(
             self.roster.speak_all(name) for name, _ in request.protocols
@@ -202,7 +202,7 @@ class ClassicGroup:
         self._rebalance_or_go_on(now_ms)
 
     def _replace(self, member: Member, request: Join, token: Token, now_ms: int) -> None:
-        """A static member has started again: it takes the place, and the part, of its past."""
+        """Let a static member that was restarted take its old place and its assignment."""
         self._answer_join(member, JoinAnswer(member.id, Fault.FENCED_INSTANCE_ID))
         self._answer_sync(member, SyncAnswer(Fault.FENCED_INSTANCE_ID))
         self._deadlines.cancel((self.id, Watch.SESSION, member.id))
@@ -211,18 +211,18 @@ class ClassicGroup:
         self.roster.rename(member, request.fresh_id)
         member.client_id, member.client_host = request.client_id, request.client_host
         self._update(member, request, token)
-        self._hear(member, now_ms)
-        if self.state is State.STABLE and self.roster.elected() == self.protocol:
+        self._restart_session(member, now_ms)
+        if self.state is ClassicState.STABLE and self.roster.elected() == self.protocol:
             self._is_changed = True
             self._answer_replaced(member, request, former_leader)
-        elif self.state is State.COMPLETING_REBALANCE:
-            self._prepare(now_ms)  # The leader may be dividing for the old id at this moment.
+        elif self.state is ClassicState.COMPLETING_REBALANCE:
+            self._prepare(now_ms)  # The leader may be computing an assignment for the old id now.
         else:
             self._rebalance_or_go_on(now_ms)
 
     def _answer_replaced(self, member: Member, request: Join, former_leader: str | None) -> None:
-        """The generation goes on. A leader that has forgotten its division must not make a
-        new one: it is told to skip that, or, if it would not understand, that another leads."""
+        """Answer a restarted static member. If it is the leader it must not assign again: it is
+        told to skip that or, if it does not know the field, that another leads."""
         answer = self._joined(member)
         if request.can_skip_assignment:
             answer = answer._replace(skip_assignment=member.id == self.roster.leader)
@@ -234,25 +234,25 @@ class ClassicGroup:
         is_same = member.protocols == request.protocols
         is_leader = member.id == self.roster.leader
         if is_same and (
-            self.state is State.COMPLETING_REBALANCE
-            or (self.state is State.STABLE and not is_leader)
+            self.state is ClassicState.COMPLETING_REBALANCE
+            or (self.state is ClassicState.STABLE and not is_leader)
         ):
-            # It did not get its answer. Nothing has changed, so here it is again.
+            # It did not get its answer. Nothing has changed, so it gets the same again.
             self._answers.append((token, self._joined(member)))
         else:
-            # Also a leader whose words are the same: it has seen that topics changed.
+            # Also a leader whose metadata is the same: it has seen that topics changed.
             self._update(member, request, token)
             self._rebalance_or_go_on(now_ms)
 
     def _update(self, member: Member, request: Join, token: Token) -> None:
-        # Of two requests that wait only the later one can still have somebody behind it.
+        # Of two waiting requests, only the later one can still be waited for by the client.
         self._answer_join(member, JoinAnswer(member.id, Fault.REBALANCE_IN_PROGRESS))
         member.session_ms, member.rebalance_ms = request.session_ms, request.rebalance_ms
         self.roster.speak(member, request.protocols)
         self.roster.wait(member, token)
 
     def _joined(self, member: Member) -> JoinAnswer:
-        """What a member of the present generation is told."""
+        """Return the answer to a join for a member of this generation."""
         leader, kind, protocol = self.roster.leader or "", self.protocol_type, self.protocol
         told = self.roster if member.id == leader else ()
         members = tuple((each.id, each.instance_id, each.metadata(protocol)) for each in told)
@@ -261,12 +261,12 @@ class ClassicGroup:
     # --- the rebalance
 
     def rebalance(self, now_ms: int) -> None:
-        """Begin anew: the present generation could not be kept."""
-        if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        """Begin a new generation, because this one could not be stored."""
+        if self.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             self._prepare(now_ms)
 
     def _rebalance_or_go_on(self, now_ms: int) -> None:
-        if self.state is not State.PREPARING_REBALANCE:
+        if self.state is not ClassicState.PREPARING_REBALANCE:
             self._prepare(now_ms)
         elif self.roster.all_joined and not self._is_initial:
             self._complete(now_ms)
@@ -276,10 +276,10 @@ class ClassicGroup:
             self._answer_sync(member, SyncAnswer(Fault.REBALANCE_IN_PROGRESS))
         self._deadlines.cancel((self.id, Watch.SYNC, ""))
         self._unsynced.clear()
-        self._is_initial = self.state is State.EMPTY
-        self.state = State.PREPARING_REBALANCE
+        self._is_initial = self.state is ClassicState.EMPTY
+        self.state = ClassicState.PREPARING_REBALANCE
         if self._is_initial:
-            # Where one starts, others soon start too: one rebalance for all of them.
+            # Other members probably start at the same time: wait for them.
             self._has_grown = False
             self._initial_end_ms = now_ms + self._rebalance_ms()
             self._wait_for_more(now_ms)
@@ -296,30 +296,30 @@ class ClassicGroup:
         return max((each.rebalance_ms for each in self.roster), default=0)
 
     def _complete(self, now_ms: int) -> None:
-        """Go on with those who have joined."""
+        """End the wait for joins, and begin a generation of the members that have joined."""
         roster = self.roster
         self._is_initial = False
         self._deadlines.cancel((self.id, Watch.JOIN, ""))
         for member in [m for m in roster if m.joining is None and m.instance_id is None]:
             self._remove(member.id)
         if roster and not roster.joining_count:
-            # Only static members, and none of them came: their sessions decide.
+            # Only static members are left and none of them joined: wait for their sessions to end.
             self._deadlines.set((self.id, Watch.JOIN, ""), now_ms + self._rebalance_ms())
             return
         self.generation += 1
         if not roster:
-            self.state, self.protocol, self._is_changed = State.EMPTY, None, True
+            self.state, self.protocol, self._is_changed = ClassicState.EMPTY, None, True
             return
         if roster[roster.leader or ""].joining is None:
             roster.leader = next(m.id for m in roster if m.joining is not None)
         self.protocol = roster.elected()
-        self.state = State.COMPLETING_REBALANCE
+        self.state = ClassicState.COMPLETING_REBALANCE
         for member in roster:
             member.is_new, member.assignment = False, b""
             if member.joining is not None:
                 self._unsynced[member.id] = None
                 self._answer_join(member, self._joined(member))
-                self._hear(member, now_ms)
+                self._restart_session(member, now_ms)
         self._deadlines.set((self.id, Watch.SYNC, ""), now_ms + self._rebalance_ms())
 
     # --- syncing
@@ -335,13 +335,13 @@ class ClassicGroup:
         self._unsynced.pop(member.id, None)
         if not self._unsynced:
             self._deadlines.cancel((self.id, Watch.SYNC, ""))
-        if self.state is State.STABLE:
-            self._give_part(member, now_ms)
+        if self.state is ClassicState.STABLE:
+            self._answer_with_assignment(member, now_ms)
         elif member.id == self.roster.leader:
-            self.state, self._is_changed = State.STABLE, True
+            self.state, self._is_changed = ClassicState.STABLE, True
             for each in self.roster:
                 each.assignment = request.assignments.get(each.id, b"")
-                self._give_part(each, now_ms)
+                self._answer_with_assignment(each, now_ms)
 
     def _check_sync(self, request: Sync) -> Fault | None:
         fault = self._check(request.member_id, request.instance_id, request.generation)
@@ -350,14 +350,14 @@ class ClassicGroup:
         kind, protocol = request.protocol_type, request.protocol
         if kind not in (None, self.protocol_type) or protocol not in (None, self.protocol):
             return Fault.INCONSISTENT_GROUP_PROTOCOL
-        is_preparing = self.state is State.PREPARING_REBALANCE
+        is_preparing = self.state is ClassicState.PREPARING_REBALANCE
         return Fault.REBALANCE_IN_PROGRESS if is_preparing else None
 
-    def _give_part(self, member: Member, now_ms: int) -> None:
+    def _answer_with_assignment(self, member: Member, now_ms: int) -> None:
         if member.syncing is not None:
             part = SyncAnswer(None, self.protocol_type, self.protocol, member.assignment)
             self._answer_sync(member, part)
-            self._hear(member, now_ms)
+            self._restart_session(member, now_ms)
 
     # --- staying and going
 
@@ -366,8 +366,8 @@ class ClassicGroup:
     ) -> Fault | None:
         fault = self._check(member_id, instance_id, generation)
         if fault is None:
-            self._hear(self.roster[member_id], now_ms)
-            if self.state is State.PREPARING_REBALANCE:
+            self._restart_session(self.roster[member_id], now_ms)
+            if self.state is ClassicState.PREPARING_REBALANCE:
                 return Fault.REBALANCE_IN_PROGRESS
         return fault
 
@@ -380,22 +380,22 @@ class ClassicGroup:
         *,
         transactional: bool,
     ) -> Fault | None:
-        """Whether this one may commit offsets. Nobody's are those of tools, and of consumers
-        that divide by themselves: fine as long as the group has no members."""
+        """Return why this member may not commit offsets, or None. Without a member id (tools,
+        and consumers that assign by themselves) it may while the group is empty."""
         is_nobody = generation < 0 and not member_id and instance_id is None
-        if self.state is State.EMPTY and generation < 0:
+        if self.state is ClassicState.EMPTY and generation < 0:
             return None
         if is_nobody:
             return None if transactional else Fault.UNKNOWN_MEMBER_ID
         fault = self._check(member_id, instance_id, generation)
         if fault is None and not transactional:
-            if self.state is State.COMPLETING_REBALANCE:
+            if self.state is ClassicState.COMPLETING_REBALANCE:
                 return Fault.REBALANCE_IN_PROGRESS
-            self._hear(self.roster[member_id], now_ms)  # It lives.
+            self._restart_session(self.roster[member_id], now_ms)  # A commit counts as a heartbeat.
         return fault
 
     def leave(self, leaving: Iterable[tuple[str, str | None]], now_ms: int) -> list[Fault | None]:
-        """By member id, or, for tools, by instance id alone."""
+        """Remove members by member id or, for tools, by instance id; return each one's fault."""
         count = len(self.roster)
         faults = [self._leave(*identity) for identity in leaving]
         self._after_removal(len(self.roster) < count, now_ms)
@@ -415,9 +415,9 @@ class ClassicGroup:
         return None
 
     def expire(self, watch: Watch, member_id: str, now_ms: int) -> None:
-        """A deadline has come."""
+        """Act on a deadline that has come."""
         count = len(self.roster)
-        if watch is Watch.JOIN and self.state is State.PREPARING_REBALANCE:
+        if watch is Watch.JOIN and self.state is ClassicState.PREPARING_REBALANCE:
             if self._is_initial and self._has_grown and now_ms < self._initial_end_ms:
                 self._has_grown = False
                 self._wait_for_more(now_ms)
@@ -430,12 +430,12 @@ class ClassicGroup:
         elif watch is Watch.SESSION:
             silent = self.roster.get(member_id)
             if silent is not None and not silent.is_new and (silent.joining or silent.syncing):
-                return  # It is we who let it wait; its next deadline comes with the answer.
+                return  # It waits for our answer; its next deadline is set with that.
             self._remove(member_id)
         self._after_removal(len(self.roster) < count, now_ms)
 
     def _after_removal(self, fewer: bool, now_ms: int) -> None:
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is ClassicState.PREPARING_REBALANCE:
             if self.roster.all_joined and not (self._is_initial and self.roster):
                 self._complete(now_ms)
         elif fewer:
@@ -450,14 +450,14 @@ class ClassicGroup:
             self._answer_sync(member, SyncAnswer(Fault.UNKNOWN_MEMBER_ID))
 
     def tombstones(self) -> list[Row]:
-        """What forgets the group, which has no members."""
-        return [(Key(Kind.CLASSIC_GROUP, self.id), None)]
+        """Return the rows that delete the stored group, which must be empty."""
+        return [(Key(GroupRecordKind.CLASSIC_GROUP, self.id), None)]
 
     # --- looking
 
     def describe(self) -> Described:
         kind, protocol, members = self.protocol_type or "", self.protocol, self._stored_members()
-        if self.state is not State.STABLE:  # As in Kafka: what members said may not count yet.
+        if self.state is not ClassicState.STABLE:  # As in Kafka: they may not count yet.
             protocol, members = None, tuple(each._replace(subscription=b"") for each in members)
         return Described(self.state_name, kind, protocol or "", members)
 
@@ -467,10 +467,10 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is ClassicState.EMPTY
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether consumers in it read this topic, as far as we understand them."""
+        """Return whether consumers of the group subscribe to this topic, as far as known."""
         if self.protocol_type != CONSUMER:
             return False
         told = (subscribed_topics(each.metadata(self.protocol)) for each in self.roster)
@@ -482,7 +482,7 @@ class ClassicGroup:
             return Fault.ILLEGAL_GENERATION
         return fault
 
-    def _hear(self, member: Member, now_ms: int) -> None:
+    def _restart_session(self, member: Member, now_ms: int) -> None:
         self._watch_session(member.id, now_ms + member.session_ms)
 
     def _watch_session(self, member_id: str, when_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Committed offsets at the edge: kept in the store first, counted when they are permanent."""
+"""Committing offsets: they are stored first, and take effect when that is permanent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from entrepot.broker.consumer_group.faults import Fault
-from entrepot.broker.consumer_group.offsets import Offsets, Place
-from entrepot.broker.consumer_group.records import CommittedOffset, Key, Kind, Row
-from entrepot.broker.consumer_group.store import Store
+from entrepot.broker.consumer_group.offsets import Offsets, TopicPartition
+from entrepot.broker.consumer_group.records import CommittedOffset, GroupRecordKind, Key, Row
+from entrepot.broker.consumer_group.store import GroupStore
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import Clock
@@ -17,11 +17,11 @@ from entrepot.log.partition import Waiter
 
 log = logging.getLogger("entrepot.groups")
 
-_NOBODY = (-1, -1)  # The producer of what is in no transaction.
+_NO_PRODUCER = (-1, -1)  # Stands for: not in a transaction.
 
 
 class Commits:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: GroupStore, clock: Clock) -> None:
         self.offsets = Offsets()
         self._store = store
         self._clock = clock
@@ -29,10 +29,11 @@ class Commits:
     async def commit(
         self,
         group: str,
-        offsets: Mapping[Place, CommittedOffset],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         producer: tuple[int, int] | None,
-    ) -> dict[Place, Fault]:
-        """Returns what is wrong with single ones; the others are committed."""
+    ) -> dict[TopicPartition, Fault]:
+        """Commit the offsets. Return the faults of those that are refused; the others are
+        committed."""
         faults = {
             place: Fault.OFFSET_METADATA_TOO_LARGE
             for place, offset in offsets.items()
@@ -40,25 +41,30 @@ class Commits:
         }
         now_ms = self._clock.now_ms()
         rows: list[Row] = [
-            (Key(Kind.OFFSET, group, *place), offset._replace(commit_ms=now_ms))
+            (Key(GroupRecordKind.OFFSET, group, *place), offset._replace(commit_ms=now_ms))
             for place, offset in offsets.items()
             if place not in faults
         ]
         await self.keep(group, rows, producer)
         return faults
 
-    def delete(self, group: str, places: Iterable[Place]) -> Awaitable[None]:
-        return self.keep(group, [(Key(Kind.OFFSET, group, *place), None) for place in places])
+    def delete(self, group: str, places: Iterable[TopicPartition]) -> Awaitable[None]:
+        return self.keep(
+            group, [(Key(GroupRecordKind.OFFSET, group, *place), None) for place in places]
+        )
 
     def keep(
         self, group: str, rows: Sequence[Row], producer: tuple[int, int] | None = None
     ) -> Awaitable[None]:
-        """Append now, apply when permanent; await the result for that. Raises StorageError."""
+        """Append rows now; the awaitable is done when they are permanent and applied.
+
+        Raises StorageError.
+        """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def finish(error: StorageError | None) -> None:
             if done.done():
-                return  # Who asked is gone; what was asked for happened.
+                return  # The caller was cancelled; the commit happened all the same.
             if error is None:
                 done.set_result(None)
             else:
@@ -74,7 +80,7 @@ class Commits:
             finish(None)
             return
         first = self._store.append(group, rows, producer)
-        producer_id, _ = producer or _NOBODY
+        producer_id, _ = producer or _NO_PRODUCER
 
         def kept(error: StorageError | None) -> None:
             if error is None:
@@ -85,10 +91,10 @@ class Commits:
         self._store.when_kept(group, kept)
 
     def apply(self, row: Row, record_offset: int, producer_id: int) -> None:
-        """What is permanent, in the order of the log: now, or when folding."""
+        """Apply a permanent row, in the order of the log: after a commit, or at a start."""
         key, value = row
-        place = Place(key.name, key.partition)
-        if key.kind is not Kind.OFFSET:
+        place = TopicPartition(key.name, key.partition)
+        if key.kind is not GroupRecordKind.OFFSET:
             return
         if not isinstance(value, CommittedOffset):
             self.offsets.forget(key.group, place)
@@ -100,9 +106,12 @@ class Commits:
             self.offsets.commit_pending(producer_id, key.group, place, offset)
 
     def fetch(
-        self, group: str, places: Iterable[Place] | None, *, require_stable: bool
-    ) -> dict[Place, CommittedOffset | Fault | None]:
-        """Of these, or of all there are. Unstable: a transaction may be about to change it."""
+        self, group: str, places: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> dict[TopicPartition, CommittedOffset | Fault | None]:
+        """Return the committed offset of each of these partitions, or of all that have one.
+
+        With `require_stable`, a fault where an open transaction may change it.
+        """
         wanted = self.offsets.of(group) if places is None else places
         return {
             place: Fault.UNSTABLE_OFFSET_COMMIT
@@ -112,7 +121,8 @@ class Commits:
         }
 
     def forget_topics(self, exists: Callable[[str], object]) -> None:
-        """What was committed for topics that are gone: one of the same name is another."""
+        """Delete offsets of topics that do not exist: a new topic of the same name is another
+        topic."""
         for group in list(self.offsets.groups()):
             gone = [place for place in self.offsets.places_of(group) if not exists(place.topic)]
             self._forget(group, gone)
@@ -124,21 +134,22 @@ class Commits:
         retention_ms: int,
         is_used: Callable[[str], bool],
     ) -> bool:
-        """Forget what was not used for so long; whether nothing is left."""
+        """Delete offsets that are unused for `retention_ms`. Return whether the group has none
+        left."""
         before_ms = self._clock.now_ms() - retention_ms
         found = self.offsets.expired(group, since_ms, before_ms)
         expired = [place for place in found if not is_used(place.topic)]
         self._forget(group, expired)
         return len(expired) == len(self.offsets.places_of(group))
 
-    def _forget(self, group: str, places: Sequence[Place]) -> None:
-        """In the background: what cannot be forgotten now is found again later."""
+    def _forget(self, group: str, places: Sequence[TopicPartition]) -> None:
+        """Delete offsets in the background. If that fails they are found again later."""
 
         def finish(error: StorageError | None) -> None:
             if error is not None:
                 log.warning("group %s: old offsets stay: %s", group, error)
 
-        rows: list[Row] = [(Key(Kind.OFFSET, group, *place), None) for place in places]
+        rows: list[Row] = [(Key(GroupRecordKind.OFFSET, group, *place), None) for place in places]
         try:
             self._keep(group, rows, None, finish)
         except StorageError as error:

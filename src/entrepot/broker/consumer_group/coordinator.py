@@ -1,29 +1,29 @@
-"""The groups of this node: requests in, answers out when what they changed is permanent.
+"""The coordinator of this node's groups: answers requests when their changes are permanent.
 
-The machines decide; here is what they need of the world: an id nobody has, the time, one
-timer for the earliest of all deadlines, futures for those who wait, and the `Store`. An
-answer never goes out before what it rests on is permanent. If it cannot be made
-permanent, a classic group begins a new generation and a modern one stays as it was.
+The groups are state machines; this module gives them what they lack: new member ids, the time,
+one timer for the earliest of all deadlines, futures for waiting requests, and the `Store`. A
+request is answered only when its changes are permanent. If they cannot be made permanent, a
+classic group begins a new generation and a modern one stays as it was.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from entrepot.broker.alarm import Alarm
 from entrepot.broker.consumer_group.classic import CONSUMER, ClassicGroup
 from entrepot.broker.consumer_group.commits import Commits
 from entrepot.broker.consumer_group.faults import Fault, GroupError
+from entrepot.broker.consumer_group.interest import Topics
 from entrepot.broker.consumer_group.messages import (
     JOINS,
     Described,
     DescribedModern,
-    Heartbeat,
+    GroupHeartbeat,
     HeartbeatAnswer,
     Join,
     JoinAnswer,
@@ -32,26 +32,25 @@ from entrepot.broker.consumer_group.messages import (
     SyncAnswer,
 )
 from entrepot.broker.consumer_group.modern import ModernGroup, check
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import (
     CommittedOffset,
-    Kind,
+    GroupRecordKind,
     Row,
     StoredGroup,
     encode,
 )
 from entrepot.broker.consumer_group.settings import GroupSettings
-from entrepot.broker.consumer_group.store import Kept, Store
+from entrepot.broker.consumer_group.store import GroupStore, Kept
 from entrepot.broker.consumer_group.watch import Watch, Watched
 from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.one_at_a_time import OneAtATime
+from entrepot.broker.ports import TopicStorage
+from entrepot.broker.turns import Turns
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import Clock, Entropy
 from entrepot.core.steps import Steps, finish, listed
-
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
 
 log = logging.getLogger("entrepot.groups")
 
@@ -59,32 +58,43 @@ Group = ClassicGroup | ModernGroup
 
 _RETENTION_EVERY_MS = 10 * 60_000
 _RETENTION: Watched = ("", Watch.RETENTION, "")
-_RETRY_MS = 1_000  # When a member whose time is up could not be removed.
-_BEATING_MS = 10  # Until a deadline is looked at again that came during somebody's heartbeat.
+_RETRY_MS = 1_000  # After this time the removal of a member is tried again, if it failed.
+_BEATING_MS = 10  # A deadline that comes during a heartbeat of the same group is put off by this.
 
 
 class Coordinator:
     def __init__(
-        self, broker: Broker, clock: Clock, entropy: Entropy, settings: GroupSettings
+        self,
+        topics: TopicStorage,
+        catalog: Topics,
+        turns: Turns,
+        is_share_group: Callable[[str], bool],
+        clock: Clock,
+        entropy: Entropy,
+        settings: GroupSettings,
     ) -> None:
-        self._broker = broker
+        self._topics = topics
+        self._catalog = catalog
+        self._turns = turns
+        self._is_share_group = is_share_group
         self._clock = clock
         self._entropy = entropy
         self._settings = settings
-        self._store = Store(broker, clock)
+        self._store = GroupStore(topics, clock)
         self._groups: dict[str, Group] = {}
-        self._empty_since_ms: dict[str, int] = {}  # Wall time; of classic ones that had members.
-        self._deleted: dict[str, None] = {}  # Topics, in this turn.
+        # Wall time in ms; of classic groups that had members.
+        self._empty_since_ms: dict[str, int] = {}
+        self._deleted: dict[str, None] = {}  # Topics deleted in this turn of the loop.
         self._commits = Commits(self._store, clock)
-        self._beating = OneAtATime()  # Modern groups in which a heartbeat is worked on.
+        self._beating = OneAtATime()  # Modern groups with a heartbeat in progress.
         self._deadlines: Deadlines[Watched] = Deadlines()
-        self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
+        self._alarm = Alarm(clock, self._deadlines, self._ring, topics.faults)
         self._now = self._alarm.now
 
     # --- life
 
-    def open(self) -> None:
-        """Fold what was kept."""
+    def open(self, *, power_failed: bool = False) -> None:
+        """Restore the groups from the stored records."""
         self._store.open()
         classic: dict[str, StoredGroup] = {}
         modern: dict[str, ModernGroup] = {}
@@ -94,18 +104,32 @@ class Coordinator:
             self._add_classic(group_id).restore(stored, self._now())
             self._empty_since_ms[group_id] = stored.state_ms
         for group_id, group in modern.items():
-            if group.epoch.epoch > 0:  # Else its end was kept, too.
+            if group.epoch.epoch > 0:  # Otherwise the group was deleted.
                 self._groups[group_id] = group
                 group.restore(self._now())
+                if power_failed and self._store.may_lose(group_id):
+                    self._remove_members(group)
         for group_id in self._commits.offsets.groups():
             if group_id not in self._groups:
                 self._add_classic(group_id)
-        self._commits.forget_topics(self._broker.topics.__contains__)
+        self._commits.forget_topics(self._topics.topics.__contains__)
         self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
         self._alarm.arm()
 
     def close(self) -> None:
         self._alarm.cancel()
+
+    def _remove_members(self, group: ModernGroup) -> None:
+        """Have the members join again, as their newest epochs may be forgotten.
+
+        An epoch that is given again would otherwise make one member of two: whoever still knows
+        the old one would be heard, with partitions that are others' by now.
+        """
+        group.remove_members()
+        try:
+            self._settle(group)
+        except StorageError as error:
+            log.warning("group %s: members of before a power failure stay: %s", group.id, error)
 
     def _fold(
         self, kept: Kept, classic: dict[str, StoredGroup], modern: dict[str, ModernGroup]
@@ -114,11 +138,11 @@ class Coordinator:
             self.complete_transaction(kept.producer_id, kept.committed, kept.partition)
             return
         key, value = kept.row
-        if key.kind is Kind.OFFSET:
+        if key.kind is GroupRecordKind.OFFSET:
             self._commits.apply(kept.row, kept.offset, kept.producer_id)
         elif isinstance(value, StoredGroup):
             classic[key.group] = value
-        elif key.kind is Kind.CLASSIC_GROUP:
+        elif key.kind is GroupRecordKind.CLASSIC_GROUP:
             classic.pop(key.group, None)
         else:
             if key.group not in modern:
@@ -126,26 +150,27 @@ class Coordinator:
             modern[key.group].apply(kept.row)
 
     async def prepare(self) -> None:
-        """See to it that groups can be kept. Raises StorageError."""
+        """Create the topic that groups are stored in, if needed. Raises StorageError."""
         if not self._store.is_ready:
             await self._store.prepare()
 
     def check_readable(self, group_id: str) -> None:
-        """Raises StorageError when what was kept of the group is damaged: nothing is guessed."""
+        """Raise StorageError when the group's stored records are damaged."""
         self._store.check_readable(group_id)
 
     @property
     def refusal(self) -> str | None:
-        """Why some groups are not known; None when all are."""
+        """Return why some groups cannot be read; None when all can."""
         return self._store.refusal
 
     def partition_of(self, group_id: str) -> int:
-        """Of `__consumer_offsets`: where the group is kept."""
+        """Return the partition of `__consumer_offsets` that the group is stored in."""
         return self._store.partition_of(group_id)
 
     # --- time
 
     def _ring(self, watched: Watched) -> None:
+        """Act on a deadline that has come."""
         group_id, watch, member_id = watched
         group = self._groups.get(group_id)
         if watch is Watch.RETENTION:
@@ -164,7 +189,7 @@ class Coordinator:
     # --- the classic protocol
 
     async def join(self, group_id: str, request: Join) -> JoinAnswer:
-        """Raises GroupError, StorageError."""
+        """Let a member join a classic group. Raises GroupError, StorageError."""
         _check_id(group_id)
         settings = self._settings
         if not settings.session_ms_min <= request.session_ms <= settings.session_ms_max:
@@ -188,7 +213,7 @@ class Coordinator:
         return await answer
 
     async def sync(self, group_id: str, request: Sync) -> SyncAnswer:
-        """Raises GroupError, StorageError."""
+        """Give a member of a classic group its assignment. Raises GroupError, StorageError."""
         _check_id(group_id)
         self.check_readable(group_id)
         group = self._groups.get(group_id)
@@ -210,7 +235,10 @@ class Coordinator:
         return group.heartbeat(member_id, instance_id, generation, self._now())
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> list[Fault | None]:
-        """A fault, or none, for each (member id, instance id). Raises GroupError, StorageError."""
+        """Remove members, each (member id, instance id). Return a fault or None for each.
+
+        Raises GroupError, StorageError.
+        """
         _check_id(group_id)
         self.check_readable(group_id)
         group = self._groups.get(group_id)
@@ -221,40 +249,44 @@ class Coordinator:
         return faults
 
     def fresh_id(self, name: str = "") -> str:
-        """A member's id: its instance's or client's name, and what nobody can guess."""
+        """Return a new member id: the instance's or client's name and a random token."""
         token = str(UUID(bytes=self._entropy.token(16), version=4))
         return f"{name}-{token}" if name else token
 
     # --- the modern protocol
 
     def heartbeat_modern(
-        self, group_id: str, request: Heartbeat
+        self, group_id: str, request: GroupHeartbeat
     ) -> HeartbeatAnswer | Awaitable[HeartbeatAnswer]:
-        """Idle members are answered at once. Raises GroupError, StorageError."""
+        """Process a heartbeat; an idle member is answered at once. Raises GroupError,
+        StorageError."""
         if not group_id:
             raise GroupError(Fault.INVALID_REQUEST, "a group's id cannot be empty")
         check(request)
         if not self._store.is_ready or group_id in self._beating:
             return self._heartbeat_later(group_id, request)
         self._beating.enter(group_id)
-        answer = self._broker.turns.begin(self._heartbeat(group_id, request))
+        answer = self._turns.begin(self._heartbeat(group_id, request))
         if isinstance(answer, HeartbeatAnswer):
             return answer if self._store.is_kept(group_id) else self._answer_kept(group_id, answer)
         return self._answer_later(group_id, answer)
 
-    async def _heartbeat_later(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
+    async def _heartbeat_later(self, group_id: str, request: GroupHeartbeat) -> HeartbeatAnswer:
         await self.prepare()
         await self._beating.wait_and_enter(group_id)
-        answer = self._broker.turns.run(self._heartbeat(group_id, request))
+        answer = self._turns.run(self._heartbeat(group_id, request))
         return await self._answer_later(group_id, answer)
 
-    def _heartbeat(self, group_id: str, request: Heartbeat) -> Steps[HeartbeatAnswer]:
-        """In a group that was entered. Whoever asked may be gone before it is done."""
+    def _heartbeat(self, group_id: str, request: GroupHeartbeat) -> Steps[HeartbeatAnswer]:
+        """Process a heartbeat in steps; the caller has entered the group in `_beating`.
+
+        It goes on when the client is gone.
+        """
         try:
             self.check_readable(group_id)
             group = self._modern(group_id, request)
             try:
-                answer = yield from group.heartbeat(request, self._broker.catalog, self._now())
+                answer = yield from group.heartbeat(request, self._catalog, self._now())
                 if group.has_rows:
                     yield from self._keep_modern(group)
                     self._alarm.arm()
@@ -274,8 +306,8 @@ class Coordinator:
         await self._store.kept(group_id)
         return answer
 
-    def _modern(self, group_id: str, request: Heartbeat) -> ModernGroup:
-        """The group, which whoever joins may found, in the place of an empty classic one."""
+    def _modern(self, group_id: str, request: GroupHeartbeat) -> ModernGroup:
+        """Return the group. A member that joins creates it, in place of an empty classic one."""
         group = self._groups.get(group_id)
         if isinstance(group, ModernGroup):
             return group
@@ -294,10 +326,11 @@ class Coordinator:
     # --- keeping
 
     def has(self, group_id: str) -> bool:
+        """Return whether there is a consumer group with this id."""
         return group_id in self._groups
 
     def _check_new(self, group_id: str, fault: Fault = Fault.GROUP_ID_NOT_FOUND) -> None:
-        if self._broker.share_groups.has(group_id):
+        if self._is_share_group(group_id):
             raise GroupError(fault, f"{group_id!r} is a share group")
         if len(self._groups) >= limits.GROUPS_MAX:
             raise GroupError(Fault.GROUP_MAX_SIZE_REACHED, "there are too many groups")
@@ -311,7 +344,7 @@ class Coordinator:
         return ModernGroup(group_id, self._settings, self._deadlines)
 
     def _settle(self, group: Group) -> None:
-        """Keep what the machine wants kept, and answer those who wait when it is."""
+        """Store the group's changes, and answer waiting requests when they are permanent."""
         if isinstance(group, ModernGroup):
             try:
                 finish(self._keep_modern(group))
@@ -323,7 +356,7 @@ class Coordinator:
         self._alarm.arm()
 
     def _keep_modern(self, group: ModernGroup) -> Steps[None]:
-        """Raises StorageError, and the group is to be as before."""
+        """Store the group's rows. Raises StorageError; then the caller undoes them."""
         records = yield from listed(map(encode, group.take_rows()))
         if records:
             self._store.append_records(group.id, records)
@@ -340,16 +373,16 @@ class Coordinator:
         if answers:
 
             def answer_all(error: StorageError | None) -> None:
-                # Each is a request that goes on, and there may be ten thousand of them.
+                # Each answer resumes a request, and there may be ten thousand of them.
                 told = [partial(_answer, token, answer, error) for token, answer in answers]
-                self._broker.turns.start_each(told)
+                self._turns.start_each(told)
                 if error is not None:
                     self._not_kept(group, error)
 
             self._store.when_kept(group.id, answer_all)
 
     def _not_kept(self, group: ClassicGroup, error: StorageError) -> None:
-        """Nobody may act on a division that a crash would undo: it is made anew."""
+        """Begin a new generation, because a crash would undo the assignment of this one."""
         log.warning("group %s: %s", group.id, error)
         for token, answer in group.take_answers():
             _answer(token, answer, error)
@@ -362,19 +395,20 @@ class Coordinator:
         group_id: str,
         member_id: str,
         generation: int,
-        offsets: Mapping[Place, CommittedOffset],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         instance_id: str | None = None,
         producer: tuple[int, int] | None = None,
-    ) -> dict[Place, Fault]:
-        """Returns what is wrong with single ones. Raises GroupError, StorageError.
+    ) -> dict[TopicPartition, Fault]:
+        """Commit offsets. Return the faults of single ones. Raises GroupError, StorageError.
 
         With a producer (id, epoch) they are pending until `complete_transaction`.
         """
         await self.prepare()
         self.check_readable(group_id)
         group = self._groups.get(group_id)
-        if group is None and generation < 0:  # A tool, or a consumer that needs no members.
+        # A tool, or a consumer that assigns partitions by itself.
+        if group is None and generation < 0:
             self._check_new(group_id)
             group = self._add_classic(group_id)
         fault: Fault | None = Fault.GROUP_ID_NOT_FOUND
@@ -383,7 +417,7 @@ class Coordinator:
                 member_id, instance_id, generation, self._now(), transactional=producer is not None
             )
         if fault in (Fault.GROUP_ID_NOT_FOUND, Fault.STALE_MEMBER_EPOCH) and producer is not None:
-            fault = Fault.ILLEGAL_GENERATION  # All that a transactional producer understands.
+            fault = Fault.ILLEGAL_GENERATION  # A transactional producer understands no other error.
         if fault is not None:
             raise GroupError(fault)
         return await self._commits.commit(group_id, offsets, producer)
@@ -391,7 +425,10 @@ class Coordinator:
     def complete_transaction(
         self, producer_id: int, committed: bool, partition: int | None = None
     ) -> None:
-        """It has its marker in this partition of `__consumer_offsets`, or in all it wrote to."""
+        """End a producer's transaction: its pending offsets take effect or are dropped.
+
+        Of all groups, or of those stored in this partition of `__consumer_offsets`.
+        """
 
         def is_there(group: str) -> bool:
             return partition is None or self._store.partition_of(group) == partition
@@ -399,7 +436,8 @@ class Coordinator:
         self._commits.offsets.end_transaction(producer_id, committed=committed, among=is_there)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member may see what its group committed. Raises GroupError, StorageError."""
+        """Raise GroupError if this member may not fetch the group's offsets. Raises
+        StorageError."""
         self.check_readable(group_id)
         group = self._groups.get(group_id)
         if isinstance(group, ModernGroup) and (member_id is not None or epoch >= 0):
@@ -408,13 +446,19 @@ class Coordinator:
                 raise GroupError(fault)
 
     def fetch_offsets(
-        self, group_id: str, places: Iterable[Place] | None, *, require_stable: bool = False
-    ) -> dict[Place, CommittedOffset | Fault | None]:
-        """Of these partitions, or of all that have one."""
+        self,
+        group_id: str,
+        places: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, CommittedOffset | Fault | None]:
+        """Return the committed offsets of these partitions, or of all that have one."""
         return self._commits.fetch(group_id, places, require_stable=require_stable)
 
-    async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> dict[Place, Fault]:
-        """Returns what is wrong with single ones. Raises GroupError, StorageError."""
+    async def delete_offsets(
+        self, group_id: str, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Fault]:
+        """Delete offsets. Return the faults of single ones. Raises GroupError, StorageError."""
         group = self._find(group_id)
         is_foreign = isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER
         if is_foreign and not group.is_empty:
@@ -430,8 +474,10 @@ class Coordinator:
         return faults
 
     def topic_deleted(self, name: str) -> None:
-        """Forget what was committed for it, in the next turn, with others that went in this one:
-        all offsets there are have to be looked through."""
+        """Delete the offsets of a deleted topic, in the next turn of the loop.
+
+        Together with those of others deleted in this turn, because all offsets are searched.
+        """
         if not self._deleted:
             asyncio.get_running_loop().call_soon(self._forget_deleted)
         self._deleted[name] = None
@@ -441,7 +487,7 @@ class Coordinator:
         self._commits.forget_topics(lambda topic: topic not in deleted)
 
     def _expire_offsets(self) -> None:
-        """Forget what nobody used for long, and groups of which nothing is left."""
+        """Delete offsets that are unused for long, and empty groups that have none left."""
         for group in list(self._groups.values()):
             since_ms = self._empty_since_ms.get(group.id) if group.is_empty else None
             is_bare = self._commits.expire(
@@ -464,21 +510,21 @@ class Coordinator:
         ]
 
     def describe(self, group_id: str) -> Described:
-        """A classic group. Raises GroupError."""
+        """Describe a classic group. Raises GroupError."""
         group = self._find(group_id)
         if isinstance(group, ModernGroup):
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is not a classic group")
         return group.describe()
 
     def describe_modern(self, group_id: str) -> DescribedModern:
-        """Raises GroupError."""
+        """Describe a modern group. Raises GroupError."""
         group = self._find(group_id)
         if not isinstance(group, ModernGroup):
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
         return group.describe()
 
     async def delete(self, group_id: str) -> None:
-        """With its offsets. Raises GroupError, StorageError."""
+        """Delete an empty group and its offsets. Raises GroupError, StorageError."""
         group = self._find(group_id)
         if not group.is_empty:
             raise GroupError(Fault.NON_EMPTY_GROUP)
@@ -488,6 +534,7 @@ class Coordinator:
         await self._store.kept(group_id)
 
     def _find(self, group_id: str) -> Group:
+        """Return the group. Raises GroupError, StorageError."""
         self.check_readable(group_id)
         group = self._groups.get(group_id)
         if group is None:
@@ -502,7 +549,8 @@ class Coordinator:
 
 
 def _check_id(group_id: str) -> None:
-    """Of a group with members. For others the empty one will do, as it always has in Kafka."""
+    """Raise GroupError if the id is empty. Groups without members may have the empty id, as in
+    Kafka."""
     if not group_id:
         raise GroupError(Fault.INVALID_GROUP_ID, "a group's id cannot be empty")
 
@@ -511,5 +559,5 @@ def _answer(token: object, answer: JoinAnswer | SyncAnswer, error: StorageError 
     assert isinstance(token, asyncio.Future)
     if error is not None and answer.fault is None:
         answer = answer._replace(fault=Fault.COORDINATOR_NOT_AVAILABLE)
-    if not token.done():  # Its connection may be gone.
+    if not token.done():  # The connection may be closed.
         token.set_result(answer)

@@ -1,7 +1,7 @@
-"""What can be wrong with a group's request, by the names Kafka gave them.
+"""The errors of group requests, by Kafka's names.
 
-A machine answers many at once, some of them much later, so what is wrong is a value
-before it is an exception.
+A group answers many requests at once, some of them much later, so an error is a value first
+and becomes an exception only where it is raised.
 """
 
 from enum import Enum, auto
@@ -34,6 +34,8 @@ class Fault(Enum):
 
 
 class GroupError(PeerError):
+    """A request to a group that is refused with a fault."""
+
     def __init__(self, fault: Fault, text: str = "") -> None:
         super().__init__(text or fault.name.lower().replace("_", " "))
         self.fault = fault

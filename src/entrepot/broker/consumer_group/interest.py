@@ -1,10 +1,10 @@
-"""Which topics the members of a modern group want: by name, or by regular expression.
+"""Which topics the members of a modern group subscribe to: by name, or by regular expression.
 
-A regular expression is held against all topics once, and then against those that changed.
-Only one at a time is held against all: a group may have hundreds, and its members wait
-meanwhile. So after a start it takes some heartbeats until it is known what a group wants.
+A regular expression is matched against all topics once, and then against those that changed.
+One heartbeat matches only one expression against all: a group may have hundreds, and its
+members wait meanwhile. So after a start it takes some heartbeats until all are matched.
 
-All of it is in steps, between which topics come and go. What came is looked at next time.
+All of it is done in steps, between which topics come and go; those are matched the next time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from entrepot.broker.consumer_group.records import Subscription
 from entrepot.broker.regex import InvalidRegex, Regex
 from entrepot.core.steps import Steps, parts
 
-_WHOLE_MATCHES = 1  # Expressions that are held against all topics at once.
-_NAMES_A_STEP = 16  # Most take a microsecond each, none more than half a millisecond.
-_INTERNAL = "__"  # Topics of the broker's own are not what a regular expression means.
+_WHOLE_MATCHES = 1  # Expressions matched against all topics by one heartbeat.
+# Topic names matched in one step. Most take a microsecond, none more than half a millisecond.
+_NAMES_A_STEP = 16
+_INTERNAL = "__"  # The prefix of the broker's own topics, which regular expressions do not match.
 
 
 class Topics(Protocol):
-    """The catalog, as far as it counts here."""
+    """The part of the catalog that is needed here."""
 
     topics: dict[str, Topic]
-    version: int  # One more whenever a topic has changed.
+    version: int  # Counts up whenever a topic changes.
 
     def changed_since(self, version: int) -> Iterable[str] | None: ...
 
 
 class _Matched(NamedTuple):
     regex: Regex
-    version: int  # Of the topics it was looked for among.
+    version: int  # The version of the topics that it was matched against.
     names: dict[str, None]
 
 
@@ -49,8 +50,10 @@ class Interest:
         topics: Topics,
         may_see: Callable[[str], bool],
     ) -> Steps[dict[str, tuple[Topic, ...]] | None]:
-        """By member: of the topics it wants, those that there are; the same object for members
-        that want the same. None: ask again later."""
+        """Return for each member the existing topics it subscribes to; None means: ask again later.
+
+        Members with equal subscriptions get the same object.
+        """
         matched: dict[str, _Matched] = {}
         room, is_complete = _WHOLE_MATCHES, True
         for regex in dict.fromkeys(each.regex for each in subscriptions.values()):
@@ -86,6 +89,7 @@ class Interest:
         return wanted
 
     def covers(self, subscription: Subscription, topic: str) -> bool:
+        """Return whether the subscription includes the topic."""
         return topic in self._names(subscription)
 
     def _names(self, subscription: Subscription) -> tuple[str, ...]:
@@ -121,7 +125,7 @@ def _is_wanted(regex: Regex, name: str, may_see: Callable[[str], bool]) -> bool:
 
 
 def compile_regex(pattern: str) -> Regex:
-    """Raises GroupError."""
+    """Compile a regular expression. Raises GroupError."""
     try:
         return Regex(pattern)
     except InvalidRegex as error:
@@ -129,7 +133,7 @@ def compile_regex(pattern: str) -> Regex:
 
 
 def hash_of(topics: Iterable[Topic]) -> Steps[int]:
-    """Another number when other topics are wanted, or they have other partitions."""
+    """Return a hash of these topics and their partition counts."""
     total = 0
     for each in topics:
         row = each.id.bytes + each.partition_count.to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""What members and tools ask of a group, and what they are answered, whatever the wire says."""
+"""Requests of members and tools to a group, and the answers, independent of the wire format."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from entrepot.broker.consumer_group.roster import Protocols
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    member_id: str  # Empty from one that is new.
-    fresh_id: str  # What it will be called then.
+    member_id: str  # Empty for a new member.
+    fresh_id: str  # The id that a new member gets.
     instance_id: str | None
     client_id: str
     client_host: str
@@ -29,7 +29,8 @@ class Join:
     rebalance_ms: int
     protocol_type: str
     protocols: Protocols
-    # A new member is first told its id, so that a lost answer leaves no ghost behind.
+    # A new member is first told its id and joins again with it, so that a lost answer leaves no
+    # member behind that nobody knows.
     id_required: bool = True
     can_skip_assignment: bool = True
 
@@ -41,7 +42,8 @@ class JoinAnswer(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str = ""
-    members: tuple[tuple[str, str | None, bytes], ...] = ()  # For the leader: id, instance, bytes.
+    # For the leader: member id, instance id, metadata.
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
     skip_assignment: bool = False
 
 
@@ -49,9 +51,9 @@ class Sync(NamedTuple):
     member_id: str
     instance_id: str | None
     generation: int
-    protocol_type: str | None  # None: it does not say.
+    protocol_type: str | None  # None means: the request does not have it.
     protocol: str | None
-    assignments: Mapping[str, bytes]  # From the leader: member id to its part.
+    assignments: Mapping[str, bytes]  # From the leader: member id -> assignment.
 
 
 class SyncAnswer(NamedTuple):
@@ -64,14 +66,14 @@ class SyncAnswer(NamedTuple):
 # --- the modern protocol
 
 _NOTHING_SAID = (None, None, None, None, None)
-JOINS = 0  # What a member says as its epoch when it comes
-LEAVES = -1  # or goes
-LEAVES_FOR_NOW = -2  # or goes and, being static, will be back.
+JOINS = 0  # A member's epoch in a heartbeat when it joins,
+LEAVES = -1  # leaves,
+LEAVES_FOR_NOW = -2  # or, being static, leaves and will be back.
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """None, and -1 as the time: as said before."""
+class GroupHeartbeat:
+    """A heartbeat. None, and -1 for `rebalance_ms`, mean: as said before."""
 
     member_id: str
     epoch: int
@@ -81,20 +83,22 @@ class Heartbeat:
     topics: tuple[str, ...] | None
     regex: str | None
     assignor: str | None
-    owned: Assignment | None  # What it has, whatever it should have.
+    owned: Assignment | None  # The partitions it has, whatever its target is.
     client_id: str
     client_host: str
-    may_see: Callable[[str], bool] = lambda topic: True  # Of the topics a regex names.
+    # Whether the member may see a topic that its regex matches.
+    may_see: Callable[[str], bool] = lambda topic: True
 
     @property
     def is_idle(self) -> bool:
-        """Whether it says nothing about what it wants."""
+        """Return whether it says nothing about the subscription."""
         said = self.topics, self.regex, self.assignor, self.instance_id, self.rack_id
         return said == _NOTHING_SAID and self.rebalance_ms < 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether it says everything, as one does who may have missed an answer."""
+        """Return whether it repeats the whole subscription: the member may have missed an
+        answer."""
         says_topics = self.topics is not None or self.regex is not None
         return self.epoch == JOINS or (
             self.rebalance_ms >= 0 and says_topics and self.owned is not None
@@ -105,7 +109,7 @@ class HeartbeatAnswer(NamedTuple):
     member_id: str
     epoch: int
     heartbeat_ms: int
-    assignment: Assignment | None  # None: as before.
+    assignment: Assignment | None  # None means: unchanged.
 
 
 # --- tools
@@ -119,7 +123,7 @@ class Listed(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A classic group."""
+    """A classic group, as tools are shown it."""
 
     state: str
     protocol_type: str

@@ -1,8 +1,8 @@
-"""The modern protocol of a group (KIP-848): the broker divides, and moves members there.
+"""The modern protocol of a group (KIP-848): the broker assigns partitions, and members follow.
 
-Whenever the members, or the topics they want, change, the group's *epoch* goes up, and an
-assignor works out a new *target* for everybody. Each member then goes there on its own,
-told in the answers to its heartbeats:
+Whenever the members or their topics change, the group's *epoch* goes up, and an assignor
+computes a new *target* assignment for all members. Each member then moves there by itself, as
+the answers to its heartbeats tell it:
 
     STABLE ──a new target──▶ UNREVOKED: it is to let go of some partitions, and says
        ▲                         │      in its heartbeat what it still has
@@ -10,10 +10,10 @@ told in the answers to its heartbeats:
        └──all are free── UNRELEASED: it has the target's epoch, and waits for partitions
                                      that others have not let go of
 
-A partition is given to a member only when nobody has it: that is the whole safety.
+A partition is assigned to a member only when no other member has it.
 
-Every change of state is a row for the store, made with `_put`; replaying the rows makes
-the same state. If they cannot be kept, `undo` takes them back.
+Every change of state is a row for the store, made with `_put`; replaying the rows gives the
+same state. If they cannot be stored, `undo` takes them back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from entrepot.broker.consumer_group.messages import (
     LEAVES_FOR_NOW,
     DescribedModern,
     DescribedModernMember,
-    Heartbeat,
+    GroupHeartbeat,
     HeartbeatAnswer,
 )
 from entrepot.broker.consumer_group.partitions import (
@@ -47,8 +47,8 @@ from entrepot.broker.consumer_group.records import (
     Assignment,
     Current,
     GroupEpoch,
+    GroupRecordKind,
     Key,
-    Kind,
     Row,
     Subscription,
     Value,
@@ -66,7 +66,7 @@ class Phase(IntEnum):  # Persisted: Kafka's numbers.
     UNRELEASED = 2
 
 
-# How often a group may be divided: one of 10,000 members, or of 50,000 topics, once a second.
+# How often a target may be computed: for 10,000 members, or 50,000 topics, once a second.
 _MEMBERS_PER_MS, _TOPICS_PER_MS = 10, 50
 _NOTHING: Assignment = {}
 _NEW = Current(JOINS, JOINS, Phase.STABLE, _NOTHING, _NOTHING)
@@ -81,20 +81,20 @@ class ModernGroup:
         self._deadlines = deadlines
         self.epoch = GroupEpoch(0, 0)
         self.target_epoch = 0
-        self._subscriptions: dict[str, Subscription] = {}  # By member: that it is one.
+        self._subscriptions: dict[str, Subscription] = {}  # By member id. Every member has one.
         self._currents: dict[str, Current] = {}
         self._targets: dict[str, Assignment] = {}
-        self._size = 0  # Bytes of what members want.
-        self._static: dict[str, str] = {}  # Instance id to member id.
+        self._size = 0  # Bytes of all subscriptions.
+        self._static: dict[str, str] = {}  # Instance id -> member id.
         self._holders = Holders()
         self._interest = Interest()
-        # Who may not know yet what it has: told again until it says that it does.
-        self._untold: dict[str, None] = {}
-        self._divided_ms = 0  # When the target was last worked out,
-        self._topic_count = 0  # and of how many topics.
-        self._version = -1  # Of the topics, when they were last looked at.
-        self._rows: list[Row] = []  # To be kept,
-        self._undo: list[Row] = []  # and what was there instead.
+        # Members that may not know their assignment yet: it is sent until they confirm it.
+        self._unconfirmed: dict[str, None] = {}
+        self._divided_ms = 0  # When the target was last computed,
+        self._topic_count = 0  # and for how many topics.
+        self._version = -1  # The version of the topics when they were last matched.
+        self._rows: list[Row] = []  # Rows to be stored,
+        self._undo: list[Row] = []  # and the rows that restore the state before.
 
     # --- effects
 
@@ -107,20 +107,22 @@ class ModernGroup:
         return rows
 
     def kept(self) -> None:
+        """Note that the rows are stored: they cannot be undone any more."""
         self._undo.clear()
 
     def undo(self, now_ms: int) -> None:
-        """What was to be kept cannot be: as if nobody had asked."""
+        """Take back all changes since `kept`, because they could not be stored."""
         self._rows.clear()
         while self._undo:
             self.apply(self._undo.pop())
-        self._version = -1  # Look at the topics again.
+        self._version = -1  # So that the topics are matched again.
         self._divided_ms = 0
         for member_id in self._subscriptions:
             if self._deadlines.get((self.id, Watch.SESSION, member_id)) is None:
-                self._hear(member_id, now_ms)
+                self._restart_session(member_id, now_ms)
 
-    def _put(self, kind: Kind, member_id: str, value: Value | None) -> None:
+    def _put(self, kind: GroupRecordKind, member_id: str, value: Value | None) -> None:
+        """Change the state, and note the row to be stored and the one that undoes it."""
         key = Key(kind, self.id, member_id)
         self._undo.append((key, self._value(key)))
         self._rows.append((key, value))
@@ -128,30 +130,31 @@ class ModernGroup:
 
     def _value(self, key: Key) -> Value | None:
         match key.kind:
-            case Kind.GROUP_EPOCH:
+            case GroupRecordKind.GROUP_EPOCH:
                 return self.epoch
-            case Kind.TARGET_EPOCH:
+            case GroupRecordKind.TARGET_EPOCH:
                 return self.target_epoch
-            case Kind.SUBSCRIPTION:
+            case GroupRecordKind.SUBSCRIPTION:
                 return self._subscriptions.get(key.name)
-            case Kind.TARGET:
+            case GroupRecordKind.TARGET:
                 return self._targets.get(key.name)
         return self._currents.get(key.name)
 
     def apply(self, row: Row) -> None:
+        """Apply a row to the state."""
         key, value = row
-        if key.kind is Kind.GROUP_EPOCH:
+        if key.kind is GroupRecordKind.GROUP_EPOCH:
             self.epoch = value if isinstance(value, GroupEpoch) else GroupEpoch(0, 0)
-        elif key.kind is Kind.TARGET_EPOCH:
+        elif key.kind is GroupRecordKind.TARGET_EPOCH:
             self.target_epoch = value if isinstance(value, int) else 0
-        elif key.kind is Kind.TARGET:
+        elif key.kind is GroupRecordKind.TARGET:
             if isinstance(value, Mapping):
                 self._targets[key.name] = value
             else:
                 self._targets.pop(key.name, None)
-        elif key.kind is Kind.SUBSCRIPTION:
+        elif key.kind is GroupRecordKind.SUBSCRIPTION:
             self._apply_subscription(key.name, value)
-        elif key.kind is Kind.CURRENT:
+        elif key.kind is GroupRecordKind.CURRENT:
             self._apply_current(key.name, value)
 
     def _apply_subscription(self, member_id: str, value: Value | None) -> None:
@@ -179,38 +182,43 @@ class ModernGroup:
             self._holders.set(member_id, value.revoking)
 
     def restore(self, now_ms: int) -> None:
-        """After the rows that were kept: members have a session's time to show themselves."""
+        """Finish restoring: members have a session timeout to send a heartbeat."""
         for member_id in self._subscriptions:
             self._currents.setdefault(member_id, _NEW)
-            self._hear(member_id, now_ms)
+            self._restart_session(member_id, now_ms)
             self._watch_revocation(member_id, now_ms)
 
     # --- heartbeats
 
-    def heartbeat(self, request: Heartbeat, topics: Topics, now_ms: int) -> Steps[HeartbeatAnswer]:
-        """What is to be kept is in `take_rows`. Raises GroupError, perhaps half way: `undo`.
-        Nothing else happens to the group until it is done or undone."""
+    def heartbeat(
+        self, request: GroupHeartbeat, topics: Topics, now_ms: int
+    ) -> Steps[HeartbeatAnswer]:
+        """Process a heartbeat; the rows to be stored are then in `take_rows`.
+
+        Raises GroupError, perhaps half way: then the caller calls `undo`. Nothing else may be done
+        with the group until it is done or undone.
+        """
         if request.epoch in (LEAVES, LEAVES_FOR_NOW):
             return self._leave(request)
         before = yield from self._member(request)
         wants_others = self._subscribe(request)
-        yield from self._divide(request, topics, now_ms, anew=wants_others)
-        # Of an older epoch: it did not hear the last answer, or this comes late. What it had then
-        # is not what it has now, so it is told again before anything else becomes of it.
+        yield from self._update_target(request, topics, now_ms, anew=wants_others)
+        # With an older epoch, it did not get the last answer, or this request is late. What it says
+        # to have is then out of date, so it is told its assignment again before anything else.
         is_behind = request.epoch not in (JOINS, before.epoch)
         after = before if is_behind else (yield from self._reconcile(request, now_ms))
-        self._hear(request.member_id, now_ms)
+        self._restart_session(request.member_id, now_ms)
         member_id = request.member_id
         if after is not before and after.assigned != before.assigned:
-            self._untold[member_id] = None
+            self._unconfirmed[member_id] = None
         elif request.owned is not None and (yield from is_same(request.owned, after.assigned)):
-            self._untold.pop(member_id, None)
-        is_news = is_behind or request.is_whole or member_id in self._untold
+            self._unconfirmed.pop(member_id, None)
+        is_news = is_behind or request.is_whole or member_id in self._unconfirmed
         told = after.assigned if is_news else None
         return HeartbeatAnswer(member_id, after.epoch, self._settings.heartbeat_ms, told)
 
-    def _member(self, request: Heartbeat) -> Steps[Current]:
-        """Where the member is, who may be new or one that comes back."""
+    def _member(self, request: GroupHeartbeat) -> Steps[Current]:
+        """Return the member's state; it may be new or come back. Raises GroupError."""
         member_id, former = request.member_id, self._static.get(request.instance_id or "")
         if request.instance_id is not None and former is not None and former != member_id:
             self._replace(former, request)
@@ -224,8 +232,8 @@ class ModernGroup:
         yield from _check_epoch(request, current)
         return current
 
-    def _replace(self, former: str, request: Heartbeat) -> None:
-        """A static member comes back under another id, and has what it had before."""
+    def _replace(self, former: str, request: GroupHeartbeat) -> None:
+        """Give a static member that comes back under another id the assignment it had."""
         current, target = self._currents[former], self._targets.get(former, _NOTHING)
         if request.epoch != JOINS:
             raise GroupError(Fault.FENCED_INSTANCE_ID, f"{request.instance_id} is {former} now")
@@ -235,13 +243,13 @@ class ModernGroup:
             )
         subscription = self._subscriptions[former]
         self._forget(former)
-        self._put(Kind.SUBSCRIPTION, request.member_id, subscription)
-        self._put(Kind.TARGET, request.member_id, target)
+        self._put(GroupRecordKind.SUBSCRIPTION, request.member_id, subscription)
+        self._put(GroupRecordKind.TARGET, request.member_id, target)
         back = current._replace(epoch=JOINS, previous_epoch=JOINS)
-        self._put(Kind.CURRENT, request.member_id, back)
+        self._put(GroupRecordKind.CURRENT, request.member_id, back)
 
-    def _subscribe(self, request: Heartbeat) -> bool:
-        """Whether the member wants other topics than before."""
+    def _subscribe(self, request: GroupHeartbeat) -> bool:
+        """Update the member's subscription. Return whether its topics changed."""
         old = self._subscriptions.get(request.member_id)
         if old is None:
             old = Subscription(None, None, "", "", (), None, -1, None)
@@ -261,18 +269,19 @@ class ModernGroup:
         if self._size - old.size + new.size > limits.GROUP_BYTES_MAX:
             raise GroupError(Fault.GROUP_MAX_SIZE_REACHED)
         if is_new or new != old:
-            self._put(Kind.SUBSCRIPTION, request.member_id, new)
+            self._put(GroupRecordKind.SUBSCRIPTION, request.member_id, new)
         return is_new or (new.topics, new.regex) != (old.topics, old.regex)
 
     # --- the target
 
-    def _divide(
-        self, request: Heartbeat, topics: Topics, now_ms: int, *, anew: bool
+    def _update_target(
+        self, request: GroupHeartbeat, topics: Topics, now_ms: int, *, anew: bool
     ) -> Steps[None]:
-        """A new epoch and a new target, if members want other topics or topics are others.
+        """Begin a new epoch and compute a new target, if subscriptions or topics changed.
 
-        Dividing is work for each member: a large group that many join at once does not do it
-        for each of them, nor before it is known what all want. New ones wait for that."""
+        That is work for each member: a large group that many join at once does it only now and
+        then, and not before all expressions are matched. New members wait for it.
+        """
         epoch, is_behind = self.epoch.epoch, self.epoch.epoch > self.target_epoch
         version = topics.version
         if not (anew or is_behind or version != self._version):
@@ -283,16 +292,16 @@ class ModernGroup:
             wanted = yield from self._interest.wanted(self._subscriptions, topics, request.may_see)
         if wanted is None:
             if anew:
-                self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=epoch + 1))
+                self._put(GroupRecordKind.GROUP_EPOCH, "", self.epoch._replace(epoch=epoch + 1))
             return
         alike = {id(each): each for each in wanted.values()}
         everything = {topic.id: topic for each in alike.values() for topic in each}
         topics_hash = yield from hash_of(everything.values())
         self._version = version
         if anew or topics_hash != self.epoch.topics_hash:
-            # Somebody's going may have begun a new epoch already.
+            # A member that left may have begun a new epoch already.
             epoch += anew or not is_behind
-            self._put(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, topics_hash))
+            self._put(GroupRecordKind.GROUP_EPOCH, "", GroupEpoch(epoch, topics_hash))
         if epoch > self.target_epoch:
             self._divided_ms, self._topic_count = now_ms, len(everything)
             counts = {topic.id: topic.partition_count for topic in everything.values()}
@@ -301,7 +310,8 @@ class ModernGroup:
     def _set_targets(
         self, wanted: Mapping[str, tuple[Topic, ...]], partition_counts: Mapping[UUID, int]
     ) -> Steps[None]:
-        ids: dict[int, tuple[UUID, ...]] = {}  # Once for members that want the same.
+        # The same object for members with equal subscriptions.
+        ids: dict[int, tuple[UUID, ...]] = {}
         subscribers: list[Subscriber] = []
         for member_id, topics in wanted.items():
             if id(topics) not in ids:
@@ -313,32 +323,33 @@ class ModernGroup:
         targets = yield from ASSIGNORS[self.assignor](subscribers, partition_counts)
         for member_id, target in targets.items():
             if target != self._targets.get(member_id):
-                self._put(Kind.TARGET, member_id, target)
+                self._put(GroupRecordKind.TARGET, member_id, target)
             yield
-        self._put(Kind.TARGET_EPOCH, "", self.epoch.epoch)
+        self._put(GroupRecordKind.TARGET_EPOCH, "", self.epoch.epoch)
 
     @property
     def assignor(self) -> str:
-        """The one most members ask for."""
+        """Return the assignor that most members ask for."""
         names = (each.assignor for each in self._subscriptions.values())
         votes = Counter(name for name in names if name is not None)
         return votes.most_common(1)[0][0] if votes else next(iter(ASSIGNORS))
 
-    # --- the way there
+    # --- moving to the target
 
-    def _reconcile(self, request: Heartbeat, now_ms: int) -> Steps[Current]:
+    def _reconcile(self, request: GroupHeartbeat, now_ms: int) -> Steps[Current]:
+        """Move the member one step towards its target. Return its new state."""
         member_id = request.member_id
         current = self._currents.get(member_id, _NEW)
-        following = yield from self._following(member_id, current, request.owned)
+        following = yield from self._next_state(member_id, current, request.owned)
         if following != self._currents.get(member_id):
-            self._put(Kind.CURRENT, member_id, following)
+            self._put(GroupRecordKind.CURRENT, member_id, following)
             self._watch_revocation(member_id, now_ms)
         return following
 
-    def _following(
+    def _next_state(
         self, member_id: str, current: Current, owned: Assignment | None
     ) -> Steps[Current]:
-        """The next step of a member on its way to the target, or where it is."""
+        """Return the member's next state on the way to its target, or the current one."""
         if current.state == Phase.STABLE and current.epoch == self.target_epoch:
             return current
         epoch = current.epoch
@@ -357,9 +368,9 @@ class ModernGroup:
             return current
         return Current(self.target_epoch, current.epoch, phase, assigned, _NOTHING)
 
-    # --- going
+    # --- leaving
 
-    def _leave(self, request: Heartbeat) -> HeartbeatAnswer:
+    def _leave(self, request: GroupHeartbeat) -> HeartbeatAnswer:
         member_id = request.member_id
         if request.instance_id is not None:
             static = self._static.get(request.instance_id)
@@ -372,31 +383,36 @@ class ModernGroup:
         if request.epoch == LEAVES_FOR_NOW:
             current = self._currents[member_id]
             away = Current(LEAVES_FOR_NOW, current.epoch, Phase.STABLE, current.assigned, _NOTHING)
-            self._put(Kind.CURRENT, member_id, away)
+            self._put(GroupRecordKind.CURRENT, member_id, away)
             self._deadlines.cancel((self.id, Watch.REVOCATION, member_id))
         else:
             self._remove(member_id)
         return HeartbeatAnswer(member_id, request.epoch, 0, None)
 
     def expire(self, watch: Watch, member_id: str, now_ms: int) -> None:
-        """A deadline has come: the member is gone, or keeps what it was to let go of."""
+        """Remove a member whose session ended or that did not give up its partitions in time."""
         if member_id in self._currents and watch in (Watch.SESSION, Watch.REVOCATION):
+            self._remove(member_id)
+
+    def remove_members(self) -> None:
+        """Remove all members: they have to join again, and hear that they own nothing."""
+        for member_id in [*self._currents]:
             self._remove(member_id)
 
     def _remove(self, member_id: str) -> None:
         self._forget(member_id)
-        self._put(Kind.GROUP_EPOCH, "", self.epoch._replace(epoch=self.epoch.epoch + 1))
+        self._put(GroupRecordKind.GROUP_EPOCH, "", self.epoch._replace(epoch=self.epoch.epoch + 1))
 
     def _forget(self, member_id: str) -> None:
-        self._untold.pop(member_id, None)
-        for kind in (Kind.CURRENT, Kind.TARGET, Kind.SUBSCRIPTION):
+        self._unconfirmed.pop(member_id, None)
+        for kind in (GroupRecordKind.CURRENT, GroupRecordKind.TARGET, GroupRecordKind.SUBSCRIPTION):
             self._put(kind, member_id, None)
         self._deadlines.cancel((self.id, Watch.SESSION, member_id))
         self._deadlines.cancel((self.id, Watch.REVOCATION, member_id))
 
     def tombstones(self) -> list[Row]:
-        """What forgets the group, which has no members."""
-        kinds = (Kind.TARGET_EPOCH, Kind.GROUP_EPOCH)
+        """Return the rows that delete the stored group, which must be empty."""
+        kinds = (GroupRecordKind.TARGET_EPOCH, GroupRecordKind.GROUP_EPOCH)
         return [(Key(kind, self.id), None) for kind in kinds]
 
     # --- looking
@@ -425,8 +441,10 @@ class ModernGroup:
         *,
         transactional: bool,
     ) -> Fault | None:
-        """Whether this one may commit offsets. As in a classic group, nobody may as long as
-        the group has no members."""
+        """Return why this member may not commit offsets, or None.
+
+        Without a member id it may while the group has no members, as in a classic group.
+        """
         return None if epoch < 0 and self.is_empty else self.check_epoch(member_id, epoch)
 
     def check_epoch(self, member_id: str, epoch: int) -> Fault | None:
@@ -443,7 +461,7 @@ class ModernGroup:
             DescribedModernMember(
                 member_id,
                 subscription,
-                self._currents.get(member_id, _NEW),  # One that is about to join has none yet.
+                self._currents.get(member_id, _NEW),  # A member that is just joining has none yet.
                 self._targets.get(member_id, _NOTHING),
             )
             for member_id, subscription in self._subscriptions.items()
@@ -452,7 +470,7 @@ class ModernGroup:
             self.state_name, self.epoch.epoch, self.target_epoch, self.assignor, members
         )
 
-    def _hear(self, member_id: str, now_ms: int) -> None:
+    def _restart_session(self, member_id: str, now_ms: int) -> None:
         self._deadlines.set((self.id, Watch.SESSION, member_id), now_ms + self._settings.session_ms)
 
     def _watch_revocation(self, member_id: str, now_ms: int) -> None:
@@ -463,8 +481,8 @@ class ModernGroup:
             self._deadlines.cancel(key)
 
 
-def check(request: Heartbeat) -> None:
-    """What is wrong with a heartbeat whatever the group. Raises GroupError."""
+def check(request: GroupHeartbeat) -> None:
+    """Check the parts of a heartbeat that do not depend on the group. Raises GroupError."""
     if request.is_idle and request.member_id and request.epoch > 0:
         return
     fault = Fault.INVALID_REQUEST
@@ -490,8 +508,9 @@ def check(request: Heartbeat) -> None:
         compile_regex(request.regex)
 
 
-def _check_epoch(request: Heartbeat, current: Current) -> Steps[None]:
-    """An older epoch is fine if the answer with the newer one may have been lost."""
+def _check_epoch(request: GroupHeartbeat, current: Current) -> Steps[None]:
+    """Raise GroupError if the epoch is wrong. The previous one is right if the last answer may
+    be lost."""
     if request.epoch == current.epoch:
         return
     is_lost = request.epoch == current.previous_epoch and request.owned is not None

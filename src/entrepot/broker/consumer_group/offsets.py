@@ -1,8 +1,8 @@
-"""What groups have committed: for each partition, where they go on reading.
+"""Committed offsets: for each group and partition, where the group continues to read.
 
-An offset committed in a transaction is pending until the transaction ends; then it
-counts, unless a plain commit came after it. Pure: told what is permanent, in the order
-of the log, it says what there is.
+An offset committed in a transaction is pending until the transaction ends; then it takes
+effect, unless a plain commit came after it. There is no I/O here: changes are applied in the
+order of the log when they are permanent.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import NamedTuple
 from entrepot.broker.consumer_group.records import CommittedOffset
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
 
 class Offsets:
     def __init__(self) -> None:
-        self._committed: dict[str, dict[Place, CommittedOffset]] = {}  # By group.
-        # By producer, then by group.
-        self._pending: dict[int, dict[str, dict[Place, CommittedOffset]]] = {}
+        self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}  # By group.
+        # By producer id, then by group.
+        self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
 
     # --- changing
 
-    def commit(self, group: str, place: Place, offset: CommittedOffset) -> None:
+    def commit(self, group: str, place: TopicPartition, offset: CommittedOffset) -> None:
         self._committed.setdefault(group, {})[place] = offset
 
     def commit_pending(
-        self, producer_id: int, group: str, place: Place, offset: CommittedOffset
+        self, producer_id: int, group: str, place: TopicPartition, offset: CommittedOffset
     ) -> None:
         self._pending.setdefault(producer_id, {}).setdefault(group, {})[place] = offset
 
-    def forget(self, group: str, place: Place) -> None:
-        """Also what is pending: whoever deletes an offset does not want it back."""
+    def forget(self, group: str, place: TopicPartition) -> None:
+        """Delete an offset, also a pending one."""
         stores = [self._committed, *self._pending.values()]
         for offsets in stores:
             places = offsets.get(group, {})
@@ -50,7 +50,12 @@ class Offsets:
         committed: bool,
         among: Callable[[str], bool] | None = None,
     ) -> None:
-        """Of all groups, or of some: a log that is read part by part ends it part by part."""
+        """End a transaction: its pending offsets take effect if `committed`, and are dropped
+        otherwise.
+
+        `among` selects groups: when the log is read at a start, a transaction ends in each
+        partition at another time.
+        """
         pending = self._pending.get(producer_id, {})
         for group in [each for each in pending if among is None or among(each)]:
             for place, offset in pending.pop(group).items():
@@ -62,35 +67,38 @@ class Offsets:
 
     # --- looking
 
-    def get(self, group: str, place: Place) -> CommittedOffset | None:
+    def get(self, group: str, place: TopicPartition) -> CommittedOffset | None:
         return self._committed.get(group, {}).get(place)
 
-    def of(self, group: str) -> dict[Place, CommittedOffset]:
+    def of(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         return self._committed.get(group, {})
 
     def groups(self) -> Iterator[str]:
         yield from self._committed
 
-    def is_pending(self, group: str, place: Place) -> bool:
+    def is_pending(self, group: str, place: TopicPartition) -> bool:
         return any(place in groups.get(group, {}) for groups in self._pending.values())
 
     def has_pending(self, group: str) -> bool:
         return any(group in groups for groups in self._pending.values())
 
-    def has(self, group: str, place: Place) -> bool:
-        """Committed or pending."""
+    def has(self, group: str, place: TopicPartition) -> bool:
+        """Return whether there is an offset, committed or pending."""
         return self.get(group, place) is not None or self.is_pending(group, place)
 
-    def places_of(self, group: str) -> list[Place]:
-        """Committed or pending."""
+    def places_of(self, group: str) -> list[TopicPartition]:
+        """Return the partitions with an offset, committed or pending."""
         found = dict.fromkeys(self.of(group))
         for groups in self._pending.values():
             found |= dict.fromkeys(groups.get(group, {}))
         return list(found)
 
-    def expired(self, group: str, since_ms: int | None, before_ms: int) -> list[Place]:
-        """Those committed before a time, or, given since when nobody used the group, all
-        or none: a group's offsets outlive its last member by the whole retention."""
+    def expired(self, group: str, since_ms: int | None, before_ms: int) -> list[TopicPartition]:
+        """Return the partitions whose offsets were committed before `before_ms`.
+
+        `since_ms` is when the group became empty: offsets are kept for the whole retention after
+        that.
+        """
         return [
             place
             for place, offset in self.of(group).items()

@@ -1,4 +1,4 @@
-"""Partitions as groups speak of them: a topic and some of its numbers, together a set."""
+"""Assignments as sets of partitions: topic id -> partition numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from entrepot.core.steps import Steps
 
 
 def intersection(one: Assignment, other: Assignment) -> Steps[Assignment]:
+    """Return the partitions that are in both."""
     return (yield from _compare(one, other, are=True))
 
 
 def difference(one: Assignment, other: Assignment) -> Steps[Assignment]:
+    """Return the partitions of `one` that are not in `other`."""
     return (yield from _compare(one, other, are=False))
 
 
 def _compare(one: Assignment, other: Assignment, *, are: bool) -> Steps[Assignment]:
-    """Those of the one that are, or are not, in the other."""
+    """Return the partitions of `one` that are (or, with `are` false, are not) in `other`."""
     found: dict[UUID, tuple[int, ...]] = {}
     for topic, numbers in one.items():
         known = frozenset(other.get(topic, ()))
@@ -32,12 +34,15 @@ def is_same(one: Assignment, other: Assignment) -> Steps[bool]:
 
 
 def has_any(owned: Assignment | None, wanted: Assignment) -> Steps[bool]:
-    """One that does not say what it has may still have everything."""
+    """Return whether a member has some of the wanted partitions.
+
+    None for `owned` means: it does not say, so it may have all.
+    """
     return bool(wanted) and (owned is None or bool((yield from intersection(wanted, owned))))
 
 
 class Holders:
-    """Who has a partition, or lets go of it."""
+    """Which member has a partition, or is still giving it up."""
 
     def __init__(self) -> None:
         self._holders: dict[UUID, dict[int, str]] = {}  # By topic and partition.
@@ -47,7 +52,7 @@ class Holders:
             self._holders.setdefault(topic, {}).update(dict.fromkeys(numbers, member_id))
 
     def clear(self, member_id: str, assignment: Assignment) -> None:
-        """Free those that this one has."""
+        """Free the partitions of the assignment that this member has."""
         for topic, numbers in assignment.items():
             held = self._holders.get(topic, {})
             for number in numbers:
@@ -57,7 +62,7 @@ class Holders:
                 self._holders.pop(topic, None)
 
     def free(self, member_id: str, wanted: Assignment) -> Steps[Assignment]:
-        """Return those that nobody else has."""
+        """Return the wanted partitions that no other member has."""
         found: dict[UUID, tuple[int, ...]] = {}
         for topic, numbers in wanted.items():
             held = self._holders.get(topic, {})

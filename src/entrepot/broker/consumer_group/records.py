@@ -1,8 +1,8 @@
-"""What is kept of groups, as the records of `__consumer_offsets`. The formats are Kafka's.
+"""The records of `__consumer_offsets`, in which groups are stored. The formats are Kafka's.
 
 A key begins with the number of its kind, a value with the version of its layout; a null
-value forgets. Keys, and the values of the classic protocol, have sizes of a fixed width;
-the modern protocol's values have variable ones and room for tagged fields.
+value deletes the key. In keys, and in the values of the classic protocol, sizes have a fixed
+width; the modern protocol's values have sizes as varints, and tagged fields.
 
     1 an offset           group topic partition     5 a member's subscription  group member
     2 a classic group     group                     6 the target's epoch       group
@@ -21,10 +21,10 @@ from uuid import UUID
 from entrepot.core.errors import Corruption
 from entrepot.core.record import Record
 
-Assignment = Mapping[UUID, tuple[int, ...]]  # Topic to partitions, both in ascending order.
+Assignment = Mapping[UUID, tuple[int, ...]]  # Topic id -> partition numbers, both ascending.
 
 
-class Kind(IntEnum):  # Persisted: Kafka's numbers.
+class GroupRecordKind(IntEnum):  # Persisted: Kafka's numbers.
     OFFSET = 1
     CLASSIC_GROUP = 2
     GROUP_EPOCH = 3
@@ -35,18 +35,18 @@ class Kind(IntEnum):  # Persisted: Kafka's numbers.
 
 
 class Key(NamedTuple):
-    kind: Kind
+    kind: GroupRecordKind
     group: str
-    name: str = ""  # The member's id, or the topic's name.
+    name: str = ""  # The member's id or the topic's name; empty if the kind has neither.
     partition: int = -1
 
 
 class CommittedOffset(NamedTuple):
     offset: int
-    leader_epoch: int  # -1: not told.
+    leader_epoch: int  # -1 means: the client did not say.
     metadata: str
     commit_ms: int
-    record_offset: int = -1  # Where it stands in the log; not part of the record.
+    record_offset: int = -1  # The offset of this record in `__consumer_offsets`; not stored in it.
 
 
 class StoredMember(NamedTuple):
@@ -67,17 +67,17 @@ class StoredGroup(NamedTuple):
     generation: int
     protocol: str | None
     leader: str | None
-    state_ms: int  # When it came into its state; -1: not told.
+    state_ms: int  # When the state last changed; -1 means: not known.
     members: tuple[StoredMember, ...]
 
 
 class GroupEpoch(NamedTuple):
     epoch: int
-    topics_hash: int  # Of the topics the epoch was made for, to see when they change.
+    topics_hash: int  # Hash of the topics of this epoch, to see when they change.
 
 
 class Subscription(NamedTuple):
-    """What a member of a modern group wants."""
+    """The subscription of a member of a modern group."""
 
     instance_id: str | None
     rack_id: str | None
@@ -90,12 +90,12 @@ class Subscription(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Return about how many bytes it takes."""
         return sum(map(len, self.topics)) + len(self.regex or "")
 
 
 class Current(NamedTuple):
-    """Where a member of a modern group is."""
+    """The state of a member of a modern group: its epoch and its partitions."""
 
     epoch: int
     previous_epoch: int
@@ -115,7 +115,7 @@ def encode(row: Row) -> Record:
     output.string(key.group)
     if key.kind in _NAMED:
         output.string(key.name)
-    if key.kind is Kind.OFFSET:
+    if key.kind is GroupRecordKind.OFFSET:
         output.number(_INT32, key.partition)
     if value is None:
         return Record(bytes(output.data), None)
@@ -127,7 +127,7 @@ def encode(row: Row) -> Record:
 
 
 def decode(record: Record) -> Row | None:
-    """None for a kind of record that is not ours. Raises Corruption."""
+    """Decode a record; None for a kind that is not used here. Raises Corruption."""
     key = decode_key(record.key or b"")
     return None if key is None else (key, decode_value(key, record.value))
 
@@ -138,10 +138,10 @@ def decode_key(data: bytes) -> Key | None:
         number = reader.number(_INT16)
         if number not in _VALUES:
             return None
-        kind = Kind(number)
+        kind = GroupRecordKind(number)
         group = reader.string()
         name = reader.string() if kind in _NAMED else ""
-        partition = reader.number(_INT32) if kind is Kind.OFFSET else -1
+        partition = reader.number(_INT32) if kind is GroupRecordKind.OFFSET else -1
         return Key(kind, group, name, partition)
     except _DAMAGE as damage:
         raise Corruption(f"a key about consumer groups does not parse: {damage}") from None
@@ -162,9 +162,9 @@ def decode_value(key: Key, data: bytes | None) -> Value | None:
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics in what a classic consumer says of itself; None when it is something else.
+    """Return the topics in a classic consumer's metadata; None when it cannot be decoded.
 
-    Every version of that message begins with its number and the topics.
+    Every version of the metadata begins with its number and the topics.
     """
     try:
         data = _Reader(metadata)
@@ -204,7 +204,8 @@ class _Writer:
         self.data += data
 
     def size(self, value: int) -> None:
-        """Of what follows, plus one; seven bits at a time. 0 stands for null."""
+        """Write a number as an unsigned varint. For a size that is the size plus one; 0 means
+        null."""
         while value > 0x7F:
             self.data.append(value & 0x7F | 0x80)
             value >>= 7
@@ -371,7 +372,7 @@ def _write_assignment(to: _Writer, value: Assignment) -> None:
     for topic, partitions in value.items():
         to.data += topic.bytes
         to.size(len(partitions) + 1)
-        to.data += pack(f">{len(partitions)}ib", *partitions, 0)  # And no tags.
+        to.data += pack(f">{len(partitions)}ib", *partitions, 0)  # The last byte: no tagged fields.
 
 
 def _read_assignment(data: _Reader) -> Assignment:
@@ -403,14 +404,19 @@ def _read_current(data: _Reader) -> Current:
     return Current(*numbers, _read_assignment(data), _read_assignment(data))
 
 
-_NAMED = (Kind.OFFSET, Kind.SUBSCRIPTION, Kind.TARGET, Kind.CURRENT)
+_NAMED = (
+    GroupRecordKind.OFFSET,
+    GroupRecordKind.SUBSCRIPTION,
+    GroupRecordKind.TARGET,
+    GroupRecordKind.CURRENT,
+)
 # The version of each value, how it is written, how it is read.
 _VALUES: dict[int, tuple[int, Callable[[_Writer, Any], None], Callable[[_Reader], Any]]] = {
-    Kind.OFFSET: (3, _write_offset, _read_offset),
-    Kind.CLASSIC_GROUP: (3, _write_group, _read_group),
-    Kind.GROUP_EPOCH: (0, _write_group_epoch, _read_group_epoch),
-    Kind.SUBSCRIPTION: (0, _write_subscription, _read_subscription),
-    Kind.TARGET_EPOCH: (0, _write_epoch, _read_epoch),
-    Kind.TARGET: (0, _write_target, _read_assignment),
-    Kind.CURRENT: (0, _write_current, _read_current),
+    GroupRecordKind.OFFSET: (3, _write_offset, _read_offset),
+    GroupRecordKind.CLASSIC_GROUP: (3, _write_group, _read_group),
+    GroupRecordKind.GROUP_EPOCH: (0, _write_group_epoch, _read_group_epoch),
+    GroupRecordKind.SUBSCRIPTION: (0, _write_subscription, _read_subscription),
+    GroupRecordKind.TARGET_EPOCH: (0, _write_epoch, _read_epoch),
+    GroupRecordKind.TARGET: (0, _write_target, _read_assignment),
+    GroupRecordKind.CURRENT: (0, _write_current, _read_current),
 }

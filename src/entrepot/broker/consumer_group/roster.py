@@ -1,8 +1,8 @@
-"""Who is in a classic group, and what they have in common.
+"""The members of a classic group, and the protocols they have in common.
 
-Members stand in the order they came. Static ones are also known by an instance id that
-outlives their process. Counts are kept as members come and go, so that a large group
-costs each of its members the same as a small one.
+Members are in the order in which they joined. Static members also have an instance id that
+outlives their process. Counts are updated as members come and go, so that a request costs the
+same in a large group as in a small one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from entrepot.broker.consumer_group.faults import Fault
 
-Token = object  # Who waits for an answer; the machine only hands it back.
-Protocols = tuple[tuple[str, bytes], ...]  # By preference: a name, and what to say there.
+Token = object  # Stands for a request that waits for its answer; the group only hands it back.
+# In order of preference: a protocol's name and the member's metadata for it.
+Protocols = tuple[tuple[str, bytes], ...]
 
 
 def size_of(protocols: Protocols) -> int:
@@ -31,9 +32,9 @@ class Member:
     rebalance_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    joining: Token | None = None  # Waits for the answer to a join. Set by the roster.
-    syncing: Token | None = None  # Waits for the answer to a sync.
-    is_new: bool = False  # Has never had an answer to a join.
+    joining: Token | None = None  # A join that waits for its answer. Set by the roster.
+    syncing: Token | None = None  # A sync that waits for its answer.
+    is_new: bool = False  # Its first join was not answered yet.
 
     def metadata(self, protocol: str | None) -> bytes:
         return dict(self.protocols).get(protocol or "", b"")
@@ -42,12 +43,14 @@ class Member:
 class Roster:
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
-        self._static: dict[str, str] = {}  # Instance id to member id.
-        self._spoken: Counter[str] = Counter()  # How many members speak a protocol.
-        self._joining = 0  # How many wait for the answer to a join.
-        self.promised: dict[str, None] = {}  # Ids given out whose owners have not joined yet.
-        self.leader: str | None = None  # A member whenever there are members.
-        self.size = 0  # Bytes that members say of themselves.
+        self._static: dict[str, str] = {}  # Instance id -> member id.
+        self._spoken: Counter[str] = Counter()  # How many members support each protocol.
+        self._joining = 0  # How many members wait for the answer to a join.
+        # Member ids that were given out and have not joined yet.
+        self.promised: dict[str, None] = {}
+        # The leader's member id; None only when there are no members.
+        self.leader: str | None = None
+        self.size = 0  # Bytes of the members' protocols and metadata.
 
     def __len__(self) -> int:
         return len(self._members)
@@ -65,6 +68,7 @@ class Roster:
         return self._members.get(member_id)
 
     def static(self, instance_id: str | None) -> Member | None:
+        """Return the static member with that instance id."""
         member_id = self._static.get(instance_id) if instance_id is not None else None
         return self._members[member_id] if member_id is not None else None
 
@@ -91,7 +95,7 @@ class Roster:
         return member
 
     def rename(self, member: Member, member_id: str) -> None:
-        """In its place: order is seniority."""
+        """Give a static member another id; it keeps its position."""
         assert member.instance_id is not None
         self._members = {
             member_id if each is member else each.id: each for each in self._members.values()
@@ -101,12 +105,13 @@ class Roster:
         member.id = self._static[member.instance_id] = member_id
 
     def speak(self, member: Member, protocols: Protocols) -> None:
+        """Change the protocols that a member supports."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
     def wait(self, member: Member, token: Token | None) -> None:
-        """Let it wait for the answer to a join; None: no longer."""
+        """Set the join that the member waits for; None means: it was answered."""
         self._joining += (token is not None) - (member.joining is not None)
         member.joining = token
 
@@ -127,17 +132,18 @@ class Roster:
         return self._joining == len(self._members) and not self.promised
 
     def speak_all(self, protocol: str) -> bool:
+        """Return whether all members support the protocol."""
         return self._spoken[protocol] == len(self._members)
 
     def elected(self) -> str:
-        """Each member votes for what it likes best of what all speak."""
+        """Return the protocol that most members prefer among those that all support."""
         votes = Counter(
             next(name for name, _ in member.protocols if self.speak_all(name)) for member in self
         )
         return votes.most_common(1)[0][0]
 
     def check(self, member_id: str, instance_id: str | None) -> Fault | None:
-        """What is wrong with one who says to be a member."""
+        """Return why this is not a member, or None if it is."""
         static = self.static(instance_id)
         if static is not None and static.id != member_id:
             return Fault.FENCED_INSTANCE_ID

@@ -1,22 +1,29 @@
-"""Queues: messages that wait, each for one of the consumers.
+"""Queues: each message is delivered to one of the consumers.
 
-A `queue` is one `lane` of messages with a ledger, or one lane for each priority. It gathers
-what is published in a turn of the loop, appends it at once, and hands it out when it is
-committed. All of that goes in runs: a run of two hundred messages is appended, taken, dealt
-to the consumers and settled in a few steps, and no step looks at a single message unless
-it must.
+A `queue` is one `lane` of messages with a ledger, or one lane for each priority. It appends
+together what is published in one turn of the loop, and delivers it when it is committed. All of
+this is done in runs: a run of two hundred messages is appended, read, divided among the
+consumers and settled in a few steps, and no step handles single messages unless it must.
 
-Each rule of a queue has its place:
+A `Queue` is one state machine: publishers, consumers, timers and commits call it, and it appends,
+delivers, settles and sends dead letters. It uses these parts, which do not know each other:
 
-    arguments           what a queue was declared with, and whether that is in order
-    intake, arrival     what is published, until it is committed
-    front, expiry       what comes next in a lane, and what of it is still good
-    consumer, deal      who takes messages, whose turn it is, and who gets which
-    overflow            when a queue is too long
-    outcome             what becomes of messages: consumed, dropped or dead
-    dead_letter, burial what a message carries with it that died, and where that goes
-    settlement_watch    publishers who wait until their messages are consumed
+    message             runs, and a publication, which counts the answers that a run waits for
+    settings            what a queue was declared with
+    front               the next messages of a lane, without those that have expired
+    lane                messages in one order: memory_lane, or log_lane in the log
+    record_batches      runs as batches of the log
+    shelf, message_cache, memory_use
+                        runs in memory by offset, and how many bytes they take
+    consumer            the consumers, whose turn it is, and who gets which messages
+    length_limit        when a queue is too long
+    dead_letter         makes dead letters of messages
+    timed_leases        messages that are leased until a time, over HTTP
+    settlement_watch    publishers that wait until their messages are consumed
+    timer               calls the queue at a time
+    conservation        the account of what became of every message
+    stream_reader       reads a topic for consumers of streams
 
-The rules are those of RabbitMQ 4. Nothing here knows a wire: consumers are told by methods,
-and a message's properties are bytes that a reader is asked about.
+Nothing here knows a protocol: consumers are objects of a gateway with a few methods, and a
+message's properties are bytes, which its format can read.
 """

@@ -1,21 +1,21 @@
 """Conservation: a queue neither loses a message nor has one twice.
 
-Everything a queue has accepted is exactly one of these, whenever no method of it is running:
+Whenever no method of the queue is running, each message that it accepted is exactly one of these:
 
-    ready           it may be handed out
-    unacked         a consumer, a channel or a lease has it
-    deferred        it waits for its time
-    dying           its dead letter is on its way
-    consumed        whoever had it has settled it
-    dead-lettered   its dead letter has arrived, and it was settled for that
-    dropped         a policy has settled it, and counts it under the policy's name
+    ready           can be delivered
+    unacked         leased to a consumer, a channel or a timed lease
+    deferred        not to be delivered before a certain time
+    dying           its dead letter is published, but not yet committed
+    consumed        settled by its consumer
+    dead-lettered   its dead letter is committed, and it was settled for that
+    dropped         settled by a policy, and counted under the name of the policy
 
-The ledger remembers the first four and takes everything else for settled. So a message that was
-taken out and then forgotten looks like one that was consumed. Therefore whoever settles
-messages counts them here, and what the ledger lacks must be what was counted.
+The ledger has the first four and treats every other message as settled. So a message that was
+lost by a bug would look like one that was consumed. Therefore every settlement is counted here,
+and the messages that are not in the ledger must be as many as were counted.
 
-Counts begin when the queue is opened; a lane in the log also remembers which offsets it was told,
-and is compared offset by offset.
+Counts begin when the queue is opened. A lane in the log also records which offsets are settled,
+and these are compared with the ledger offset by offset.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from entrepot.core.ranges import Ranges
 CONSUMED, DEAD_LETTERED = "consumed", "dead_lettered"
 PURGED = "purged"
 CANCELLED = "cancelled"  # A deferred message that is not to be delivered.
-LOST = "lost"  # Transient and older than the process, or taken by retention.
-REFUSED = "dead_letter_refused"  # The queue where its dead letter went takes no more.
-UNROUTABLE = "dead_letter_unroutable"  # Its dead letter leads nowhere.
+LOST = "lost"  # Transient and older than the process, or deleted by retention.
+REFUSED = "dead_letter_refused"  # A queue refused its dead letter.
+UNROUTABLE = "dead_letter_unroutable"  # No queue gets its dead letter.
 DROPS = (EXPIRED, MAXLEN, REJECTED, DELIVERY_LIMIT, PURGED, CANCELLED, LOST, REFUSED, UNROUTABLE)
 
-_SHOWN = 5  # Ranges of offsets in a text.
+_SHOWN = 5  # How many ranges of offsets a text lists.
 
 
 class Account(NamedTuple):
-    """Where a queue's messages are. The first three are as many as all others together."""
+    """How many messages a queue has in each state. The first three add up to all the others."""
 
     found: int  # Not settled when the queue was opened.
     accepted: int  # Committed since.
@@ -54,16 +54,16 @@ class Account(NamedTuple):
     consumed: int
     dead_lettered: int
     dropped: Mapping[str, int]  # By reason, those that occurred.
-    wrong: Sequence[str] = ()  # What does not add up; nothing, if all is well.
+    wrong: Sequence[str] = ()  # Descriptions of contradictions; empty if there are none.
 
     @property
     def settled(self) -> int:
-        """Without what was dropped."""
+        """How many messages were settled, without those that were dropped."""
         return self.consumed + self.dead_lettered
 
     @property
     def missing(self) -> int:
-        """How many messages are nowhere; less than 0 when some are counted twice."""
+        """How many messages are in no state; less than 0 if some were counted twice."""
         came = self.found + self.accepted + self.rewound
         present = self.ready + self.unacked + self.deferred + self.dying
         return came - present - self.settled - sum(self.dropped.values())
@@ -73,7 +73,7 @@ class Conservation:
     """Counts what becomes of one queue's messages, and finds what is missing."""
 
     def __init__(self, fronts: Sequence[Front], dead_letters: object) -> None:
-        """Leases of messages whose dead letters are on their way have that owner."""
+        """Begin to count. `dead_letters` owns the leases of dying messages."""
         self._fronts = fronts
         self._dead_letters = dead_letters
         self._found = self.present_count
@@ -91,15 +91,15 @@ class Conservation:
         return {reason: self._settled[reason] for reason in DROPS if self._settled[reason]}
 
     def settled(self, offsets: Sequence[range], reason: str) -> None:
-        """Count what was settled."""
+        """Count messages that were settled, under that reason."""
         self._settled[reason] += sum(map(len, offsets))
 
     def rewound(self, present_before: int) -> None:
-        """Count what a rewind has made ready again; so many were not settled before it."""
+        """Count what a rewind has made ready again, given `present_count` from before it."""
         self._rewound += self.present_count - present_before
 
     def account(self, dying_count: int) -> Account:
-        """Say where everything is. So many messages are said to be dying."""
+        """Return the account. `dying_count` is how many messages the queue counts as dying."""
         fronts = self._fronts
         account = Account(
             found=self._found,
@@ -121,7 +121,7 @@ class Conservation:
         return account._replace(wrong=wrong)
 
     def _offsets_wrong(self, dying_count: int) -> Iterator[str]:
-        """Look at each offset that is out of order, unless that would take too long."""
+        """Check single offsets, unless there are too many. Yields what is wrong."""
         ledgers = [front.ledger for front in self._fronts]
         out_of_order = sum(
             len(each.leased) + len(each.deferred) + each.returned.range_count for each in ledgers
@@ -139,9 +139,9 @@ class Conservation:
 
 
 def _end(front: Front) -> int:
-    """The end of what is accounted for.
+    """Return the end of the offsets that are counted.
 
-    The ledger may know more than is visible, after a start on a disk that failed.
+    After a start on a failing disk, the ledger may have offsets beyond the lane's end.
     """
     return max(front.lane.offset_end, front.ledger.offset_fresh)
 
@@ -152,7 +152,7 @@ def _present(front: Front) -> int:
 
 
 def _contradictions(ledger: Ledger) -> Iterator[str]:
-    """Messages that are in two places, or where they cannot be."""
+    """Yield texts about messages that are in two states, or in an impossible one."""
     leased, deferred, returned = ledger.leased, ledger.deferred, ledger.returned
     for text, both in (
         ("leased and ready", [each for each in leased if each in returned]),
@@ -167,19 +167,19 @@ def _contradictions(ledger: Ledger) -> Iterator[str]:
 
 
 def _differences(front: Front) -> Iterator[str]:
-    """What the ledger says otherwise than what its lane was told."""
-    told = front.lane.unsettled()
+    """Yield texts about messages that are settled in the ledger or in the lane, but not in both."""
+    recorded = front.lane.unsettled()
     held = front.ledger.unsettled()
-    if told is None or [*told] == [*held]:
+    if recorded is None or [*recorded] == [*held]:
         return
-    if lost := _without(told, held):
+    if lost := _without(recorded, held):
         yield f"nobody has them, and nobody settled them: {_shown(lost)}"
-    if settled := _without(held, told):
+    if settled := _without(held, recorded):
         yield f"recorded as settled, and not settled: {_shown(settled)}"
 
 
 def _without(these: Ranges, others: Ranges) -> Ranges:
-    """In one pass: there may be very many."""
+    """Return the offsets that are not among the others. In one pass: there may be very many."""
     rest, passing = Ranges(), iter(others)
     other = next(passing, None)
     for each in these:

@@ -1,14 +1,17 @@
-"""Who takes messages from a queue, and whose turn it is.
+"""The consumers of a queue, and which of them gets which messages.
 
-Consumers of one priority sit in a ring and are served in turn; who has no room is passed
-over. Those of a lower priority get what the higher ones have no room for. A queue with a
-single active consumer serves one of them, and the next when that one is gone.
+Consumers of one priority are served in turn (a ring); one that has no room is left out.
+Consumers of a lower priority get what those of higher priority have no room for. A queue with a
+single active consumer serves one of them, and the next one when that is gone.
+
+Messages are divided by slices and not one by one: in a stretch of messages, each of m consumers
+gets every m-th, which is one slice, however long the stretch is. A stretch ends where the first
+of the consumers has no more room. The result is the same as if messages were divided one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from entrepot.broker.ledger import Lease
@@ -25,31 +28,34 @@ class Consumer(Protocol):
 
     @property
     def auto_ack(self) -> bool:
-        """What is delivered counts as settled."""
+        """Whether messages are settled when they are delivered."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Wants to be the only one."""
+        """Whether it must be the only consumer of the queue."""
 
     @property
     def priority(self) -> int:
-        """Higher ones are served first, while they have room."""
+        """Consumers of higher priority are served first, while they have room."""
 
     def room(self) -> int:
-        """How many messages it takes now; 0: none."""
+        """Return how many more messages can be delivered to it now."""
 
     def deliver(self, lane: int, taken: Taken) -> None:
-        """At most as many as it has room for. Must not fail."""
+        """Deliver messages to it, at most as many as it has room for. Must not fail."""
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """Handle that the queue was deleted or has stopped: nothing more is delivered."""
 
     def activated(self, is_active: bool) -> None:
-        """Of a queue with a single active consumer: whether it is the one."""
+        """Handle that it is the active consumer now, or is not.
+
+        Called only if the queue has a single active consumer.
+        """
 
 
 class Seat:
-    """A consumer's place in the ring."""
+    """A consumer in a ring, with the lease that its messages share."""
 
     __slots__ = ("auto_ack", "consumer", "lease")
 
@@ -59,19 +65,63 @@ class Seat:
         self.lease = Lease(consumer)
 
 
+class RoundRobin:
+    """Divides messages among consumers, one each in turn, as long as they have room."""
+
+    __slots__ = ("_rooms", "_seats", "last")
+
+    def __init__(self, seats: Sequence[tuple[Seat, int]]) -> None:
+        """Begin with these consumers and their room; the first one is the next to be served."""
+        self._seats = [seat for seat, _ in seats]
+        self._rooms = [room for _, room in seats]
+        self.last = self._seats[0]  # The one that was served last, after `shares`.
+
+    def shares(self, count: int) -> list[tuple[Seat, slice]]:
+        """Divide the next `count` messages. There must be room for all of them.
+
+        The slices are in the order of stretches, and within one in that of their first messages.
+        """
+        shares: list[tuple[Seat, slice]] = []
+        start = 0
+        while start < count:
+            width, rounds = len(self._seats), min(self._rooms)
+            stop = min(count, start + rounds * width)
+            for place, seat in enumerate(self._seats[: stop - start]):
+                shares.append((seat, slice(start + place, stop, width)))
+            self._pass_on(stop - start)
+            start = stop
+        return shares
+
+    def _pass_on(self, count: int) -> None:
+        """Note that so many messages were divided: reduce the rooms, and put the next one first."""
+        seats = self._seats
+        width = len(seats)
+        whole, extra = divmod(count, width)
+        self.last = seats[(count - 1) % width]
+        rooms = [
+            room - whole - (1 if place < extra else 0) for place, room in enumerate(self._rooms)
+        ]
+        order = [*range(extra, width), *range(extra)]
+        self._seats = [seats[place] for place in order if rooms[place] > 0]
+        self._rooms = [rooms[place] for place in order if rooms[place] > 0]
+
+
 class Ring:
-    """Consumers of one priority, in the order in which they came."""
+    """Consumers of one priority, in the order in which they were added."""
 
     __slots__ = ("seats", "start")
 
     def __init__(self) -> None:
         self.seats: list[Seat] = []
-        self.start = 0  # Whose turn is next.
+        self.start = 0  # The index of the one that is served next.
 
     def candidates(self, count: int) -> list[tuple[Seat, int]]:
-        """Those who have room and how much, the next one first; not more than so many."""
+        """Return at most `count` consumers that have room, with their room, the next one first."""
         found: list[tuple[Seat, int]] = []
-        for seat in chain(self.seats[self.start :], self.seats[: self.start]):
+        seats = self.seats
+        if self.start:
+            seats = [*seats[self.start :], *seats[: self.start]]
+        for seat in seats:
             room = seat.consumer.room()
             if room > 0:
                 found.append((seat, room))
@@ -80,8 +130,8 @@ class Ring:
         return found
 
     def served(self, seat: Seat) -> None:
-        """It was the last one to get something. It may be gone since."""
-        if len(self.seats) > 1 and seat in self.seats:
+        """Note that this consumer was the last one served. It may have been removed since."""
+        if seat in self.seats:
             self.start = (self.seats.index(seat) + 1) % len(self.seats)
 
     def remove(self, consumer: Consumer) -> bool:
@@ -104,7 +154,7 @@ class Consumers:
         self._single_active = single_active
         self._rings: dict[int, Ring] = {}  # By priority, the highest first.
         self._exclusive: Consumer | None = None
-        self.active: Consumer | None = None  # The single active one.
+        self.active: Consumer | None = None  # Only of a queue with a single active consumer.
         self.count = 0
 
     def __iter__(self) -> Iterator[Consumer]:
@@ -113,7 +163,7 @@ class Consumers:
                 yield seat.consumer
 
     def add(self, consumer: Consumer) -> None:
-        """Raises QueueInUse."""
+        """Add a consumer. Raises QueueInUse."""
         if self._exclusive is not None or (
             consumer.is_exclusive and (self.count or self._single_active)
         ):
@@ -134,7 +184,7 @@ class Consumers:
             consumer.activated(self.active is consumer)
 
     def remove(self, consumer: Consumer) -> bool:
-        """False when it is not there."""
+        """Remove a consumer. Returns whether it was there."""
         ring = self._rings.get(consumer.priority)
         if ring is None or not ring.remove(consumer):
             return False
@@ -150,7 +200,10 @@ class Consumers:
         return True
 
     def next_ones(self, count: int) -> tuple[Ring, list[tuple[Seat, int]]] | None:
-        """The ring whose turn it is, and who in it has room, for so many messages."""
+        """Return the consumers that get the next `count` messages, with their room and ring.
+
+        They are of the highest priority that has room. None means: no consumer has room.
+        """
         for ring in self._rings.values():
             found = self._active_in(ring) if self._single_active else ring.candidates(count)
             if found:
@@ -158,7 +211,7 @@ class Consumers:
         return None
 
     def room(self) -> int:
-        """Of all who are served."""
+        """Return the room of all consumers together, or of the single active one."""
         if self._single_active:
             return 0 if self.active is None else self.active.room()
         return sum(consumer.room() for consumer in self)

@@ -1,131 +1,120 @@
-"""What a message carries with it that died: where, why, and how often.
+"""Makes dead letters: the same message, with where, why and how often it became a dead letter.
 
-A dead letter is the message again, with one more entry in its header `x-death`: newest
-first, one for each pair of queue and reason, with a count. The header is what RabbitMQ
-writes, so that applications that look into it find what they know.
+A dead letter has one more entry in its list of deaths. The list has the newest death first, and
+one entry with a count for each pair of queue and reason. How receivers see the list depends on
+the message's format.
 
-It also ends circles: a message that came back to a queue where it died before, without
-anybody having rejected it on the way, would go round for ever. Where that is so is told
-with the letters, as the queues that they must avoid.
+The list also prevents cycles: a message that comes back to a queue where it died before, and
+that no consumer has rejected since, would go round for ever. So dead letters are made together
+with the names of the queues that they must avoid.
 
-Only the newest deaths are told. A message that has died as often, and was never rejected, goes
-no further: whether it goes round could not be said any more.
+Only the newest deaths are kept. If the list is full and has no rejection, the message is not
+published again: a cycle could no longer be noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
-from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.broker.queue.message import Run
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope, Message, distinct
+from entrepot.core.faults import Faults
+from entrepot.core.message import Envelope, Message, distinct
+from entrepot.core.properties import Death
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 
-_DEATHS = "x-death"
-_COPIES = "CC"  # Further routing keys.
-_COUNT_MAX = 2**63 - 1  # A publisher may have written it.
+_TIMES_MAX = 2**63 - 1
 
 
-class Death(NamedTuple):
+class Cause(NamedTuple):
+    """Why messages of a queue die, and where their dead letters go."""
+
     queue: str
     reason: str
     time_ms: int
     exchange: str  # The dead letter exchange,
-    key: str | None  # and the key; None: the message's own.
+    subject: str | None  # and the subject. None means: the message's own.
 
 
-class Letters(NamedTuple):
+class DeadLetters(NamedTuple):
+    """Dead letters of neighbouring messages of a run, which must avoid the same queues."""
+
+    places: slice  # The places of the messages in that run.
     run: Run
-    avoided: Sequence[str]  # Queues where they must not go.
+    avoided: Sequence[str]  # Queues that must not get them.
 
     @property
     def may_go(self) -> bool:
+        """Whether they may be published; otherwise a cycle could not be noticed."""
         return len(self.avoided) < limits.DEAD_LETTER_DEATHS_MAX
 
 
-def letters(run: Run, death: Death, reader: PropertyReader) -> Iterator[Letters]:
-    """The run's messages as dead letters, in their order, by where they may go."""
-    made = {each: _letter(each, death, reader) for each in distinct(run.messages)}
-    pairs = ((made[envelope], body) for envelope, body in run.messages)
+def dead_letters(run: Run, cause: Cause, faults: Faults) -> Iterator[DeadLetters]:
+    """Make dead letters of a run's messages, in their order, grouped by the queues they avoid.
+
+    A message for which that fails is left out: its queue keeps it leased, and tries again after
+    the next start.
+    """
+    try:
+        made = {id(each): _letter(each, cause) for each in distinct(run.messages)}
+    except Exception as error:
+        if len(run.messages) == 1:
+            faults.caught(f"a message of queue {cause.queue} is set aside", error)
+            return
+        for place, message in enumerate(run.messages):  # Try them one by one: not all may fail.
+            for alone in dead_letters(run._replace(messages=[message]), cause, faults):
+                yield alone._replace(places=slice(place, place + 1))
+        return
+    pairs = ((made[id(envelope)], body) for envelope, body in run.messages)
+    start = 0
     for avoided, group in groupby(pairs, lambda pair: pair[0][1]):
         messages: list[Message] = [(letter, body) for (letter, _), body in group]
-        yield Letters(Run(death.time_ms, messages), avoided)
+        places = slice(start, start + len(messages))
+        yield DeadLetters(places, Run(cause.time_ms, messages), avoided)
+        start = places.stop
 
 
-def _letter(
-    envelope: Envelope, death: Death, reader: PropertyReader
-) -> tuple[Envelope, Sequence[str]]:
-    exchange, key, properties = envelope
-    headers = dict(reader.headers(properties))
-    before = _deaths(headers)
-    deaths = _recorded(before, envelope, headers, death)[: limits.DEAD_LETTER_DEATHS_MAX]
-    ttl_ms = reader.facts(properties).ttl_ms
-    if ttl_ms is not None and deaths[0].get("count") == 1:
-        deaths[0] = {"original-expiration": str(ttl_ms), **deaths[0]}
-    headers[_DEATHS] = deaths
-    facts = {"reason": death.reason, "queue": death.queue, "exchange": exchange}
-    for name, value in facts.items():
-        if not before:
-            headers[f"x-first-death-{name}"] = value
-        headers[f"x-last-death-{name}"] = value
-    if death.key is not None:
-        headers.pop(_COPIES, None)  # They were the old key's; nobody routes by them again.
-        key = death.key
-    properties = reader.with_headers(properties, headers, expires=False)
-    return Envelope(death.exchange, key, properties), _avoided(deaths)
+def _letter(envelope: Envelope, cause: Cause) -> tuple[Envelope, Sequence[str]]:
+    """Return the envelope of a dead letter, and the queues that it must avoid."""
+    found, head, handling = envelope.format, envelope.head, envelope.handling
+    deaths = _with_newest(found.deaths(head), envelope, cause)[: limits.DEAD_LETTER_DEATHS_MAX]
+    keeps_subject = cause.subject is None
+    head = found.with_deaths(head, deaths, envelope.exchange, keeps_copies=keeps_subject)
+    subject = envelope.subject if cause.subject is None else cause.subject
+    letter = Envelope(cause.exchange, subject, head, found)
+    copies = handling.copies if keeps_subject else ()
+    # So that it need not be decoded again.
+    letter.handling = handling._replace(ttl_ms=None, copies=copies)
+    return letter, _avoided(deaths)
 
 
-def _deaths(headers: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """A publisher may have written the header: what cannot be ours is left out."""
-    found = headers.get(_DEATHS)
-    if not isinstance(found, list | tuple):
-        return []
-    return [
-        each
-        for each in found
-        if isinstance(each, Mapping)
-        and isinstance(each.get("queue"), str)
-        and isinstance(each.get("reason"), str)
-    ]
-
-
-def _recorded(
-    before: Sequence[Mapping[str, object]],
-    envelope: Envelope,
-    headers: Mapping[str, object],
-    death: Death,
-) -> list[Mapping[str, object]]:
-    here = (death.queue, death.reason)
-    place = itemgetter("queue", "reason")
-    rest = [each for each in before if place(each) != here]
-    same = next((each for each in before if place(each) == here), None)
+def _with_newest(before: Sequence[Death], envelope: Envelope, cause: Cause) -> list[Death]:
+    """Return the deaths with a new one first, or with the count of the same one increased."""
+    here = (cause.queue, cause.reason)
+    rest = [each for each in before if (each.queue, each.reason) != here]
+    same = next((each for each in before if (each.queue, each.reason) == here), None)
     if same is not None:
-        count = same.get("count")
-        count = min(count + 1, _COUNT_MAX) if isinstance(count, int) else 1
-        return [{**same, "count": count}, *rest]
-    copies = headers.get(_COPIES)
-    copies = copies if isinstance(copies, list | tuple) else ()
-    newest = {
-        "count": 1,
-        "reason": death.reason,
-        "queue": death.queue,
-        "time": datetime.fromtimestamp(death.time_ms // 1_000, UTC),
-        "exchange": envelope.exchange,
-        "routing-keys": [envelope.routing_key, *(key for key in copies if isinstance(key, str))],
-    }
+        return [same._replace(times=min(same.times + 1, _TIMES_MAX)), *rest]
+    handling = envelope.handling
+    newest = Death(
+        cause.queue,
+        cause.reason,
+        time_ms=cause.time_ms,
+        exchange=envelope.exchange,
+        subjects=(envelope.subject, *handling.copies),
+        ttl_ms=handling.ttl_ms,
+    )
     return [newest, *rest]
 
 
-def _avoided(deaths: Sequence[Mapping[str, object]]) -> Sequence[str]:
-    """The queues of all deaths since somebody rejected the message."""
+def _avoided(deaths: Sequence[Death]) -> Sequence[str]:
+    """Return the queues of all deaths since a consumer last rejected the message."""
     names: list[str] = []
     for each in deaths:
-        if each["reason"] == REJECTED:
+        if each.reason == REJECTED:
             break
-        names.append(str(each["queue"]))
+        names.append(each.queue)
     return names

@@ -1,75 +1,74 @@
-"""The front of a lane: what comes next, and what of it is still good.
+"""The front of a lane: takes out the next messages, and finds those that have expired or are lost.
 
-Most messages need no second look. Those that may not be good any more are told by their
-offsets: below one, messages may have brought a time to live of their own; below another,
-they are older than the process, and transient ones did not survive it. And the bytes that
-are ready are counted only for a queue that limits them, from the moment it needs them.
+A message expires after its own TTL or its queue's, whichever is less, counted from when it was
+published. That is checked only when the message is at the front: behind one with a longer TTL it
+may be overdue and still there. Only `_judged` decides whether a message is good, that is, neither
+expired nor lost.
+
+For most messages this is decided by their offsets alone: only below `_times_end` may messages
+have a TTL of their own, and only below `_transient_end` are they older than the process, so that
+transient ones are lost. The bytes of ready messages are counted only if the queue limits them,
+and from the first time that they are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 from entrepot.broker.ledger import NEVER
-from entrepot.broker.queue.arrival import Arrival
-from entrepot.broker.queue.expiry import expiry_ms, has_own_times
 from entrepot.broker.queue.lane import Lane, Piece
-from entrepot.broker.queue.message import PropertyReader, Run, Taken
+from entrepot.broker.queue.message import Pending, Run, Taken
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
-from entrepot.core.envelope import Message
 from entrepot.core.errors import StorageError
+from entrepot.core.message import Message, distinct
 from entrepot.core.ranges import Ranges
 
 
-class Popped(NamedTuple):
-    """Out of the ledger: each is to be leased, or settled."""
+class Popped:
+    """Messages that were taken out of a ledger. The caller must lease or settle each of them."""
 
-    size: int  # Messages, good or not.
-    good: list[Taken]
-    expired: list[Piece]
-    lost: list[Piece]  # Transient and from before, or gone from the log: then without messages.
+    __slots__ = ("expired", "good", "lost", "size")
 
-    @property
-    def are_good(self) -> bool:
-        """All of them."""
-        return not self.expired and not self.lost
+    def __init__(self) -> None:
+        self.size = 0  # Messages, good or not.
+        self.good: list[Taken] = []
+        self.expired: list[Piece] = []
+        # Transient and older than the process; or deleted from the log, then with an empty run.
+        self.lost: list[Piece] = []
 
-    def before_good(self) -> Popped:
-        """Return the part of it that comes before the first good message."""
-        if not self.good:
-            return self
-        end = self.good[0].offsets.start
-        expired = [piece for piece in self.expired if piece[0].start < end]
-        lost = [piece for piece in self.lost if piece[0].start < end]
-        return Popped(sum(len(offsets) for offsets, _ in (*expired, *lost)), [], expired, lost)
+    def cut_at_good(self) -> None:
+        """Keep only what comes before the first good message."""
+        if self.good:
+            end = self.good[0].offsets.start
+            self.good = []
+            self.expired = [piece for piece in self.expired if piece[0].start < end]
+            self.lost = [piece for piece in self.lost if piece[0].start < end]
+            self.size = sum([len(offsets) for offsets, _ in (*self.expired, *self.lost)])
 
 
-NOTHING = Popped(0, [], [], [])
 _GONE = Run(0, ())
 _PEEKED_AT_ONCE = 10  # They may be large.
 
 
 class Front:
-    def __init__(self, lane: Lane, settings: QueueSettings, reader: PropertyReader) -> None:
+    def __init__(self, lane: Lane, settings: QueueSettings) -> None:
         self.lane = lane
         self.ledger = lane.ledger
-        self.appended_end = lane.offset_end  # What is appended need not be committed yet.
-        # From here on, messages come up for the first time: none of them is overdue.
+        self.appended_end = lane.offset_end  # Includes what is not committed yet.
+        # From this offset on, messages can be delivered for the first time: none has expired.
         self._arriving_from = lane.offset_end
-        self._reader = reader
         self._ttl_ms = settings.ttl_ms
         self._transient_end = 0 if settings.keeps_all else lane.offset_recovered
         self._heeds_times = settings.heeds_expiration
-        # Below it, messages may have times of their own.
+        # Only below it may messages have a TTL of their own.
         self._times_end = lane.offset_end if self._heeds_times else 0
         self._counts_bytes = settings.length_bytes_max is not None
-        self._ready_bytes: int | None = None  # None: to be counted.
+        self._ready_bytes: int | None = None  # None means: not counted.
         self._uncounted = Ranges()  # Ready, and not in that count yet.
 
-    # --- what there is
+    # --- counting and peeking
 
     @property
     def ready_count(self) -> int:
@@ -77,19 +76,18 @@ class Front:
 
     @property
     def ready_count_most(self) -> int:
-        """The same at little cost; deferred ones may be among them."""
+        """An upper bound of `ready_count` that is cheap: deferred messages may be included."""
         ledger = self.ledger
         return ledger.returned.count + max(0, self.lane.offset_end - ledger.offset_fresh)
 
     @property
     def waiting_count(self) -> int:
-        """Ready now, or when they are committed."""
+        """How many messages are ready, or will be when they are committed."""
         return self.ledger.ready_count(self.appended_end)
 
     @property
     def ready_bytes(self) -> int:
-        """As far as they are counted. 0 while they cannot be read: then they are counted another
-        time."""
+        """The bytes of ready messages, as far as they are counted; 0 if they cannot be read now."""
         return self._known_bytes() or 0
 
     def _known_bytes(self) -> int | None:
@@ -103,48 +101,51 @@ class Front:
         self.count_more()
 
     def count_more(self) -> bool:
-        """Count the bytes of a turn's messages. Whether some are left to be counted."""
+        """Count the bytes of some more messages. Returns whether any are left to be counted."""
         if self._uncounted:
             self._count_bytes(self._uncounted.pop(limits.QUEUE_TURN_MESSAGES_MAX))
         return bool(self._uncounted)
 
     def peek(self, count: int) -> Iterator[Taken]:
-        """The next messages, read a few at a time; they stay where they are."""
+        """Yield the next messages without taking them out, read a few at a time."""
         for ready in self.ledger.ready(count, self.lane.offset_end):
             while ready:
                 offsets, ready = ready[:_PEEKED_AT_ONCE], ready[_PEEKED_AT_ONCE:]
                 for each, run in self.lane.read(offsets):
                     yield Taken(each, run, self._attempts(each))
 
-    # --- what comes and goes
+    # --- adding and taking out
 
-    def append(self, arrivals: Sequence[Arrival]) -> list[range]:
-        """The offsets of each. Raises StorageError."""
-        runs = [arrival.run for arrival in arrivals]
+    def append(self, pending: Sequence[Pending]) -> None:
+        """Append these runs, and set the `offsets` of each. Raises StorageError."""
+        runs: list[Run] = []
+        count = 0
+        for each in pending:
+            runs.append(each.run)
+            count += len(each.run.messages)
         bytes_before = self._known_bytes() if self._counts_bytes else None
-        self.appended_end = self.lane.append(runs)
-        offset = self.appended_end - sum(len(run.messages) for run in runs)
-        if self._heeds_times and any(has_own_times(run, self._reader) for run in runs):
-            self._times_end = self.appended_end
-        places: list[range] = []
-        for run, _, _, due_ms in arrivals:
-            places.append(range(offset, offset + len(run.messages)))
-            offset = places[-1].stop
-            if due_ms is not None:
-                for each in places[-1]:
-                    self.defer(each, due_ms)
+        end = self.appended_end = self.lane.append(runs)
+        offset = end - count
+        for each in pending:
+            messages = each.run.messages
+            each.offsets = range(offset, offset + len(messages))
+            offset = each.offsets.stop
+            if self._heeds_times and has_own_times(messages):
+                self._times_end = end
+            if each.due_ms is not None:
+                for deferred in each.offsets:
+                    self.defer(deferred, each.due_ms)
             elif bytes_before is not None:
-                bytes_before += _size(run)
+                bytes_before += _size(each.run)
         self._ready_bytes = bytes_before
-        return places
 
     def defer(self, offset: int, due_ms: int) -> None:
-        """It was appended just now, or is deferred already."""
+        """Defer a message until then. It must be just appended, or deferred already."""
         self.ledger.defer(offset, due_ms)
         self.lane.deferred(offset, due_ms)
 
     def end_times(self, now_ms: int) -> bool:
-        """End the delays that are over. Whether there are any."""
+        """Make deferred messages ready whose time has come. Returns whether there were any."""
         ready = self.ledger.expire(now_ms)
         for each in ready:
             for offset in each:
@@ -153,34 +154,39 @@ class Front:
         return bool(ready)
 
     def came_back(self, ready: Sequence[range]) -> None:
-        """These are ready again."""
+        """Add the bytes of messages that are ready again to the count."""
         if self._ready_bytes is not None:
             self._count_bytes(ready)
 
     def pop(self, count: int, now_ms: int) -> Popped:
-        """Take out the next messages, at most so many.
+        """Take out the next messages, at most `count`, expired ones included.
 
-        Raises StorageError when they cannot be read; then they are where they were.
+        Raises StorageError if they cannot be read; then they stay ready.
         """
         fresh = self.ledger.offset_fresh
         return self._read(self.ledger.pop(count, self.lane.offset_end), now_ms, fresh)
 
-    def pop_overdue(self, now_ms: int) -> Popped:
-        """Take out the next messages up to the first good one, at most a turn's.
+    def pop_overdue(self, now_ms: int) -> tuple[Popped, int]:
+        """Take out the next messages before the first good one, at most as many as in one turn.
 
-        None of what it returns is good. Raises StorageError as `pop` does.
+        Returns them, and when to call again: NEVER if the next message does not expire.
+        Raises StorageError as `pop` does.
         """
-        if self.expiry_ms() > now_ms:
-            return NOTHING
         end, fresh = self.lane.offset_end, self.ledger.offset_fresh
-        ready = self.ledger.ready(limits.QUEUE_TURN_MESSAGES_MAX, end)
-        popped = self._judged(ready, now_ms, fresh).before_good()
-        self.ledger.pop(popped.size, end)
-        self._went(popped)
-        return popped
+        popped = self._judged(self.ledger.ready(1, end), now_ms, fresh)
+        if popped.size and not popped.good:
+            ready = self.ledger.ready(limits.QUEUE_TURN_MESSAGES_MAX, end)
+            popped = self._judged(ready, now_ms, fresh)
+        again_ms = self._expiry_ms(popped.good[0]) if popped.good else 0 if popped.size else NEVER
+        popped.cut_at_good()
+        if popped.size:
+            self.ledger.pop(popped.size, end)
+            if self._ready_bytes is not None:
+                self._uncount(popped, self._ready_bytes)
+        return popped, again_ms
 
     def pop_at(self, offsets: range) -> Popped:
-        """Those of them that are ready, wherever they stand, and however old they are.
+        """Take out the messages at these offsets that are ready, even if they have expired.
 
         Raises StorageError as `pop` does.
         """
@@ -190,36 +196,23 @@ class Front:
     def _read(self, taken: Sequence[range], now_ms: int, fresh: int) -> Popped:
         try:
             popped = self._judged(taken, now_ms, fresh)
-        except BaseException:  # Whatever it is: nobody has them, so they must not stay out.
+        except BaseException:  # Whatever it is, they must be ready again: nobody has them.
             for offsets in taken:
                 self.ledger.returned.add(offsets.start, offsets.stop)
             raise
-        self._went(popped)
-        return popped
-
-    def _judged(self, ready: Sequence[range], now_ms: int, fresh: int) -> Popped:
-        """Read these messages and say which are good. This is the only place that says so.
-
-        Raises StorageError.
-        """
-        popped = Popped(sum(map(len, ready)), [], [], [])
-        for offsets in ready:
-            pieces = self.lane.read(offsets)
-            if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
-                popped.lost.extend((gap, _GONE) for gap in gaps(offsets, pieces))
-            for piece in pieces:
-                self._judge(piece, now_ms, popped, is_fresh=offsets.start >= fresh)
-        return popped
-
-    def _went(self, popped: Popped) -> None:
-        """They are not ready any more."""
         if self._ready_bytes is not None:
-            good = [(taken.offsets, taken.run) for taken in popped.good]
-            for offsets, run in (*good, *popped.expired, *popped.lost):
-                self._ready_bytes -= self._counted_size(offsets, run)
+            self._uncount(popped, self._ready_bytes)
+        return popped
+
+    def _uncount(self, popped: Popped, ready_bytes: int) -> None:
+        """Subtract the bytes of messages that are not ready any more."""
+        good = [(taken.offsets, taken.run) for taken in popped.good]
+        for offsets, run in (*good, *popped.expired, *popped.lost):
+            ready_bytes -= self._counted_size(offsets, run)
+        self._ready_bytes = ready_bytes
 
     def _counted_size(self, offsets: range, run: Run) -> int:
-        """Those that are not counted yet need not be any more."""
+        """Return how many of the run's bytes were counted. The rest will not be counted."""
         uncounted = self._uncounted.remove(offsets.start, offsets.stop)
         size = _size(run)
         for each in uncounted if run.messages else ():
@@ -228,67 +221,66 @@ class Front:
         return size
 
     def came_up(self) -> None:
-        """All that is committed had its chance to be handed out."""
+        """Note that all committed messages could have been delivered: now they may expire."""
         self._arriving_from = self.lane.offset_end
 
     def discard(self) -> list[range]:
-        """All that is ready is settled; whoever asks must tell the lane."""
+        """Settle all ready messages in the ledger. The caller must record that in the lane."""
         self._ready_bytes = 0 if self._counts_bytes else None
         self._uncounted = Ranges()
         return self.ledger.discard(self.ready_count_most, self.lane.offset_end)
 
     def is_deferred(self, offset: int) -> bool:
-        """It waits for a time, and is committed."""
+        """Return whether the message is deferred and committed."""
         return offset in self.ledger.deferred and offset < self.lane.offset_end
 
     def cancel(self, offset: int) -> list[range]:
-        """A deferred message is settled; whoever asks must tell the lane."""
+        """Settle a deferred message in the ledger. The caller must record that in the lane."""
         cancelled = range(offset, offset + 1)
         self.ledger.note_settled(cancelled)
         self.lane.deferred(offset, None)
         return [cancelled]
 
     def rewind(self, offset: int) -> None:
-        """From there on everything is ready, as far as it is still kept."""
+        """Make all messages from that offset on ready again that are still kept."""
         offset = min(max(offset, self.lane.offset_start), self.lane.offset_end)
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
         self._times_end = self.appended_end if self._heeds_times else 0
         self._forget_bytes()
 
-    # --- what is good
+    # --- expired and lost messages
 
     @property
     def may_expire(self) -> bool:
         return self._ttl_ms is not None or self.ledger.offset_low < self._times_end
 
-    def expiry_ms(self) -> int:
-        """Return when to call `pop_overdue`; NEVER when the next message does not expire."""
-        ready = self.ledger.ready(1, self.lane.offset_end) if self.may_expire else []
-        if not ready:
-            return NEVER
-        head = self.lane.read(ready[0])
-        if not head:
-            return 0  # It is gone, and the one behind it may expire.
-        (offsets, run), *_ = head
-        if offsets.start < self._transient_end and self._is_transient(run.messages[0]):
-            return 0
-        if offsets.start < self._times_end:
-            return expiry_ms(run, 0, self._ttl_ms, self._reader)
-        return NEVER if self._ttl_ms is None else run.time_ms + self._ttl_ms
+    def _judged(self, ready: Sequence[range], now_ms: int, fresh: int) -> Popped:
+        """Read these messages, and sort them into good, expired and lost. Raises StorageError.
 
-    def _judge(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
-        start = piece[0].start
-        if start >= self._times_end and start >= self._transient_end and self._ttl_ms is None:
-            popped.good.append(self._taken(piece, is_fresh=is_fresh))  # Nearly always.
-        elif start < self._transient_end:
-            for is_lost, part in divide(piece, self._is_transient):
-                if is_lost:
-                    popped.lost.append(part)
+        From the offset `fresh` on, messages were never delivered before.
+        """
+        popped = Popped()
+        for offsets in ready:
+            popped.size += len(offsets)
+            pieces = self.lane.read(offsets)
+            if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
+                popped.lost.extend((gap, _GONE) for gap in gaps(offsets, pieces))
+            for piece in pieces:
+                start, is_fresh = piece[0].start, offsets.start >= fresh
+                if start < self._transient_end:
+                    for is_lost, part in divide(piece, _is_transient):
+                        if is_lost:
+                            popped.lost.append(part)
+                        else:
+                            self._judge_age(part, now_ms, popped, is_fresh=is_fresh)
+                elif start < self._times_end or self._ttl_ms is not None:
+                    self._judge_age(piece, now_ms, popped, is_fresh=is_fresh)
+                elif is_fresh:  # Nearly always.
+                    popped.good.append(Taken(piece[0], piece[1], None))
                 else:
-                    self._judge_age(part, now_ms, popped, is_fresh=is_fresh)
-        else:
-            self._judge_age(piece, now_ms, popped, is_fresh=is_fresh)
+                    popped.good.append(self._taken(piece, is_fresh=False))
+        return popped
 
     def _judge_age(self, piece: Piece, now_ms: int, popped: Popped, *, is_fresh: bool) -> None:
         offsets, run = piece
@@ -297,7 +289,7 @@ class Front:
                 popped.expired.append(piece)
                 return
             if offsets.start < self._times_end:
-                for is_overdue, part in divide(piece, self._overdue(run.time_ms, now_ms)):
+                for is_overdue, part in divide(piece, _overdue(run.time_ms, now_ms)):
                     if is_overdue:
                         popped.expired.append(part)
                     else:
@@ -305,25 +297,24 @@ class Front:
                 return
         popped.good.append(self._taken(piece, is_fresh=is_fresh))
 
-    def _is_transient(self, message: Message) -> bool:
-        return not self._reader.facts(message[0].properties).is_persistent
-
-    def _overdue(self, time_ms: int, now_ms: int) -> Callable[[Message], bool]:
-        def is_overdue(message: Message) -> bool:
-            ttl_ms = self._reader.facts(message[0].properties).ttl_ms
-            return ttl_ms is not None and time_ms + ttl_ms <= now_ms
-
-        return is_overdue
+    def _expiry_ms(self, taken: Taken) -> int:
+        """Return when the first of these messages expires; NEVER if it does not."""
+        own_ms = None
+        if taken.offsets.start < self._times_end:
+            own_ms = taken.run.messages[0][0].handling.ttl_ms
+        times_ms = [each for each in (own_ms, self._ttl_ms) if each is not None]
+        return taken.run.time_ms + min(times_ms) if times_ms else NEVER
 
     def _taken(self, piece: Piece, *, is_fresh: bool) -> Taken:
-        return Taken(*piece, None if is_fresh else self._attempts(piece[0]))
+        offsets, run = piece
+        return Taken(offsets, run, None if is_fresh else self._attempts(offsets))
 
     def _attempts(self, offsets: range) -> Sequence[int] | None:
         attempts = [self.ledger.attempts(offset) for offset in offsets]
         return attempts if any(attempts) else None
 
     def _count_bytes(self, ready: Iterable[range]) -> None:
-        """Add those of these; what cannot be read makes the count unknown."""
+        """Add the bytes of these messages. If they cannot be read, counting begins anew later."""
         assert self._ready_bytes is not None
         try:
             for offsets in ready:
@@ -339,7 +330,7 @@ class Front:
 
 
 def divide(piece: Piece, is_so: Callable[[Message], bool]) -> Iterator[tuple[bool, Piece]]:
-    """The piece in parts whose messages are alike."""
+    """Cut the piece into parts of neighbouring messages for which `is_so` returns the same."""
     offsets, run = piece
     start = 0
     for answer, alike in groupby(map(is_so, run.messages)):
@@ -350,7 +341,7 @@ def divide(piece: Piece, is_so: Callable[[Message], bool]) -> Iterator[tuple[boo
 
 
 def gaps(offsets: range, pieces: Sequence[Piece]) -> Iterator[range]:
-    """Those of the offsets that no piece has."""
+    """Yield the offsets that are in no piece."""
     start = offsets.start
     for each, _ in pieces:
         if start < each.start:
@@ -360,5 +351,24 @@ def gaps(offsets: range, pieces: Sequence[Piece]) -> Iterator[range]:
         yield range(start, offsets.stop)
 
 
+def has_own_times(messages: Sequence[Message]) -> bool:
+    """Return whether any of these messages has a TTL of its own."""
+    if len(messages) == 1:
+        return messages[0][0].handling.ttl_ms is not None
+    return any(each.handling.ttl_ms is not None for each in distinct(messages))
+
+
+def _is_transient(message: Message) -> bool:
+    return not message[0].handling.is_persistent
+
+
+def _overdue(time_ms: int, now_ms: int) -> Callable[[Message], bool]:
+    def is_overdue(message: Message) -> bool:
+        ttl_ms = message[0].handling.ttl_ms
+        return ttl_ms is not None and time_ms + ttl_ms <= now_ms
+
+    return is_overdue
+
+
 def _size(run: Run) -> int:
-    return sum(len(body) for _, body in run.messages)
+    return sum([len(body) for _, body in run.messages])

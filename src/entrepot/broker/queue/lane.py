@@ -1,11 +1,11 @@
-"""A lane: messages in one order, and the ledger of what became of them.
+"""A lane: messages in one order, and the ledger with the state of each.
 
-A queue has one; a priority queue has one for each priority. What the queue decides it does
-to the ledger first, and tells the lane, which keeps the messages and remembers the decision:
-in memory only (`memory_lane`), or in the log (`log_lane`).
+A queue has one lane; a priority queue has one for each priority. The queue changes the ledger
+first and then calls the lane, which stores the messages and records the change: in memory only
+(`memory_lane`), or in the log (`log_lane`).
 
-Between `Ledger.pop` and `Ledger.lease` or `Ledger.settle_popped` a message is in nobody's
-hands: nothing else may be asked of the ledger or told to the lane meanwhile.
+Between `Ledger.pop` and `Ledger.lease` or `Ledger.settle_popped` a message is in no state:
+neither the ledger nor the lane may be used otherwise meanwhile.
 """
 
 from __future__ import annotations
@@ -28,72 +28,76 @@ class Lane(Protocol):
 
     @property
     def offset_start(self) -> int:
-        """Below it, messages are gone: as far as a rewind can go."""
+        """Messages below it are deleted; a rewind can go back to here."""
 
     @property
     def offset_end(self) -> int:
-        """Below it, messages are committed and may be handed out."""
+        """Messages below it are committed and can be delivered."""
 
     @property
     def offset_recovered(self) -> int:
-        """Below it, messages are older than this process."""
+        """Messages below it are older than this process."""
 
     @property
     def bytes_kept(self) -> int:
-        """What its messages take, settled ones that are still kept among them."""
+        """The bytes of all messages that are kept, including settled ones."""
 
     @property
     def fault(self) -> str | None:
-        """Why its messages cannot be handed out, nor others taken; None while they can."""
+        """Why messages can be neither delivered nor appended. None means: they can."""
 
     # --- messages
 
     async def prepare(self, run: Run) -> None:
-        """Do in turns what can be done before a large message is appended. Only that may be
-        appended next."""
+        """Write a large message in several turns, before it is appended.
+
+        The next call of `append` must be for this run.
+        """
 
     def append(self, runs: Sequence[Run]) -> int:
-        """Append all of them or none; at least one message.
+        """Append all runs or none. They must have at least one message.
 
-        Returns the offset end to wait for: the last of them is the one before.
-        Raises StorageError.
+        Returns the offset after the last message, for `when_committed`. Raises StorageError.
         """
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
-        """Call back once everything below is committed (perhaps at once), or will not be."""
+        """Call `waiter` once all messages below are committed (perhaps at once), or have failed."""
 
     def read(self, offsets: range) -> list[Piece]:
-        """These messages, in their order. Offsets are in a row.
+        """Return these messages, in their order. The range must have the step 1.
 
-        What is gone is left out. Raises StorageError when what should be there cannot be
-        read, or is not below `offset_end`.
+        Deleted messages are left out. Raises StorageError if messages that should be there
+        cannot be read, or are not below `offset_end`.
         """
 
     def offset_for_time(self, time_ms: int) -> int:
-        """Of the first message that came at that time or later; the end when there is none."""
+        """Return the offset of the first message that was published at that time or later, or the
+        end if there is none."""
 
-    # --- what the ledger was told
+    # --- recording changes of the ledger
 
     def settled(self, offsets: Iterable[range]) -> None:
-        """They are settled; of any step."""
+        """Record that these messages are settled. Ranges may have any step."""
 
     def attempted(self, offsets: Iterable[range]) -> None:
-        """They came back, and that was counted."""
+        """Record the attempts of these messages, which were returned after a delivery."""
 
     def deferred(self, offset: int, until_ms: int | None) -> None:
-        """Kept back until then; None: no longer."""
+        """Record until when a message is deferred. None means: it is not deferred any more."""
 
     def rewound(self, offset: int) -> None:
-        """Nothing is settled from there on; what is below stays as it is."""
+        """Record that no message from that offset on is settled."""
 
     def unsettled(self) -> Ranges | None:
-        """What is not settled of what the ledger handed out or passed by, going by what it was
-        told. None means: it does not keep that."""
+        """Return the offsets below `Ledger.offset_fresh` that are not recorded as settled.
+
+        None means: this lane keeps no such record.
+        """
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
-        """Call back once all that was told so far is permanent, or will not be."""
+        """Call `waiter` once all changes recorded so far are committed, or have failed."""
 
-    # --- the end
+    # --- deleting
 
     def drop(self) -> None:
-        """The queue is deleted: nothing of it comes back."""
+        """Delete the messages and the records: the queue is deleted."""

@@ -1,7 +1,7 @@
-"""A lane in the log: its messages are a partition, its settlements are records beside it.
+"""A lane in the log: its messages are a partition, its settlements are records of another one.
 
-What was appended is in a cache as long as there is room and need; what is not is read back
-from the log, with what follows it. Retention takes only what is settled.
+Appended messages are cached until they are settled, or until the cache is full; others are read
+from the log, together with those that follow. Retention deletes only settled messages.
 """
 
 from __future__ import annotations
@@ -11,38 +11,43 @@ from collections.abc import Iterable, Sequence
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Piece, Waiter
-from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.broker.queue.message import Run
 from entrepot.broker.queue.message_cache import MessageCache
-from entrepot.broker.queue.record_batches import Encoded, RunDecoder, RunEncoder, stored_batches
+from entrepot.broker.queue.record_batches import (
+    EncodedBatch,
+    RunDecoder,
+    encode_runs,
+    stored_batches,
+)
 from entrepot.broker.queue.shelf import Book, Shelf, joined
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import limits
 from entrepot.core.errors import Corruption, StorageError
+from entrepot.core.neutral import Formats
 from entrepot.core.ranges import Ranges
 
 
 class LogLane:
     def __init__(
         self,
-        stream: Stream,
+        served: ServedPartition,
         store: LedgerStore,
-        property_reader: PropertyReader,
+        formats: Formats,
         cache: MessageCache,
     ) -> None:
-        """The log is ready, the store is open, and no message was appended since."""
-        partition = stream.partition
-        self._stream = stream
+        """Open the lane. The log and the store must be open, and nothing appended since."""
+        partition = served.partition
+        self._served = served
         self._partition = partition
         self._store = store
         self._cache = cache
         self._shelf = Shelf()
-        self._encoder = RunEncoder(property_reader)
-        self._decoder = RunDecoder(property_reader)
-        self._prepared: Encoded | None = None  # What is to be appended next.
+        self._decoder = RunDecoder(formats)
+        self._prepared: EncodedBatch | None = None  # The large message that `append` gets next.
         self._settlements = store.settlements(partition.id)
         self.offset_recovered = partition.offset_end
         self._has_ledger = self.fault is None
-        if not self._has_ledger:  # It may be whole at the next start: what is settled stays so.
+        if not self._has_ledger:  # What is recorded as settled stays so, for the next start.
             self.ledger = Ledger()
         else:
             self.ledger = self._settlements.ledger(partition.offset_start, partition.offset_end)
@@ -72,9 +77,9 @@ class LogLane:
     # --- messages
 
     async def prepare(self, run: Run) -> None:
-        (encoded,) = self._encoder.encode([run])
+        (encoded,) = encode_runs([run])
         self._prepared = encoded
-        await self._stream.write_ahead(encoded.chunks)
+        await self._served.write_ahead(encoded.chunks)
 
     def append(self, runs: Sequence[Run]) -> int:
         self._check_up()
@@ -82,8 +87,8 @@ class LogLane:
         if prepared is not None and _is_one(prepared.runs, runs):
             batches = [prepared]
         else:
-            batches = self._encoder.encode(joined(runs))
-        appended = self._stream.write_chunks([batch.chunks for batch in batches])
+            batches = encode_runs(joined(runs))
+        appended = self._served.write_chunks([batch.chunks for batch in batches])
         offset = appended.offset_first
         for batch in batches:
             for run in batch.runs:
@@ -97,7 +102,7 @@ class LogLane:
 
     def read(self, offsets: range) -> list[Piece]:
         self._check_up()
-        if offsets.stop > self.offset_end:  # Hidden by a start on a disk that fails; not gone.
+        if offsets.stop > self.offset_end:  # Above the watermark after a start on a failing disk.
             raise StorageError(f"{self._partition.directory}: {offsets} is not committed")
         pieces: list[Piece] = []
         position = max(offsets.start, self.offset_start)
@@ -110,9 +115,9 @@ class LogLane:
         return pieces
 
     def _load(self, position: int) -> list[Book]:
-        """What the log has from there on, up to what is in memory; and into memory with it.
+        """Read messages from the log, up to the next one that is cached, and cache them.
 
-        Damage ends it: whether there is a message, and which, is not guessed.
+        If the log is damaged there, the partition is refused: messages are not skipped.
         """
         stop = self._shelf.next_start(position, self.offset_end)
         books: list[Book] = []
@@ -137,12 +142,12 @@ class LogLane:
             raise StorageError(f"{self._partition.directory}: {error.strerror}") from error
         return self.offset_end if found is None else found[0]
 
-    # --- what the ledger was told
+    # --- recording changes of the ledger
 
     def settled(self, offsets: Iterable[range]) -> None:
         offset_low = self.ledger.offset_low
         self._settlements.note(offsets, offset_low)
-        self._store.mark(self._settlements)
+        self._store.mark_settled(self._settlements)
         self._cache.drop_before(self._shelf, offset_low)
 
     def attempted(self, offsets: Iterable[range]) -> None:
@@ -166,17 +171,20 @@ class LogLane:
     def when_settlements_committed(self, waiter: Waiter) -> None:
         self._store.when_committed(waiter)
 
-    # --- the end
+    # --- deleting
 
     def drop(self) -> None:
-        """Its partition is the owner's to delete. That the queue is gone is permanent by now:
-        its settlements must not be forgotten before."""
+        """Delete the settlements and empty the cache. The caller deletes the partition.
+
+        The deletion of the queue must be committed before: without settlements, a crash would
+        make settled messages ready again.
+        """
         self._store.forget(self._settlements)
         self._cache.drop_before(self._shelf, self._partition.offset_end)
 
 
 def _is_one(runs: Sequence[Run], others: Sequence[Run]) -> bool:
-    """Whether both are the same one message."""
+    """Return whether both are one message, and the same."""
     if len(others) != 1 or len(others[0].messages) != 1:
         return False
     return runs[0].messages[0] is others[0].messages[0]

@@ -1,7 +1,7 @@
-"""A lane that lives as long as the broker: messages that may be lost with it.
+"""A lane in memory: its messages are lost when the broker ends.
 
-What is settled is let go of, also out of order: a message that somebody holds for hours
-keeps a few of its neighbours, not all that came after it.
+Settled messages are freed even if older ones are not settled: a message that is leased for hours
+keeps a few of its neighbours in memory, not all that were published after it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from entrepot.broker.queue.message import Run
 from entrepot.broker.queue.shelf import Book, Shelf, joined
 from entrepot.core.ranges import Ranges
 
-# A run is thinned out when it is so many times what is left of it. Several consumers settle a
-# run in no order, and that is soon over: it should not be taken apart for that.
+# The settled messages of a run are freed when all but one in so many are settled. Earlier would
+# be wasted work: while several consumers settle a run out of order, the rest is soon settled, too.
 _SPARSE = 16
 
 
@@ -35,12 +35,12 @@ class MemoryLane:
 
     @property
     def fault(self) -> None:
-        """What is in memory can be read."""
+        """Always None: messages in memory can always be read."""
 
     # --- messages
 
     async def prepare(self, run: Run) -> None:
-        """It is where it stays."""
+        """Do nothing: there is nothing to write."""
 
     def append(self, runs: Sequence[Run]) -> int:
         for run in joined(runs):
@@ -61,7 +61,7 @@ class MemoryLane:
         found = (book.offset_first for book in self._shelf if book.run.time_ms >= time_ms)
         return next(found, self.offset_end)
 
-    # --- what the ledger was told
+    # --- recording changes of the ledger
 
     def settled(self, offsets: Iterable[range]) -> None:
         for book in self._shelf.pop_before(self.ledger.offset_low):
@@ -71,13 +71,13 @@ class MemoryLane:
                 self._settle(book, each)
 
     def attempted(self, offsets: Iterable[range]) -> None:
-        """The ledger counts."""
+        """Do nothing: the ledger has the attempts."""
 
     def deferred(self, offset: int, until_ms: int | None) -> None:
-        """The ledger remembers it, for as long as there is anything to remember."""
+        """Do nothing: the ledger has the time."""
 
     def rewound(self, offset: int) -> None:
-        """What is gone is gone; the others count again."""
+        """Count all messages from there on that are still in memory as not settled."""
         for book in self._shelf:
             if book.offset_end > offset:
                 book.live = len(book.run.messages)
@@ -92,9 +92,10 @@ class MemoryLane:
         self._shelf = Shelf()
         self._count(-self.bytes_kept)
 
-    # --- room
+    # --- memory
 
     def _settle(self, book: Book, offsets: range) -> None:
+        """Count the messages that were settled in a run, and free them if few others are left."""
         first, end = offsets.start, min(offsets.stop, book.offset_end)
         if first < book.offset_first:
             first += -((first - book.offset_first) // offsets.step) * offsets.step
@@ -103,6 +104,7 @@ class MemoryLane:
             self._thin_out(book)
 
     def _thin_out(self, book: Book) -> None:
+        """Free the settled messages of a run: replace it by runs of the others."""
         self._shelf.remove(book)
         self._count(-book.size)
         is_settled = self.ledger.is_settled

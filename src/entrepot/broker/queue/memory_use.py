@@ -1,7 +1,7 @@
-"""How much memory waiting messages take that are nowhere else; who publishes may have to wait.
+"""How much memory the messages of memory lanes take. If it is too much, publishers must wait.
 
-The mark is crossed upwards at the limit and downwards well below it, so that those who are
-told are not told all the time.
+It is high above the limit, and no longer high only below three quarters of it, so that listeners
+are not called all the time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class MemoryUse:
         self.is_high = False
 
     def listen(self, token: object, listener: Callable[[bool], None]) -> None:
-        """Call whenever `is_high` has changed, until `unlisten`."""
+        """Call `listener` whenever `is_high` changes, until `unlisten`."""
         self._listeners[token] = listener
 
     def unlisten(self, token: object) -> None:
         self._listeners.pop(token, None)
 
     def change(self, size: int) -> None:
-        """So many bytes more; or fewer."""
+        """Add `size` bytes, which may be negative."""
         self.size += size
         is_high = self.size > (self._bytes_low if self.is_high else self._bytes_high)
         if is_high is not self.is_high:

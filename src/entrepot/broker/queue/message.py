@@ -1,108 +1,75 @@
-"""Messages of queues as the broker has them: runs that came at one time.
+"""Runs: messages that were published at the same time, and are handled together.
 
-A message's properties are bytes of AMQP's wire, whatever protocol it came by: the broker
-hands them on and asks a `PropertyReader` the little that it must know. A run is handled as one,
-wherever its messages were published to; a run of a thousand costs little more than one of one.
+A run of a thousand messages costs little more than a run of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from entrepot.broker.queue.settings import QueueSettings
-from entrepot.broker.router.event import OlderRecords
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
-from entrepot.core.record import Record
-from entrepot.core.value import FrozenTable
-
-Headers = tuple[tuple[str, bytes | None], ...]
+from entrepot.core.message import Message
 
 
 class Run(NamedTuple):
-    """Messages in their order."""
+    """Messages in the order of publishing."""
 
-    time_ms: int  # When they came.
+    time_ms: int  # When they were published.
     messages: Sequence[Message]
 
 
 def is_large(run: Run) -> bool:
-    """Whether it is one message, to be written in slices before it is appended."""
+    """Return whether it is one large message, which is written in slices before it is appended."""
     messages = run.messages
     return len(messages) == 1 and len(messages[0][1]) > limits.LARGE_BYTES
 
 
 class Taken(NamedTuple):
-    """Messages on their way to a consumer."""
+    """Messages that are delivered to a consumer."""
 
-    offsets: range  # As many as the run has messages; of any step.
+    offsets: range  # As many as the run has messages; the range may have any step.
     run: Run
-    attempts: Sequence[int] | None  # How often each was handed out before; None: never.
+    attempts: Sequence[int] | None  # How often each was delivered before. None means: never.
 
     def part(self, which: slice) -> Taken:
-        """Some of them."""
+        """Return those of the messages that the slice selects."""
         offsets, (time_ms, messages), attempts = self
         run = Run(time_ms, messages[which])
         return Taken(offsets[which], run, None if attempts is None else attempts[which])
 
 
-class Facts(NamedTuple):
-    """What of a message's properties the broker acts upon."""
+class Refused(Exception):
+    """A queue refused messages: it is full, or deleted."""
 
-    is_persistent: bool = False
-    priority: int = 0
-    ttl_ms: int | None = None
+    def __init__(self, text: str, places: Sequence[int] | None = None) -> None:
+        super().__init__(text)
+        self.places = places  # Indexes of the refused messages in the run. None means: all.
 
 
-class PropertyReader(OlderRecords, Protocol):
-    """Knows the bytes. Equal bytes are asked about often, so it remembers its answers."""
-
-    def facts(self, properties: bytes) -> Facts: ...
-
-    def headers(self, properties: bytes) -> Mapping[str, object]:
-        """The table of headers; empty when there is none."""
-
-    def named(self, properties: bytes) -> Mapping[str, object]:
-        """Of `correlation_id`, `message_id` and `timestamp` those that are there."""
-
-    def with_headers(
-        self, properties: bytes, headers: Mapping[str, object], *, expires: bool = True
-    ) -> bytes:
-        """The same with another table of headers; and without its expiration unless `expires`."""
-
-    def to_record(self, envelope: Envelope) -> Headers:
-        """A record's headers: all there is to know, also for those who speak no AMQP."""
-
-    def from_record(self, record: Record) -> Envelope:
-        """Also of a record that came by another way."""
-
-    def stored_settings(self, arguments: FrozenTable, where: str) -> QueueSettings:
-        """Return the settings of a queue of which only the arguments are stored.
-
-        Raises InvalidQueue.
-        """
+Failure = StorageError | Refused
 
 
 class Publication:
-    """Tells a publisher once that all queues have its messages, or that one has not.
+    """Counts the answers that a published run still waits for, and calls back after the last one.
 
-    Counts itself as one, so that it cannot end before all queues are asked: `arrived` is to be
-    called once more for that, with the answer of the publisher's own side.
+    It begins with one for the publisher itself, so that it cannot end before the run is published
+    to all queues: then the publisher calls `arrived`.
     """
 
     __slots__ = ("_done", "_failure", "_waiting")
 
-    def __init__(self, done: Callable[[StorageError | Refused | None], None]) -> None:
+    def __init__(self, done: Callable[[Failure | None], None] | None) -> None:
+        """Make a publication that calls `done` at its end, with the failure or None."""
         self._done = done
         self._waiting = 1
-        self._failure: StorageError | Refused | None = None
+        self._failure: Failure | None = None
 
     def part(self, places: Sequence[int]) -> Publication:
-        """For some of the run's messages, which are at these places in it.
+        """Return a publication for the messages at these places of the run.
 
-        What is refused of them is then told with its places in the whole.
+        This one waits for it. Places of refused messages are translated to those of this run.
         """
         self.expect()
 
@@ -115,31 +82,60 @@ class Publication:
         return Publication(done)
 
     def expect(self) -> None:
-        """One more queue is going to answer."""
+        """Wait for one more answer."""
         self._waiting += 1
 
-    def arrived(self, failure: StorageError | Refused | None = None) -> None:
-        self._failure = _worse(self._failure, failure)
+    def arrived(self, failure: Failure | None = None) -> None:
+        """Take an answer: the messages are committed there, or `failure` says why not."""
+        if failure is not None:
+            self._failure = _worse(self._failure, failure)
         self._waiting -= 1
         if self._waiting == 0:
-            self._done(self._failure)
+            self._end(self._failure)
+
+    def _end(self, failure: Failure | None) -> None:
+        """Call back. Gateways override this in subclasses."""
+        if self._done is not None:
+            self._done(failure)
 
 
-class Refused(Exception):
-    """A queue that takes no more: it is full, or gone."""
+class Pending:
+    """A run that was published to a queue and is not committed there yet."""
 
-    def __init__(self, text: str, places: Sequence[int] | None = None) -> None:
-        super().__init__(text)
-        self.places = places  # Of the messages in the run; None: all of them.
+    __slots__ = ("due_ms", "is_plain", "offsets", "publication", "run", "until_settled")
+
+    def __init__(
+        self,
+        run: Run,
+        publication: Publication | None,
+        until_settled: bool = False,
+        due_ms: int | None = None,
+    ) -> None:
+        self.run = run
+        self.publication = publication
+        self.until_settled = until_settled  # The publisher waits until they are consumed.
+        self.due_ms = due_ms  # Until when they are deferred. None means: they are not.
+        # Whether it can be appended without further checks.
+        self.is_plain = due_ms is None and not until_settled and not is_large(run)
+        self.offsets = range(0)  # Of its messages, once it is appended.
+
+    def part(self, messages: Sequence[Message]) -> Pending:
+        """Return a pending run of some of its messages, with the same publication.
+
+        The publication must expect an answer for it.
+        """
+        run = Run(self.run.time_ms, messages)
+        return Pending(run, self.publication, self.until_settled, self.due_ms)
+
+    def arrived(self, failure: Failure | None = None) -> None:
+        if self.publication is not None:
+            self.publication.arrived(failure)
 
 
-Failure = StorageError | Refused
-
-
-def _worse(one: Failure | None, other: Failure | None) -> Failure | None:
-    """What two queues say together."""
-    if one is None or other is None:
-        return one or other
+def _worse(one: Failure | None, other: Failure) -> Failure:
+    """Return one failure for two: of everything if one of them is, else of all refused places."""
+    if one is None:
+        return other
     if not isinstance(one, Refused) or one.places is None:
         return one
     if not isinstance(other, Refused) or other.places is None:

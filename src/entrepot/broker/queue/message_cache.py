@@ -1,10 +1,10 @@
-"""Messages of the log that are in memory: the newest, and what was read ahead.
+"""A cache of messages of the log: those appended last, and those read ahead.
 
-One cache for all lanes, bounded in bytes: when it is full, what came first goes first,
-whosever it is. What is settled goes before that. A lane has a bound of its own, so that a
-long queue takes no more memory than a short one: what it gives up lies farthest from what
-it puts there. A queue that is drained as fast as it is filled never reads its log; a long
-one reads it once.
+There is one cache for all lanes, with a limit in bytes: when it is full, the oldest entries are
+dropped, of whatever lane. Settled messages are dropped before that. Each lane also has a limit, so
+that a long queue takes no more memory than a short one: it drops the run at the other end from
+the one it adds. A queue that is consumed as fast as it is published to never reads its log; a
+long one reads it once.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class MessageCache:
         self.size = 0  # Bytes, about.
 
     def put(self, shelf: Shelf, book: Book) -> None:
+        """Add a run to a lane's shelf, and drop others if there is too much."""
         shelf.put(book)
         self._books[book] = shelf
         self.size += book.size
@@ -41,7 +42,7 @@ class MessageCache:
             holder.remove(oldest)
 
     def drop_before(self, shelf: Shelf, offset: int) -> None:
-        """What of that shelf lies wholly below is not needed any more."""
+        """Drop the runs of a lane that are wholly below the offset: they are settled."""
         for book in shelf.pop_before(offset):
             del self._books[book]
             self.size -= book.size

@@ -1,61 +1,90 @@
-"""A queue: it takes what is published, and hands it out.
+"""A queue: one state machine, called by publishers, consumers, timers and commits.
 
-What comes in a turn of the loop is appended together. Once that is committed it is ready,
-and goes to the consumers that have room; what nobody has room for waits, and may meanwhile
-expire or be too much. All of this happens in `dispatch`, whatever the occasion: something was
-committed, a consumer came or has room again, messages came back, a time is over. It first
-hands out what can be handed out and then looks at what is left, so that a message for which
-somebody is waiting is never too old, nor one too many.
+What is published in one turn of the loop is appended together. Once it is committed it is ready,
+and is delivered to consumers that have room; the rest waits, and may meanwhile expire or exceed
+the queue's limit. All of this is done by `dispatch`, which is called after every event: a commit,
+a new consumer, room at a consumer, returned messages, the end of a delay or TTL. It first delivers
+what can be delivered and then looks at the rest, so that a message for which a consumer has room
+never expires and never exceeds the limit.
 
-A message that dies stays leased by the queue itself until its dead letter is committed
-elsewhere. So it may come twice after a crash, but it is never lost on the way.
+A message that becomes a dead letter stays leased by the queue itself (it is dying) until the dead
+letter is committed. So it may come twice after a crash, but it is never lost. A dead letter that
+another queue refuses is dropped, unless this queue has `dead_letter_at_least_once`; then, and
+after a disk error, it is published again later.
+
+Every message that is settled or returned passes through here, so that the ledger, the lane, the
+settlement watch and the account (see `conservation`) agree about it.
+
+A client may settle or return a hundred thousand messages with one request. Others must not wait
+for that, so it is done in several turns, and later requests are done after it. Until then the
+messages stay leased to their owner, and the queue delivers nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
-from entrepot.broker.ledger import Lease
-from entrepot.broker.queue.arrival import Arrival
-from entrepot.broker.queue.burial import Burials
-from entrepot.broker.queue.conservation import CANCELLED, CONSUMED, PURGED, Account
-from entrepot.broker.queue.consumer import Consumer, Consumers, Seat
-from entrepot.broker.queue.dead_letter import DELIVERY_LIMIT, REJECTED
-from entrepot.broker.queue.deal import Deal
-from entrepot.broker.queue.front import NOTHING, Front, Popped
-from entrepot.broker.queue.intake import Counter, Intake
-from entrepot.broker.queue.lane import Lane, Waiter
-from entrepot.broker.queue.lease_desk import LeaseDesk
-from entrepot.broker.queue.message import PropertyReader, Publication, Run, Taken
-from entrepot.broker.queue.outcome import Outcome
-from entrepot.broker.queue.overflow import Overflow
-from entrepot.broker.queue.settings import QueueSpec
+from entrepot.broker.ledger import NEVER, Lease, rows
+from entrepot.broker.queue.conservation import (
+    CANCELLED,
+    CONSUMED,
+    DEAD_LETTERED,
+    LOST,
+    PURGED,
+    REFUSED,
+    UNROUTABLE,
+    Account,
+    Conservation,
+)
+from entrepot.broker.queue.consumer import Consumer, Consumers, Ring, RoundRobin, Seat
+from entrepot.broker.queue.dead_letter import (
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAXLEN,
+    REJECTED,
+    Cause,
+    DeadLetters,
+    dead_letters,
+)
+from entrepot.broker.queue.front import Front, Popped, gaps
+from entrepot.broker.queue.lane import Lane, Piece, Waiter
+from entrepot.broker.queue.length_limit import LengthLimit
+from entrepot.broker.queue.message import (
+    Failure,
+    Pending,
+    Publication,
+    Refused,
+    Run,
+    Taken,
+    is_large,
+)
+from entrepot.broker.queue.settings import QueueSpec, WhenFull
 from entrepot.broker.queue.settlement_watch import SettlementWatch
-from entrepot.broker.queue.slices import Slices
+from entrepot.broker.queue.timed_leases import TimedLeases
 from entrepot.broker.queue.timer import Timer
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.envelope import Message
 from entrepot.core.errors import InvalidQueue, QueueDown, StorageError
 from entrepot.core.faults import Faults, Uncaught
+from entrepot.core.message import Message
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
+from entrepot.core.steps import Steps
 
-Delivery = tuple[Seat, int, Taken]
 
-
-class DeadLetters(Protocol):
+class PublishDeadLetters(Protocol):
     def __call__(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
     ) -> Sequence[Message]:
-        """Publish these: their exchange is the dead letter exchange, all of them.
+        """Publish dead letters of a queue to the exchange in their envelopes, the same for all.
 
-        They must not come to the queues that are avoided, or they would go round in circles.
-        Returns those that went nowhere, which is no failure.
+        The avoided queues must not get them, or they would go round for ever. Returns the
+        messages that no queue gets, which is no failure.
         """
 
 
@@ -63,17 +92,22 @@ class Surroundings(NamedTuple):
     """What the queues of a virtual host have in common."""
 
     clock: Clock
-    reader: PropertyReader
-    dead_letters: DeadLetters
-    on_unused: Callable[[Queue], None]  # The queue's time is over; it is to be deleted.
+    publish_dead_letters: PublishDeadLetters
+    on_unused: Callable[[Queue], None]  # Deletes a queue that is unused: see `touch`.
     turns: Turns
     faults: Faults = Uncaught()
 
 
 class Deferred(NamedTuple):
+    """A message that is not delivered before a certain time."""
+
     lane: int
     offset: int
     due_ms: int
+
+
+# Settles, rejects or returns the messages at these offsets.
+Answer = Callable[[Sequence[int]], None]
 
 
 class Queue:
@@ -91,69 +125,77 @@ class Queue:
         self.name = spec.name
         self.spec = spec
         self.settings = settings
-        self.owner = owner  # The connection whose own the queue is.
-        self._clock, self._reader = surroundings.clock, surroundings.reader
+        self.owner = owner  # The connection that the queue is exclusive to, if any.
+        self.lanes = lanes
+        self._clock = surroundings.clock
+        self._publish_dead_letters = surroundings.publish_dead_letters
         self._on_unused = surroundings.on_unused
+        self._turns = surroundings.turns
         self._faults = surroundings.faults
-        self._stopped: str | None = None  # Why; the next start tries again.
-        self._fronts = [Front(lane, settings, self._reader) for lane in lanes]
+        self._loop = asyncio.get_running_loop()
+        self._stopped: str | None = None  # Why it was stopped, until the next start.
+        self._is_gone = False  # Whether it is closed, deleted or stopped.
+        self._fronts = [Front(lane, settings) for lane in lanes]
         self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
         self._watches = [SettlementWatch(lane) for lane in lanes]
         self._consumers = Consumers(self._text, single_active=settings.single_active)
-        self._overflow = Overflow(settings)
-        publish = partial(surroundings.dead_letters, self)
-        burials = Burials(
-            spec.name, settings, self._clock, self._reader, publish, self.guard, self._faults
-        )
-        self._outcome = Outcome(self._fronts, self._watches, burials)
-        counter = Counter(self._consumers.room, self._outcome.refused, self.dispatch, self.guard)
-        self._intake = Intake(self._fronts, self._watches, self._overflow, self._reader, counter)
-        self.desk = LeaseDesk(self._fronts, self._outcome, self, self._clock)
-        self._slices = Slices(surroundings.turns, self.guard, self._sliced)
-        self._waiting_for_slices: list[Waiter] = []
-        self._turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # Messages that are read at once.
+        self._limit = LengthLimit(settings)
+        # Runs published in this turn, or after a large message that is still being written.
+        self._append_buffer: list[Pending] = []
+        self._is_writing_large = False
+        self._has_dead_letters = settings.dead_letter_exchange is not None
+        self._dying = Lease(self)  # Of messages whose dead letters are not committed yet.
+        self._dying_count = 0  # How many messages have that lease.
+        self._conservation = Conservation(self._fronts, self)
+        # Requests for very many messages that are not done yet, with the offsets that are left.
+        self._unfinished: deque[tuple[Answer, Sequence[int]]] = deque()
+        self._waiting_for_unfinished: list[Waiter] = []
+        self.turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # How many messages are read at once.
         self._is_dispatching = False
-        self._is_continuing = False  # Another turn of dispatching is asked for.
-        self._is_gone = False
-        self._loop = asyncio.get_running_loop()
+        self._is_continuing = False  # Whether `dispatch` is called in the next turn.
         self._timer = Timer(self._clock, partial(self.guard, self._on_time))
         self._unused = Timer(self._clock, partial(self.guard, self._on_expiry))
+        self.timed_leases = TimedLeases(self, self._clock)
         self.touch()
-        self._continue()  # Not at once: at a start, the queues that dead letters go to come later.
+        self._continue()  # Not now: at a start, queues for dead letters may not be restored yet.
 
     @property
     def _text(self) -> str:
         return f"queue '{self.name}' in vhost '{self.vhost}'"
 
-    # --- our own mistakes
+    # --- bugs
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
-        """Call it on the queue's behalf: a mistake of ours there stops this queue only."""
+        """Call a function for the queue. If it fails by a bug, only this queue is stopped."""
         try:
             call(*arguments)
         except Exception as error:
-            self._faults.caught(f"{self._text} is stopped", error)
-            self.stop()
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Report a bug and stop the queue."""
+        self._faults.caught(f"{self._text} is stopped", error)
+        self.stop()
 
     def stop(self, reason: str = "a mistake of the broker's own; the log has more") -> None:
-        """Serve nobody any more: what is ready, leased or settled is not known.
+        """Stop serving the queue, because its state in memory cannot be trusted.
 
-        The next start finds all that is permanent.
+        The next start restores it from what is committed.
         """
         self._stopped = reason
         self.close()
-        self._send_away()
+        self._cancel_consumers()
 
     @property
     def is_stopped(self) -> bool:
         return self._stopped is not None
 
     def _check_running(self) -> None:
-        """Raises QueueDown, in RabbitMQ's words."""
+        """Raise QueueDown if the queue was stopped."""
         if self.is_stopped:
             raise QueueDown(f"{self._text} has crashed and failed to restart")
 
-    # --- what there is
+    # --- state
 
     @property
     def ready_count(self) -> int:
@@ -162,7 +204,7 @@ class Queue:
     @property
     def unacked_count(self) -> int:
         leased = sum(len(front.ledger.leased) for front in self._fronts)
-        return leased - self._outcome.dying_count
+        return leased - self._dying_count
 
     @property
     def deferred_count(self) -> int:
@@ -170,8 +212,8 @@ class Queue:
 
     @property
     def bytes_kept(self) -> int:
-        """Settled messages that are still kept among them."""
-        return sum(front.lane.bytes_kept for front in self._fronts)
+        """The bytes of all messages that are kept, including settled ones."""
+        return sum(lane.bytes_kept for lane in self.lanes)
 
     @property
     def consumer_count(self) -> int:
@@ -183,44 +225,45 @@ class Queue:
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """Of a queue with a single active consumer."""
+        """The active one of a queue with a single active consumer; otherwise None."""
         return self._consumers.active
 
     @property
     def fault(self) -> str | None:
-        """Why it is down: it was stopped, or its messages, or what was settled of them, cannot be
-        read."""
+        """Why the queue is down: it was stopped, or its messages or settlements cannot be read.
+
+        None means: it is not down.
+        """
         if self._stopped is not None:
             return self._stopped
-        return next((front.lane.fault for front in self._fronts if front.lane.fault), None)
+        for lane in self.lanes:
+            fault = lane.fault
+            if fault is not None:
+                return fault
+        return None
 
     def check_up(self) -> None:
-        """Raises QueueDown."""
+        """Raise QueueDown if the queue is stopped or cannot be read."""
         self._check_running()
         if self.fault is not None:
             raise QueueDown(f"{self._text} is down: {self.fault}")
 
     @property
-    def lanes(self) -> Sequence[Lane]:
-        return [front.lane for front in self._fronts]
-
-    @property
     def is_gone(self) -> bool:
-        """It does nothing more, and what it says of itself is old."""
+        """Whether the queue is closed, deleted or stopped. Its counts are then out of date."""
         return self._is_gone
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many messages policies have dropped since the queue was opened, by reason."""
-        return self._outcome.dropped
+        """How many messages were dropped since the queue was opened, by reason."""
+        return self._conservation.dropped
 
     def account(self) -> Account:
-        """Say where all messages are, and what does not add up."""
-        return self._outcome.account()
+        """Return how many messages are in which state, and contradictions, if there are any."""
+        return self._conservation.account(self._dying_count)
 
     def peek(self, count: int) -> Iterator[tuple[int, Taken]]:
-        """The next messages, each with its lane, read when they are asked for. They stay where
-        they are. Raises StorageError."""
+        """Yield the next messages with their lanes, and leave them ready. Raises StorageError."""
         for number, front in self._by_priority:
             self.check_up()
             for taken in front.peek(count):
@@ -237,20 +280,175 @@ class Queue:
         until_settled: bool = False,
         due_ms: int | None = None,
     ) -> None:
-        """The publication ends when the run is committed, or consumed if `until_settled`."""
-        self._intake.add(Arrival(run, publication, until_settled, due_ms))
+        """Append the run at the end of this turn, together with others published until then.
 
-    # --- handing out
+        The publication is answered when the run is committed, or consumed if `until_settled`.
+        With `due_ms` its messages are deferred until then.
+        """
+        if publication is not None:
+            publication.expect()
+        if not self._append_buffer:
+            self._loop.call_soon(self._append)
+        self._append_buffer.append(Pending(run, publication, until_settled, due_ms))
+
+    def _append(self) -> None:
+        """Append the buffered runs. Those after a large message wait until that is written."""
+        if self._is_writing_large:
+            return
+        pending, self._append_buffer = self._append_buffer, []
+        try:
+            if self._is_gone:
+                for each in pending:
+                    each.arrived(Refused("the queue is gone"))
+            elif self._limit.refuses or False in [each.is_plain for each in pending]:
+                self._append_admitted(pending)
+            else:
+                self._append_all(pending)
+        except Exception as error:
+            self._append_buffer = []
+            for each in pending:
+                each.arrived(Refused("internal error"))
+            self._failed(error)
+
+    def _append_admitted(self, pending: list[Pending]) -> None:
+        """Append the runs that are not refused, up to a large message, and begin to write that."""
+        place = next((at for at, each in enumerate(pending) if is_large(each.run)), len(pending))
+        self._append_buffer = pending[place + 1 :]  # Runs published from now on come after these.
+        self._append_all(self._admitted(pending[:place]))
+        for large in self._admitted(pending[place : place + 1]):
+            self._is_writing_large = True
+            work = asyncio.ensure_future(self._append_large(large))
+            work.add_done_callback(lambda done: done.cancelled() or done.result())
+            return
+        if self._append_buffer:  # The large message was refused.
+            self._append()
+
+    async def _append_large(self, large: Pending) -> None:
+        """Write a large message in slices, append it, and then the runs that waited for it."""
+        try:
+            await self.lanes[self._lane_of(large.run.messages[0])].prepare(large.run)
+            if self._is_gone:
+                large.arrived(Refused("the queue is gone"))
+            else:
+                self._append_all([large])
+        except Exception as error:
+            large.arrived(Refused("internal error"))
+            self._failed(error)
+        self._is_writing_large = False
+        self._append()
+
+    def _append_all(self, pending: list[Pending]) -> None:
+        """Append these runs to their lanes. A run with several priorities is divided."""
+        if len(self._fronts) == 1:
+            if pending:
+                self._append_to(0, pending)
+            return
+        lanes: dict[int, list[Pending]] = {}
+        for each in pending:
+            parts: dict[int, list[Message]] = {}
+            for message in each.run.messages:
+                parts.setdefault(self._lane_of(message), []).append(message)
+            if each.publication is not None:
+                for _ in range(len(parts) - 1):
+                    each.publication.expect()
+            for number, messages in parts.items():
+                part = each if len(parts) == 1 else each.part(messages)
+                lanes.setdefault(number, []).append(part)
+        for number, some in lanes.items():
+            self._append_to(number, some)
+
+    def _lane_of(self, message: Message) -> int:
+        return min(self.settings.priority_max, message[0].handling.priority)
+
+    def _append_to(self, number: int, pending: list[Pending]) -> None:
+        front = self._fronts[number]
+        try:
+            front.append(pending)
+        except StorageError as failure:
+            for each in pending:
+                each.arrived(failure)
+            return
+        for each in pending:
+            if each.until_settled and each.publication is not None:
+                self._watches[number].add(each.offsets, each.publication)
+        committed = partial(self._committed, number, pending)
+        front.lane.when_committed(front.appended_end, committed)
+
+    def _committed(self, number: int, pending: list[Pending], failure: StorageError | None) -> None:
+        """Answer the publications, and deliver what is ready now."""
+        try:
+            for each in pending:
+                if failure is not None:
+                    self._watches[number].forget(each.offsets)
+                if each.publication is not None and (failure is not None or not each.until_settled):
+                    each.publication.arrived(failure)
+            if failure is None:
+                self.dispatch()
+        except Exception as error:
+            self._failed(error)
+
+    # --- refusing
+
+    def _admitted(self, pending: list[Pending]) -> list[Pending]:
+        """Refuse messages that exceed a limit. Returns the others."""
+        pending = [each for each in pending if self._has_memory(each)]
+        if not self._limit.refuses:
+            return pending
+        waiting = sum(front.waiting_count for front in self._fronts)
+        size = self._ready_bytes
+        room = self._consumers.room()
+        admitted: list[Pending] = []
+        for each in pending:
+            places = self._limit.refused(each.run.messages, waiting, size, room)
+            rest = self._refuse(each, places) if places else each
+            waiting += len(rest.run.messages)
+            size += sum(len(body) for _, body in rest.run.messages)
+            if rest.run.messages:
+                admitted.append(rest)
+            else:
+                rest.arrived()
+        return admitted
+
+    def _has_memory(self, pending: Pending) -> bool:
+        """Return whether the queue may have more deferred or watched messages; refuse them if not.
+
+        Each of these takes memory.
+        """
+        deferred = watched = 0
+        if pending.due_ms is not None:
+            deferred = self.deferred_count
+        if pending.until_settled:
+            watched = sum(map(len, self._watches))
+        if deferred < limits.QUEUE_DEFERRED_MAX and watched < limits.QUEUE_WATCHED_MAX:
+            return True
+        pending.arrived(Refused("the queue has too many messages that wait"))
+        return False
+
+    def _refuse(self, pending: Pending, places: Sequence[int]) -> Pending:
+        """Refuse the messages at these places of a run. Returns the others."""
+        messages = pending.run.messages
+        if self._has_dead_letters and self.settings.when_full is WhenFull.REFUSE_AND_DEAD_LETTER:
+            refused = Run(pending.run.time_ms, [messages[place] for place in places])
+            for letters in dead_letters(refused, self._cause(MAXLEN), self._faults):
+                if letters.may_go:  # No publication: they were never in the queue, to be settled.
+                    self._publish_dead_letters(self, letters.run, letters.avoided, None)
+        if pending.publication is not None:
+            pending.publication.expect()
+            pending.publication.arrived(Refused("the queue is full", places))
+        gone = dict.fromkeys(places)
+        return pending.part([each for at, each in enumerate(messages) if at not in gone])
+
+    # --- delivering
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Raises QueueInUse, QueueDown."""
+        """Add a consumer, and deliver to it from the next turn on. Raises QueueInUse, QueueDown."""
         self._check_running()
         self._consumers.add(consumer)
         self._unused.stop()
         self._continue()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """What it has stays with it until it is settled or released."""
+        """Deliver nothing more to a consumer. It keeps its leases until `settle` or `release`."""
         if not self._consumers.remove(consumer):
             return
         if not self._consumers.count:
@@ -261,32 +459,35 @@ class Queue:
         self._continue()
 
     def dispatch(self) -> None:
-        """Hand out what can be handed out, then see to what is left.
+        """Deliver what can be delivered, then drop what has expired or exceeds the limit.
 
-        While messages are being handed back nobody gets any: these come first.
+        Does nothing while many messages are being settled or returned: these come first.
         """
-        is_busy = self._is_dispatching or self._slices
-        if not is_busy and not self._is_gone and self.fault is None:
-            self.guard(self._dispatch)
+        if self._is_dispatching or self._unfinished or self._is_gone or self.fault is not None:
+            return
+        try:
+            self._dispatch()
+        except Exception as error:
+            self._failed(error)
 
     def _dispatch(self) -> None:
         self._is_dispatching = True
         left = limits.QUEUE_TURN_MESSAGES_MAX
         try:
             while left > 0 and self._consumers.count:
-                popped = self._hand_out(left)
-                if not popped:
+                size = self._hand_out(left)
+                if not size:
                     break
-                left -= popped
+                left -= size
         finally:
             self._is_dispatching = False
         if left > 0:
-            self._see_to_the_rest()
+            self._process_rest()
         else:
             self._continue()
 
     def _continue(self) -> None:
-        """Dispatch in the next turn."""
+        """Dispatch in the next turn of the loop."""
         if not self._is_continuing:
             self._is_continuing = True
             self._loop.call_soon(self._continued)
@@ -296,146 +497,197 @@ class Queue:
         self.dispatch()
 
     def _hand_out(self, count: int) -> int:
-        """One round of dealing; how many messages came out of the lanes."""
-        count = min(count, sum(front.ready_count_most for front in self._fronts))
-        found = self._consumers.next_ones(count) if count else None
-        if found is None:
-            return 0
-        ring, players = found
-        count = min(count, sum(room for _, room in players), self._turn_count)
-        deal, now_ms = Deal(players), self._clock.now_ms()
-        deliveries: list[Delivery] = []
-        popped_count = 0
+        """Deliver at most `count` messages of the highest priority that has ready ones.
+
+        Returns how many were taken out of the lane; some of them may have expired instead.
+        """
         for number, front in self._by_priority:
-            if count and front.ready_count_most:
-                popped = self._pop(front, count, now_ms)
-                popped_count += popped.size
-                deliveries += self._deal(number, popped, deal)
-                self._note_size(popped)
-                count -= sum(len(taken.offsets) for taken in popped.good)
-        for seat, number, taken in deliveries:
-            seat.consumer.deliver(number, taken)
-        if deal.last is not None:
-            ring.served(deal.last)
-        return popped_count
+            ready_count = front.ready_count_most
+            if not ready_count:
+                continue
+            found = self._consumers.next_ones(min(count, ready_count))
+            if found is None:
+                return 0
+            ring, seats = found
+            room = seats[0][1] if len(seats) == 1 else sum([room for _, room in seats])
+            popped = self._pop(front, min(count, ready_count, room, self.turn_count))
+            if popped.size:
+                self._deliver(number, popped, ring, seats)
+                return popped.size
+        return 0
 
-    def _note_size(self, popped: Popped) -> None:
-        """Large messages are read a few at a time; the last ones tell how large they are."""
-        if popped.good:
-            _, body = popped.good[-1].run.messages[-1]
-            self._turn_count = max(1, limits.QUEUE_TURN_BYTES_MAX // max(1, len(body)))
-
-    def _deal(self, number: int, popped: Popped, deal: Deal[Seat]) -> list[Delivery]:
-        """Lease or settle all that was popped. The deliveries are still to be made."""
+    def _deliver(
+        self, number: int, popped: Popped, ring: Ring, seats: Sequence[tuple[Seat, int]]
+    ) -> None:
+        """Divide messages among consumers, lease or settle them, and then deliver them."""
+        last = seats[0][0]
+        deliveries: list[tuple[Seat, Taken]] = []
+        if len(seats) == 1:  # Nearly always.
+            for taken in popped.good:
+                deliveries.append((last, taken))
+        else:
+            turns = RoundRobin(seats)
+            deliveries = [
+                (seat, whole.part(places))
+                for whole in popped.good
+                for seat, places in turns.shares(len(whole.offsets))
+            ]
+            last = turns.last
         ledger = self._fronts[number].ledger
-        deliveries: list[Delivery] = []
         consumed: list[range] = []
-        for whole in popped.good:
-            count = len(whole.offsets)
-            for seat, hand in deal.hands(count):
-                taken = whole
-                if hand != slice(0, count, 1):
-                    taken = whole.part(hand)
-                deliveries.append((seat, number, taken))
-                if seat.auto_ack:
-                    consumed.append(taken.offsets)
-                else:
-                    ledger.lease(taken.offsets, seat.lease)
-        self._outcome.finish(number, popped, consumed)
-        return deliveries
+        for seat, taken in deliveries:
+            if seat.auto_ack:
+                consumed.append(taken.offsets)
+            else:
+                ledger.lease(taken.offsets, seat.lease)
+        self._finish(number, popped, consumed)
+        for seat, taken in deliveries:
+            seat.consumer.deliver(number, taken)
+        if deliveries and len(ring.seats) > 1:
+            ring.served(last)
 
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
-        """The next message and its lane; None: there is none. Raises QueueDown."""
+        """Take the next message and return it with its lane; None if none is ready.
+
+        Raises QueueDown.
+        """
         self.check_up()
         self.touch()
+        found = self.take(None if auto_ack else Lease(owner), 1)
+        return found[0] if found else None
+
+    def take(self, lease: Lease | None, count: int) -> list[tuple[int, Taken]]:
+        """Take the next messages, at most `count` and at most as many as in one turn.
+
+        Returns runs with their lanes. Without a lease they are settled. Raises QueueDown.
+        """
         for number, front in self._by_priority:
             while front.ready_count_most:
-                popped = self._pop(front, 1, self._clock.now_ms())
-                consumed = [taken.offsets for taken in popped.good] if auto_ack else []
-                if popped.good and not auto_ack:
-                    front.ledger.lease(popped.good[0].offsets, Lease(owner))
-                self._outcome.finish(number, popped, consumed)
-                if popped.good:
+                popped = self._pop(front, min(count, self.turn_count))
+                found = self._leased(number, popped, lease)
+                if found:
                     self._look_ahead()
-                    return number, popped.good[0]
+                    return found
                 if not popped.size:
                     break
         self.check_up()
-        return None
+        return []
 
-    def _pop(self, front: Front, count: int, now_ms: int) -> Popped:
-        """None of them when the log cannot be read: it says so itself, and they stay."""
+    def take_at(self, lease: Lease, lane: int, offsets: range) -> list[tuple[int, Taken]]:
+        """Take the messages at these offsets that are ready. Raises StorageError."""
+        popped = self._fronts[lane].pop_at(offsets)
+        self._note_size(popped)
+        return self._leased(lane, popped, lease)
+
+    def _leased(self, number: int, popped: Popped, lease: Lease | None) -> list[tuple[int, Taken]]:
+        """Lease the good messages, or settle them if there is no lease, and return them."""
+        consumed: list[range] = []
+        for taken in popped.good:
+            if lease is None:
+                consumed.append(taken.offsets)
+            else:
+                self._fronts[number].ledger.lease(taken.offsets, lease)
+        self._finish(number, popped, consumed)
+        return [(number, taken) for taken in popped.good]
+
+    def _pop(self, front: Front, count: int) -> Popped:
+        """Take out the next messages. Returns none if the log, which reports the error itself,
+        cannot be read."""
         try:
-            return front.pop(count, now_ms)
+            popped = front.pop(count, self._clock.now_ms() if front.may_expire else 0)
         except StorageError:
             self._unreadable()
-            return NOTHING
+            return Popped()
+        self._note_size(popped)
+        return popped
+
+    def _note_size(self, popped: Popped) -> None:
+        """Choose how many messages to read at once, by the size of the last one that was read."""
+        if popped.good:
+            size = len(popped.good[-1].run.messages[-1][1])
+            bytes_max, count_max = limits.QUEUE_TURN_BYTES_MAX, limits.QUEUE_TURN_MESSAGES_MAX
+            self.turn_count = (
+                max(1, bytes_max // size) if size * count_max > bytes_max else count_max
+            )
 
     def _unreadable(self) -> None:
-        """If it is down for good, consumers are sent away: they would wait for nothing."""
+        """Cancel the consumers if the queue is down until the next start."""
         if self.fault is not None:
-            self._loop.call_soon(self._send_away)
+            self._loop.call_soon(self._cancel_consumers)
 
-    def _send_away(self) -> None:
+    def _cancel_consumers(self) -> None:
         for consumer in [*self._consumers]:
             self._consumers.remove(consumer)
             consumer.cancelled()
 
-    # --- what is left
+    # --- messages that no consumer has room for
 
-    def _see_to_the_rest(self) -> None:
+    def _process_rest(self) -> None:
+        """Count bytes, drop what exceeds the limit, and let overdue messages expire."""
         for front in self._fronts:
             front.came_up()
-        if any(front.count_more() for front in self._fronts):
-            self._continue()
-        if self._overflow.drops:
+            if self._limit.counts_bytes and front.count_more():
+                self._continue()
+        if self._limit.drops:
             self._drop_excess()
         self._look_ahead()
 
     def _drop_excess(self) -> None:
-        """A turn's at once. The rest has the next turn."""
+        """Drop messages that exceed the limit, at most as many as in one turn."""
         left = limits.QUEUE_TURN_MESSAGES_MAX
-        excess = self._overflow.excess(self.ready_count)
+        excess = self._limit.excess(self.ready_count)
         for number, front in self._by_priority:
             while min(excess, left) > 0 and front.ready_count_most:
-                popped = self._drop(number, min(excess, left))
-                if not popped:
+                dropped = self._drop(number, min(excess, left))
+                if not dropped:
                     break
-                excess -= popped
-                left -= popped
-            while left > 0 and self._is_too_large and self._drop(number, 1):
+                excess -= dropped
+                left -= dropped
+            while left > 0 and self._limit.is_too_large(self._ready_bytes):
+                if not self._drop(number, 1):
+                    break
                 left -= 1
         if left <= 0:
             self._continue()
 
     @property
-    def _is_too_large(self) -> bool:
-        if not self._overflow.counts_bytes:
-            return False
-        return self._overflow.is_too_large(sum(front.ready_bytes for front in self._fronts))
+    def _ready_bytes(self) -> int:
+        """The bytes of ready messages; 0 for a queue that does not limit them."""
+        if not self._limit.counts_bytes:
+            return 0
+        return sum(front.ready_bytes for front in self._fronts)
 
     def _drop(self, number: int, count: int) -> int:
-        popped = self._pop(self._fronts[number], count, now_ms=0)  # Too much before too late.
+        """Drop messages at the head of a lane for the limit, even if they have expired, too.
+
+        Returns how many.
+        """
+        try:
+            popped = self._fronts[number].pop(count, now_ms=0)
+        except StorageError:
+            self._unreadable()
+            return 0
         excess = [(taken.offsets, taken.run) for taken in popped.good]
-        self._outcome.finish(number, popped, excess=excess)
+        self._finish(number, popped, excess=excess)
         return popped.size
 
     def _look_ahead(self) -> None:
-        """Let go of what has expired, and wake up when the next one does or a delay ends."""
-        now_ms = self._clock.now_ms()
+        """Let overdue messages expire, and set the timer to the next expiry or end of a delay."""
         for number, front in enumerate(self._fronts):
             if front.may_expire:
-                self._expire(number, front, now_ms)
-            self._timer.set(front.ledger.next_time_ms)
+                self._expire(number, front)
+            if front.ledger.next_time_ms != NEVER:
+                self._timer.set(front.ledger.next_time_ms)
 
-    def _expire(self, number: int, front: Front, now_ms: int) -> None:
+    def _expire(self, number: int, front: Front) -> None:
         try:
-            popped = front.pop_overdue(now_ms)
-            if popped.size:
-                self._outcome.finish(number, popped)
-            self._timer.set(front.expiry_ms())
+            popped, again_ms = front.pop_overdue(self._clock.now_ms())
         except StorageError:
-            self._unreadable()  # The log says so itself. What cannot be read cannot expire.
+            self._unreadable()  # The log reports the error itself.
+            return
+        if popped.size:
+            self._finish(number, popped)
+        self._timer.set(again_ms)
 
     def _on_time(self) -> None:
         if self.fault is not None:
@@ -445,50 +697,49 @@ class Queue:
             front.end_times(now_ms)
         self.dispatch()
 
-    # --- what consumers say
+    # --- settling, rejecting, returning
 
     def settle(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
-        """The owner is done with them. What it does not have is not its to settle."""
-        if not self._slices and len(offsets) <= limits.QUEUE_TURN_MESSAGES_MAX:
-            self._settle(owner, lane, offsets)  # Nearly always.
+        """Settle messages that are leased to the owner; others are left as they are."""
+        if self._unfinished or len(offsets) > limits.QUEUE_TURN_MESSAGES_MAX:
+            self._do(partial(self._settle, owner, lane), offsets)
         else:
-            self._slices.do(partial(self._settle, owner, lane), offsets)
+            self._settle(owner, lane, offsets)  # Nearly always.
 
     def _settle(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
         ledger = self._fronts[lane].ledger
         for each in _ranges(offsets):
             settled = ledger.settle(each, owner)
             if len(settled) > 1 and sum(map(len, settled)) == len(each):
-                settled = [each]  # As it was dealt: every other one, perhaps.
-            self._outcome.settled(lane, settled, CONSUMED)
+                settled = [each]  # All of them: one range, perhaps with a step, instead of many.
+            self._settled(lane, settled, CONSUMED)
 
     def reject(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
-        """The owner wants nobody to have them."""
-
-        def kill(some: Sequence[int]) -> None:
-            self._outcome.kill(lane, _ranges(some), owner, REJECTED)
-
-        self._slices.do(kill, offsets)
+        """Make dead letters of messages that their owner rejects, or drop them."""
+        self._do(partial(self._dead_letter_or_drop, owner, lane, REJECTED), offsets)
 
     def requeue(
         self, owner: object, lane: int, offsets: Sequence[int], *, is_attempt: bool = True
     ) -> None:
-        """The owner hands them back, to their old place."""
-        self._slices.do(partial(self._requeue, owner, lane, is_attempt), offsets)
+        """Make messages that are leased to the owner ready again, at their old place.
+
+        `is_attempt` says whether that counts as a failed delivery.
+        """
+        self._do(partial(self._requeue, owner, lane, is_attempt), offsets)
 
     def _requeue(self, owner: object, lane: int, is_attempt: bool, offsets: Sequence[int]) -> None:
         ledger, limit = self._fronts[lane].ledger, self.settings.delivery_limit
         if limit is not None and is_attempt:
             spent = [each for each in offsets if ledger.attempts(each) >= limit]
-            self._outcome.kill(lane, _ranges(spent), owner, DELIVERY_LIMIT)
+            self._dead_letter_or_drop(owner, lane, DELIVERY_LIMIT, spent)
         for each in _ranges(offsets):
-            self._outcome.release(lane, each, owner, is_attempt=is_attempt)
-        if self._overflow.drops and not self._is_gone:
+            self._return(owner, lane, each, is_attempt=is_attempt)
+        if self._limit.drops and not self._is_gone:
             self._drop_excess()
         self._continue()
 
     def release(self, owner: object) -> None:
-        """The owner is gone: all it has comes back."""
+        """Return all messages that are leased to the owner, whose connection has ended."""
         for number, front in enumerate(self._fronts):
             leases = front.ledger.leased.items()
             held = sorted(offset for offset, lease in leases if lease.owner is owner)
@@ -496,11 +747,11 @@ class Queue:
                 self.requeue(owner, number, held)
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
-        """Call back once all that was settled so far is permanent, or will not be."""
-        if self._slices:
-            self._waiting_for_slices.append(waiter)
+        """Call `waiter` once all settlements so far are committed, or have failed."""
+        if self._unfinished:
+            self._waiting_for_unfinished.append(waiter)
             return
-        waiting = len(self._fronts)
+        waiting = len(self.lanes)
         failed: StorageError | None = None
 
         def one_done(failure: StorageError | None) -> None:
@@ -510,32 +761,198 @@ class Queue:
             if not waiting:
                 waiter(failed)
 
-        for front in self._fronts:
-            front.lane.when_settlements_committed(one_done)
+        for lane in self.lanes:
+            lane.when_settlements_committed(one_done)
 
-    def _sliced(self) -> None:
-        """All that was settled, handed back or rejected is where it belongs."""
-        waiters, self._waiting_for_slices = self._waiting_for_slices, []
+    # --- requests for very many messages
+
+    def _do(self, answer: Answer, offsets: Sequence[int]) -> None:
+        """Call `answer` with these offsets: now if they are few, otherwise in several turns."""
+        if not self._unfinished and len(offsets) <= limits.QUEUE_TURN_MESSAGES_MAX:
+            answer(offsets)
+            return
+        self._unfinished.append((answer, offsets))
+        if len(self._unfinished) == 1:
+            self._turns.start(self._do_rest())
+
+    def _do_rest(self) -> Steps[None]:
+        size = limits.QUEUE_TURN_MESSAGES_MAX
+        while self._unfinished:  # It is also emptied when the queue is closed.
+            answer, offsets = self._unfinished[0]
+            self._unfinished[0] = answer, offsets[size:]
+            self.guard(answer, offsets[:size])
+            if self._unfinished and not self._unfinished[0][1]:
+                self._unfinished.popleft()
+                if not self._unfinished:
+                    self.guard(self._all_done)
+            yield
+
+    def _all_done(self) -> None:
+        """Dispatch again, and wait for the settlements that `_waiting_for_unfinished` wants."""
+        waiters, self._waiting_for_unfinished = self._waiting_for_unfinished, []
         for waiter in waiters:
             self.when_settlements_committed(waiter)
         self._continue()
 
-    # --- what its keeper does
+    # --- changing the state of messages
+
+    def _settled(self, lane: int, settled: Sequence[range], reason: str) -> None:
+        """Count and record messages that were settled in the ledger, and answer publishers."""
+        if settled and not self._is_gone:
+            self._conservation.settled(settled, reason)
+            self.lanes[lane].settled(settled)
+            watch = self._watches[lane]
+            if watch:
+                watch.settled(settled, is_consumed=reason == CONSUMED)
+
+    def _finish(
+        self,
+        lane: int,
+        popped: Popped,
+        consumed: Sequence[range] = (),
+        excess: Sequence[Piece] = (),
+    ) -> None:
+        """Settle the popped messages that no consumer has leased, or send their dead letters.
+
+        These are `consumed` (settled by their delivery), lost, expired, and `excess`, which
+        exceeds the limit.
+        """
+        dead = ((EXPIRED, popped.expired), (MAXLEN, excess))
+        if self._has_dead_letters:  # First: to the ledger, what is not leased is settled.
+            for _, pieces in dead:
+                for offsets, _ in pieces:
+                    self._fronts[lane].ledger.lease(offsets, self._dying)
+                    self._dying_count += len(offsets)
+        if consumed:
+            self._settle_popped(lane, consumed, CONSUMED)
+        if popped.lost:
+            self._settle_popped(lane, [offsets for offsets, _ in popped.lost], LOST)
+        for reason, pieces in dead:
+            if not pieces:
+                continue
+            if self._has_dead_letters:
+                self._send_dead_letters(lane, pieces, reason)
+            else:
+                self._settle_popped(lane, [offsets for offsets, _ in pieces], reason)
+
+    def _settle_popped(self, lane: int, popped: Sequence[range], reason: str) -> None:
+        for offsets in popped:
+            self._fronts[lane].ledger.settle_popped(offsets)
+        self._settled(lane, popped, reason)
+
+    def _return(self, owner: object, lane: int, offsets: range, *, is_attempt: bool) -> None:
+        """Make messages that are leased to the owner ready again, and record the attempt."""
+        front = self._fronts[lane]
+        released = front.ledger.release(offsets, owner, is_attempt=is_attempt)
+        if is_attempt and released and not self._is_gone:
+            front.lane.attempted(released)
+        front.came_back(released)
+
+    # --- dead letters
+
+    def _dead_letter_or_drop(
+        self, owner: object, lane: int, reason: str, offsets: Sequence[int]
+    ) -> None:
+        """Make dead letters of messages that are leased to the owner.
+
+        Without a dead letter exchange they are dropped.
+        """
+        ledger = self._fronts[lane].ledger
+        for each in _ranges(offsets):
+            if not self._has_dead_letters:
+                self._settled(lane, ledger.settle(each, owner), reason)
+                continue
+            for held in ledger.hand_over(each, owner, self._dying):
+                self._dying_count += len(held)
+                self._read_dying(lane, held, reason)
+
+    def _read_dying(self, lane: int, offsets: range, reason: str) -> None:
+        """Read dying messages and publish their dead letters; if they cannot be read, try later.
+
+        They are not made ready meanwhile: they were rejected, or delivered too often.
+        """
+        if self._is_gone or self.fault is not None:
+            return
+        leased = self._fronts[lane].ledger.leased
+        for held in rows(each for each in offsets if leased.get(each) is self._dying):
+            try:
+                pieces = self.lanes[lane].read(held)
+            except StorageError:  # The log reports the error itself.
+                wait_s = limits.DEAD_LETTER_RETRY_MS / 1_000
+                self._loop.call_later(wait_s, self.guard, self._read_dying, lane, held, reason)
+                continue
+            for gap in gaps(held, pieces):
+                self._end_dying(lane, gap, LOST)
+            self._send_dead_letters(lane, pieces, reason)
+
+    def _cause(self, reason: str) -> Cause:
+        exchange, key = self.settings.dead_letter_exchange, self.settings.dead_letter_key
+        assert exchange is not None
+        return Cause(self.name, reason, self._clock.now_ms(), exchange, key)
+
+    def _send_dead_letters(self, lane: int, pieces: Sequence[Piece], reason: str) -> None:
+        """Publish the dead letters of dying messages."""
+        cause = self._cause(reason)
+        for offsets, run in pieces:
+            for letters in dead_letters(run, cause, self._faults):
+                self._send(lane, offsets[letters.places], letters)
+
+    def _send(self, lane: int, offsets: range, letters: DeadLetters) -> None:
+        if self._is_gone:
+            return
+        if not letters.may_go:
+            self._end_dying(lane, offsets, UNROUTABLE)
+            return
+        nowhere: Sequence[Message] = ()
+
+        def arrived(failure: Failure | None) -> None:
+            self.guard(self._dead_letters_arrived, lane, offsets, letters, len(nowhere), failure)
+
+        publication = Publication(arrived)
+        nowhere = self._publish_dead_letters(self, letters.run, letters.avoided, publication)
+        publication.arrived()
+
+    def _dead_letters_arrived(
+        self,
+        lane: int,
+        offsets: range,
+        letters: DeadLetters,
+        unroutable_count: int,
+        failure: Failure | None,
+    ) -> None:
+        """Settle messages whose dead letters are committed; after a failure, try again later."""
+        if failure is None:
+            # All are settled, so it does not matter which of them are counted as unroutable.
+            self._end_dying(lane, offsets[:unroutable_count], UNROUTABLE)
+            self._end_dying(lane, offsets[unroutable_count:], DEAD_LETTERED)
+        elif isinstance(failure, Refused) and not self.settings.dead_letter_at_least_once:
+            self._end_dying(lane, offsets, REFUSED)
+        else:
+            wait_s = limits.DEAD_LETTER_RETRY_MS / 1_000
+            self._loop.call_later(wait_s, self.guard, self._send, lane, offsets, letters)
+
+    def _end_dying(self, lane: int, offsets: range, reason: str) -> None:
+        """Settle dying messages: their dead letters are committed, or dropped."""
+        settled = self._fronts[lane].ledger.settle(offsets, self)
+        self._dying_count -= sum(map(len, settled))
+        self._settled(lane, settled, reason)
+
+    # --- administration
 
     def purge(self) -> int:
-        """Drop all that is ready; how many that are. Raises QueueDown."""
+        """Drop all ready messages. Returns how many. Raises QueueDown."""
         self.check_up()
         count = 0
         for number, front in enumerate(self._fronts):
             dropped = front.discard()
             count += sum(map(len, dropped))
-            self._outcome.settled(number, dropped, PURGED)
+            self._settled(number, dropped, PURGED)
         return count
 
     def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
-        """From there on, everything is ready again that is still kept.
+        """Make all messages from an offset or a time on ready again that are still kept.
 
-        Raises InvalidQueue when there is no such place, QueueDown.
+        Raises InvalidQueue for an offset if the queue has priorities; QueueDown.
         """
         self.check_up()
         if offset is not None and len(self._fronts) > 1:
@@ -543,11 +960,21 @@ class Queue:
         for number, front in enumerate(self._fronts):
             to_offset = front.lane.offset_for_time(time_ms) if time_ms is not None else offset
             assert to_offset is not None, "neither an offset nor a time"
-            self._outcome.rewind(number, to_offset)
+            self._rewind(number, to_offset)
         self._continue()
 
+    def _rewind(self, lane: int, offset: int) -> None:
+        """Rewind a lane. Dying messages are ready again, too, and still become dead letters."""
+        present = self._conservation.present_count
+        try:
+            self._fronts[lane].rewind(offset)
+        finally:
+            self._conservation.rewound(present)
+            leases = (each for front in self._fronts for each in front.ledger.leased.values())
+            self._dying_count = sum(lease is self._dying for lease in leases)
+
     def deferred(self, count: int) -> list[Deferred]:
-        """Messages that wait for a time, the soonest first. Raises QueueDown."""
+        """Return deferred messages, those due first at the front. Raises QueueDown."""
         self.check_up()
         every = (
             Deferred(number, offset, due_ms)
@@ -557,7 +984,7 @@ class Queue:
         return nsmallest(count, every, key=lambda each: (each.due_ms, each.lane, each.offset))
 
     def change_deferred(self, lane: int, offset: int, due_ms: int) -> bool:
-        """Another time; False when the message waits for none."""
+        """Change until when a message is deferred. Returns False if it is not deferred."""
         front = self._front_of(lane, offset)
         if front is None:
             return False
@@ -566,47 +993,49 @@ class Queue:
         return True
 
     def cancel_deferred(self, lane: int, offset: int) -> bool:
-        """It will not be handed out; False when the message waits for no time."""
+        """Drop a deferred message. Returns False if it is not deferred."""
         front = self._front_of(lane, offset)
         if front is None:
             return False
-        self._outcome.settled(lane, front.cancel(offset), CANCELLED)
+        self._settled(lane, front.cancel(offset), CANCELLED)
         return True
 
     def _front_of(self, lane: int, offset: int) -> Front | None:
-        """The front where that message waits for its time, if it does. Raises QueueDown."""
+        """Return the front of a deferred message; None if it is not deferred. Raises QueueDown."""
         self.check_up()
         front = self._fronts[lane] if 0 <= lane < len(self._fronts) else None
         return front if front is not None and front.is_deferred(offset) else None
 
     def touch(self) -> None:
-        """Somebody uses it: the time after which it is deleted begins again."""
+        """Note that the queue is used: restart the time after which it is deleted if unused."""
         if self.settings.expires_ms is not None and not self._consumers.count:
             self._unused.stop()
             self._unused.set(self._clock.now_ms() + self.settings.expires_ms)
 
     def _on_expiry(self) -> None:
-        if self.fault is None:  # What nobody can use is not unused.
+        if self.fault is None:  # A queue that is down is kept: nobody could have used it.
             self._on_unused(self)
 
     def delete(self) -> int:
-        """Everything goes; how many messages were ready."""
+        """Delete all messages, and cancel the consumers. Returns how many messages were ready."""
         count = self.ready_count
         self.close()
-        for front in self._fronts:
-            front.lane.drop()
-        self._send_away()
+        for lane in self.lanes:
+            lane.drop()
+        self._cancel_consumers()
         return count
 
     def close(self) -> None:
-        """Nothing more is done, nor told to the lanes."""
+        """Stop all activity, and record nothing more. Publishers that wait are refused."""
         self._is_gone = True
         self._timer.stop()
         self._unused.stop()
-        self._intake.close()
-        self.desk.close()
-        self._outcome.close()
-        self._slices.close()
+        self.timed_leases.close()
+        for watch in self._watches:
+            watch.close()
+        if self._unfinished:
+            self._unfinished.clear()
+            self._all_done()
 
 
 def _ranges(offsets: Sequence[int]) -> Iterable[range]:

@@ -1,8 +1,8 @@
-"""Runs of messages as batches of the log, and back.
+"""Encodes runs of messages as batches of the log, and decodes them.
 
 A message is a record: its body is the value, all else is in the headers. Messages of one
-publisher mostly have few envelopes, so the encoded headers are remembered by what they were
-made of, and what they say by their bytes: neither is worked out for each message.
+publisher mostly share a few envelopes, so both encoded headers and decoded envelopes are cached:
+neither is done anew for each message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from entrepot.broker.queue.lane import Piece
-from entrepot.broker.queue.message import PropertyReader, Run
+from entrepot.broker.queue.message import Run
 from entrepot.core import limits
 from entrepot.core.batch import (
     BatchHeader,
@@ -22,81 +22,70 @@ from entrepot.core.batch import (
     split_records,
     walk,
 )
-from entrepot.core.body import decode_headers, encode_headers, encode_plain
-from entrepot.core.envelope import Envelope, Message
+from entrepot.core.body import decode_headers, encode_plain
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError
+from entrepot.core.message import Envelope, Message, distinct
+from entrepot.core.neutral import Formats, record_section
 from entrepot.core.ports import Buffer, FileRange
 from entrepot.core.record import Record
 from entrepot.log.partition import Partition
 
-_RECORD_BYTES = 40  # A record's numbers, at most.
+_RECORD_BYTES = 40  # The most that lengths and deltas take in a record.
 
 
-class Encoded(NamedTuple):
+class EncodedBatch(NamedTuple):
     """One batch in chunks, and the runs that are in it."""
 
     chunks: list[Buffer]
     runs: list[Run]
 
 
-class RunEncoder:
-    def __init__(self, property_reader: PropertyReader) -> None:
-        self._property_reader = property_reader
-        self._sections: dict[Envelope, bytes] = {}
+def encode_runs(runs: Iterable[Run]) -> list[EncodedBatch]:
+    """Return batches of 1 MiB at most, unless one message is larger."""
+    output: list[EncodedBatch] = []
+    batch = _Batch()
+    for run in runs:
+        if not run.messages:
+            continue
+        for part, sections, size in _parts(run):
+            if batch.count and batch.size + size > limits.QUEUE_BATCH_BYTES:
+                output.append(batch.finish())
+                batch = _Batch()
+            batch.add(part, sections, size)
+    if batch.count:
+        output.append(batch.finish())
+    return output
 
-    def encode(self, runs: Iterable[Run]) -> list[Encoded]:
-        """Batches of 1 MiB at most, unless one message is larger."""
-        output: list[Encoded] = []
-        batch = _Batch()
-        for run in runs:
-            if not run.messages:
-                continue
-            for part, sections, size in self._parts(run):
-                if batch.count and batch.size + size > limits.QUEUE_BATCH_BYTES:
-                    output.append(batch.finish())
-                    batch = _Batch()
-                batch.add(part, sections, size)
-        if batch.count:
-            output.append(batch.finish())
-        return output
 
-    def _parts(self, run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
-        """The run as a whole, or cut where it would be too large for a batch."""
-        messages = run.messages
-        first, count = messages[0][0], len(messages)
-        section = self._section(first)
-        size = sum([len(body) for _, body in messages]) + count * (len(section) + _RECORD_BYTES)
-        is_plain = count == 1 or [envelope for envelope, _ in messages].count(first) == count
-        if is_plain and (size <= limits.QUEUE_BATCH_BYTES or count == 1):
-            yield run, repeat(section), size
-            return
-        start = size = 0
-        sections: list[bytes] = []
-        for number, (envelope, body) in enumerate(messages):
-            section = self._section(envelope)
-            added = len(body) + len(section) + _RECORD_BYTES
-            if sections and size + added > limits.QUEUE_BATCH_BYTES:
-                yield run._replace(messages=messages[start:number]), sections, size
-                start, size, sections = number, 0, []
-            sections.append(section)
-            size += added
-        yield run._replace(messages=messages[start:]) if start else run, sections, size
+def _parts(run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
+    """Yield the run as a whole, or in parts that fit into a batch.
 
-    def _section(self, envelope: Envelope) -> bytes:
-        section = self._sections.get(envelope)
-        if section is None:
-            section = encode_headers(self._property_reader.to_record(envelope))
-            if len(section) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX:
-                if len(self._sections) >= limits.QUEUE_HEADERS_CACHED_MAX:
-                    self._sections.clear()
-                self._sections[envelope] = section
-        return section
+    Each comes with the encoded headers of its messages, and with its size in bytes.
+    """
+    messages = run.messages
+    first, count = messages[0][0], len(messages)
+    section = record_section(first)
+    size = sum([len(body) for _, body in messages]) + count * (len(section) + _RECORD_BYTES)
+    if len(distinct(messages)) == 1 and (size <= limits.QUEUE_BATCH_BYTES or count == 1):
+        yield run, repeat(section), size
+        return
+    start = size = 0
+    sections: list[bytes] = []
+    for number, (envelope, body) in enumerate(messages):
+        section = record_section(envelope)
+        added = len(body) + len(section) + _RECORD_BYTES
+        if sections and size + added > limits.QUEUE_BATCH_BYTES:
+            yield run._replace(messages=messages[start:number]), sections, size
+            start, size, sections = number, 0, []
+        sections.append(section)
+        size += added
+    yield run._replace(messages=messages[start:]) if start else run, sections, size
 
 
 class _Batch:
     def __init__(self) -> None:
         self.count = 0
-        self.size = 0  # At most.
+        self.size = 0  # Bytes: an upper bound.
         self._runs: list[Run] = []
         self._pieces: list[Buffer] = []
 
@@ -109,19 +98,21 @@ class _Batch:
         self.count += len(bodies)
         self.size += size
 
-    def finish(self) -> Encoded:
+    def finish(self) -> EncodedBatch:
         times = [run.time_ms for run in self._runs]
-        return Encoded(build_plain(self._pieces, self.count, times[0], max(times)), self._runs)
+        return EncodedBatch(build_plain(self._pieces, self.count, times[0], max(times)), self._runs)
 
 
 class RunDecoder:
-    def __init__(self, property_reader: PropertyReader) -> None:
-        self._property_reader = property_reader
+    def __init__(self, formats: Formats) -> None:
+        self._formats = formats
         self._envelopes: dict[tuple[bytes, bytes | None], Envelope] = {}  # By headers and key.
 
     def decode(self, batch: Buffer) -> list[Piece]:
-        """What is in one batch, in runs. Raises Corruption: a producer's batch may be whole and
-        still be nonsense inside."""
+        """Return the messages of one batch, in runs.
+
+        Raises Corruption: a producer's batch may have the right checksum and invalid records.
+        """
         try:
             return self._decode(batch)
         except InvalidBatch as error:
@@ -145,7 +136,7 @@ class RunDecoder:
         envelope = self._envelopes.get((section, key))
         if envelope is None:
             record = Record(key, None, decode_headers(section))
-            envelope = self._property_reader.from_record(record)
+            envelope = self._formats.envelope(record)
             if len(section) + len(key or b"") <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX:
                 if len(self._envelopes) >= limits.QUEUE_HEADERS_CACHED_MAX:
                     self._envelopes.clear()
@@ -156,8 +147,10 @@ class RunDecoder:
 def stored_batches(
     partition: Partition, offset: int, bytes_max: int, offset_limit: int | None = None
 ) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Committed batches from the one that holds the offset on, or the next; one at least, if
-    there is one. Raises StorageError."""
+    """Yield committed batches, beginning with the one that has the offset, or else the next.
+
+    Yields at least one batch if there is one, whatever `bytes_max` is. Raises StorageError.
+    """
     try:
         found = partition.read(offset, bytes_max, offset_limit)
         if found is None:
@@ -169,11 +162,11 @@ def stored_batches(
 
 
 def _checked(found: FileRange) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Raises Corruption, OSError."""
+    """Read and check the batches of a range of a file. Raises Corruption, OSError."""
     data, start = found.file.read(found.position, found.size), 0
     try:
         for start, header in walk(data):
-            is_all = header.size == len(data)  # Then it may be large, and need not be copied.
+            is_all = header.size == len(data)  # Then avoid a copy: it may be large.
             batch = data if is_all else data[start : start + header.size]
             check(batch, allow_gaps=True)
             yield header, batch

@@ -1,8 +1,7 @@
-"""What a queue is declared to be, in the broker's own words.
+"""The settings of a queue, under the broker's own names.
 
-Each protocol has its own names for these rules and says itself what is wrong with a value; a
-gateway translates. What was declared is kept as it was said, too: whoever declares the queue
-again must say the same, and whoever lists it expects to see that.
+Gateways translate the arguments of their protocols into these settings, and check them. The
+arguments are stored, too: a second declaration must have the same, and listings show them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from entrepot.core.value import FrozenTable
 
 
 class WhenFull(Enum):
-    """What a queue does with one message more than it may have. Persisted: never change one."""
+    """What a queue does when it exceeds its limit. Values are persisted: never change one."""
 
     DROP_OLDEST = "drop-oldest"
     REFUSE = "refuse"
@@ -26,13 +25,13 @@ class WhenFull(Enum):
 
 
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The rules of a queue. None: without such a rule. Persisted: never change a name."""
+    """The rules of a queue. None means: no such rule. Persisted: never change a name."""
 
     is_stream: bool = False  # A topic that is declared like a queue.
-    keeps_all: bool = False  # Every message survives a restart, whatever it says of itself.
+    keeps_all: bool = False  # Every message survives a restart, also a transient one.
     ttl_ms: int | None = None
-    heeds_expiration: bool = True  # Whether a message may have a time to live of its own.
-    expires_ms: int | None = None  # How long the queue itself lives while nobody uses it.
+    heeds_expiration: bool = True  # Whether a message may have a TTL of its own.
+    expires_ms: int | None = None  # After so long without use the queue itself is deleted.
     length_max: int | None = None
     length_bytes_max: int | None = None
     when_full: WhenFull = WhenFull.DROP_OLDEST
@@ -42,14 +41,16 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     priority_max: int = 0
     single_active: bool = False
     delivery_limit: int | None = None
-    retention_ms: int = limits.QUEUE_RETENTION_MS  # How long what is settled can be rewound to,
-    retention_bytes: int | None = None  # and how much of it.
-    age_ms_max: int | None = None  # Of a stream: how long,
-    segment_bytes: int | None = None  # and in files of which size.
+    # How long settled messages are kept, for a rewind, and how many bytes of them.
+    retention_ms: int = limits.QUEUE_RETENTION_MS
+    retention_bytes: int | None = None
+    # For a stream: how long messages are kept, and in segments of which size.
+    age_ms_max: int | None = None
+    segment_bytes: int | None = None
 
     @property
     def lane_count(self) -> int:
-        """One for each priority; lane 0 has the lowest."""
+        """One lane for each priority; lane 0 has the lowest."""
         return self.priority_max + 1
 
 
@@ -65,7 +66,7 @@ class QueueSpec:
     exclusive: bool = False
     auto_delete: bool = False
     settings: QueueSettings = PLAIN
-    arguments: FrozenTable = ()  # In the words of the protocol; the broker only keeps them.
+    arguments: FrozenTable = ()  # As the client declared them; the broker only stores them.
 
 
 class Declaration(Protocol):
@@ -78,7 +79,7 @@ class Declaration(Protocol):
     def exclusive(self) -> bool: ...
 
     def spec(self) -> QueueSpec:
-        """Return what is asked for. Raises InvalidQueue."""
+        """Return the queue to declare. Raises InvalidQueue."""
 
     def check_same(self, current: QueueSpec) -> None:
-        """Raises QueueMismatch when the queue that there is differs from what is asked for."""
+        """Raise QueueMismatch if the existing queue differs from what is asked for."""

@@ -1,8 +1,8 @@
-"""Publishers who wait until their messages are consumed, not only until they are kept.
+"""Publishers that wait until their messages are consumed, not only until they are committed.
 
-Each message is watched until it is settled. When a run's last one is, and that is permanent,
-its publication ends; with a refusal when one of them ended otherwise than by a consumer's
-acknowledgement. A restart forgets who waits: their connections are gone, too.
+Each message is watched until it is settled. When all messages of a run are, and the settlements
+are committed, its publication is answered; with a refusal if any message was settled otherwise
+than by a consumer's acknowledgement. Watches do not survive a restart: nor do the connections.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class _Watched:
     def __init__(self, publication: Publication, waiting: int) -> None:
         self.publication = publication
         self.waiting = waiting  # Messages that are not settled.
-        self.unconsumed = 0  # Of the settled ones: those no consumer wanted.
+        self.unconsumed = 0  # Messages that were settled, but not by a consumer.
 
 
 class SettlementWatch:
-    """Of one lane."""
+    """The watched messages of one lane."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, _Watched] = {}  # By offset.
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -36,7 +36,10 @@ class SettlementWatch:
         self._watched.update(dict.fromkeys(offsets, _Watched(publication, len(offsets))))
 
     def settled(self, settled: Iterable[range], *, is_consumed: bool) -> None:
-        """The lane has been told."""
+        """Answer the publications whose last messages these are.
+
+        The settlements must be recorded in the lane before.
+        """
         if not self._watched:
             return
         for offsets in settled:
@@ -49,12 +52,12 @@ class SettlementWatch:
                         self._end(watched)
 
     def forget(self, offsets: range) -> None:
-        """They were never committed."""
+        """Stop watching these messages: they could not be committed."""
         for offset in offsets:
             self._watched.pop(offset, None)
 
     def close(self) -> None:
-        """Nothing more will be consumed."""
+        """Refuse all publications that wait: nothing more will be consumed."""
         watched = dict.fromkeys(self._watched.values())
         self._watched.clear()
         for each in watched:

@@ -1,7 +1,8 @@
-"""Runs of messages by their offsets: found by a binary search, mostly taken from the front.
+"""Runs of messages in memory, sorted by offset and found by binary search.
 
-What stands on a shelf never overlaps. Room at the front is given back now and then, so
-that taking the first costs the same however many there are.
+A `Book` is a run with its offsets; a `Shelf` is a sorted list of books whose offsets do not
+overlap. Books are mostly removed from the front: the list is shortened only now and then, so
+that removing the first costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from operator import attrgetter
 
 from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.message import Run
-from entrepot.core.envelope import Message, kinds
+from entrepot.core.message import Message, distinct
 
-MESSAGE_BYTES = 200  # About what Python takes for a message beside its bytes.
-_GONE_MAX = 1_000  # Places at the front that may be empty, or as many as are taken.
+MESSAGE_BYTES = 200  # About what Python needs for a message beside its bytes.
+_GONE_MAX = 1_000  # The list is shortened if more, and more than half of it, is removed.
 
 
 class Book:
-    """One run, from an offset on."""
+    """One run, with its offsets, which are consecutive."""
 
     __slots__ = ("live", "offset_end", "offset_first", "run", "size")
 
@@ -28,11 +29,12 @@ class Book:
         self.offset_first = offset_first
         self.offset_end = offset_first + len(run.messages)
         self.run = run
-        self.live = len(run.messages)  # Those that are not settled, where that is counted.
+        # Messages that are not settled. Only a lane in memory counts them.
+        self.live = len(run.messages)
         self.size = _held(run.messages) + MESSAGE_BYTES * self.live  # Bytes, about.
 
     def part(self, first: int, end: int) -> Piece:
-        """What of it lies there; something does."""
+        """Return its messages with offsets from `first` to `end`. There must be some."""
         run, start, stop = self.run, max(first, self.offset_first), min(end, self.offset_end)
         if stop - start < len(run.messages):
             base = self.offset_first
@@ -40,20 +42,25 @@ class Book:
         return range(start, stop), run
 
     def cut(self, first: int, end: int) -> Book:
-        """The same as a book, itself if that is all of it."""
+        """Return a book of the messages from `first` to `end`; itself if these are all."""
         offsets, run = self.part(first, end)
         return self if run is self.run else Book(offsets.start, run)
 
 
 def _held(messages: Sequence[Message]) -> int:
-    """Bodies, and properties, which are there once for all that share them."""
+    """Return the bytes of the bodies, and of the properties, once for each envelope."""
+    if len(messages) == 1:
+        envelope, body = messages[0]
+        return len(envelope.head) + len(envelope.section or b"") + len(body)
     if not messages:
         return 0
-    return sum(map(len, kinds(messages))) + sum([len(body) for _, body in messages])
+    return sum([len(each.head) + len(each.section or b"") for each in distinct(messages)]) + sum(
+        [len(body) for _, body in messages]
+    )
 
 
 def joined(runs: Sequence[Run]) -> Sequence[Run]:
-    """The same messages in fewer runs: those of one time in a row are one."""
+    """Return the same messages in fewer runs: join neighbouring runs of the same time."""
     if len(runs) == 1:
         return runs
     output: list[Run] = []
@@ -70,8 +77,8 @@ class Shelf:
     def __init__(self) -> None:
         self._books: list[Book] = []
         self._starts: list[int] = []
-        self._head = 0  # Those before it are gone.
-        self.size = 0  # Of all books together.
+        self._head = 0  # The index of the first book; those before it are removed.
+        self.size = 0  # Bytes of all books together.
 
     def __iter__(self) -> Iterator[Book]:
         return iter(self._books[self._head :])
@@ -88,24 +95,24 @@ class Shelf:
             self._books.insert(place, book)
 
     def at(self, offset: int) -> Book | None:
-        """The one that holds the offset."""
+        """Return the book that has the offset, if there is one."""
         place = bisect_right(self._starts, offset, self._head) - 1
         if place < self._head or self._books[place].offset_end <= offset:
             return None
         return self._books[place]
 
     def next_start(self, offset: int, default: int) -> int:
-        """Where the first one behind the offset begins."""
+        """Return the first offset of the first book that begins after `offset`, or `default`."""
         place = bisect_right(self._starts, offset, self._head)
         return self._starts[place] if place < len(self._starts) else default
 
     def opposite(self, book: Book) -> Book:
-        """The one at the other end of the shelf; itself if it is the only one."""
+        """Return the last book, or the first one if `book` is the last."""
         last = self._books[-1]
         return self._books[self._head] if book is last else last
 
     def within(self, first: int, end: int) -> list[Book]:
-        """Those that have something there."""
+        """Return the books that have messages with offsets from `first` to `end`."""
         if first >= end:
             return []
         left = max(self._head, bisect_right(self._starts, first, self._head) - 1)
@@ -124,7 +131,7 @@ class Shelf:
             del self._starts[place], self._books[place]
 
     def pop_before(self, offset: int) -> list[Book]:
-        """Take away those that lie wholly below."""
+        """Remove and return the books that are wholly below the offset."""
         if self._head == len(self._books) or self._books[self._head].offset_end > offset:
             return []  # Nearly always.
         stop = bisect_left(self._starts, offset, self._head)
@@ -137,6 +144,7 @@ class Shelf:
         return gone
 
     def _cut(self, head: int) -> None:
+        """Remove the books before that index; shorten the list if much of it is removed."""
         for place in range(self._head, head):
             self._books[place] = _GONE
         self._head = head

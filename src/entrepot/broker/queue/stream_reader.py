@@ -1,7 +1,7 @@
-"""Messages of a topic, read as a stream: nothing is taken away, each reader has its place.
+"""Reads the messages of a topic as a stream: each reader has its own offset, nothing is consumed.
 
-A reader sees what a Kafka consumer of committed records sees: nothing of a transaction that
-is open or was taken back, no markers, and the offsets as they are, gaps included.
+A reader sees what a Kafka consumer of committed records sees: no records of open or aborted
+transactions, no markers, and the offsets as they are, with gaps.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from entrepot.broker.queue.lane import Piece
-from entrepot.broker.queue.message import PropertyReader
 from entrepot.broker.queue.record_batches import RunDecoder, stored_batches
 from entrepot.broker.queue.shelf import Book
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError
+from entrepot.core.neutral import Formats
 
 
 class Where(StrEnum):
-    """To begin reading at."""
+    """Where to begin reading."""
 
     FIRST = "first"  # The oldest message there is.
     LAST = "last"  # The newest batch.
@@ -29,21 +29,24 @@ class Where(StrEnum):
 
 
 class StreamReader:
-    def __init__(self, stream: Stream, property_reader: PropertyReader, offset: int) -> None:
-        """Reads from the offset on; that may be one which is not there yet."""
-        self._stream = stream
-        self._decoder = RunDecoder(property_reader)
-        self._ahead: deque[Book] = deque()
-        self._offset_next = offset  # From there on, nothing was read yet.
+    def __init__(self, served: ServedPartition, formats: Formats, offset: int) -> None:
+        """Make a reader that begins at the offset, which may be beyond the end."""
+        self._served = served
+        self._decoder = RunDecoder(formats)
+        self._ahead: deque[Book] = deque()  # Read from the log and not returned yet.
+        self._offset_next = offset  # The first offset that was not read yet.
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is worth while to call `read` again now."""
-        return bool(self._ahead) or self._offset_next < self._stream.last_stable_offset
+        """Whether `read` may return more messages now."""
+        return bool(self._ahead) or self._offset_next < self._served.last_stable_offset
 
     def read(self, count: int) -> list[Piece]:
-        """The next messages, at most so many. Goes to the log once at most, so there may be
-        fewer, or none, although it is behind. Raises StorageError."""
+        """Return the next messages, at most `count`.
+
+        Reads from the log at most once, so there may be fewer, or none, although it is behind.
+        Raises StorageError.
+        """
         if not self._ahead:
             self._load()
         pieces: list[Piece] = []
@@ -58,7 +61,7 @@ class StreamReader:
         return pieces
 
     def _load(self) -> None:
-        partition, limit = self._stream.partition, self._stream.last_stable_offset
+        partition, limit = self._served.partition, self._served.last_stable_offset
         offset = max(self._offset_next, partition.offset_start)
         if offset >= limit:
             return
@@ -69,36 +72,37 @@ class StreamReader:
                     if offsets.stop > offset:
                         self._ahead.append(Book(offsets.start, run).cut(offset, offsets.stop))
             self._offset_next = header.offset_end
-        if self._offset_next <= offset:  # Compaction has taken all there was.
+        if self._offset_next <= offset:  # Compaction has deleted all the rest.
             self._offset_next = limit
 
     def _decode(self, header: BatchHeader, batch: bytes) -> list[Piece]:
-        """What is in a batch; nothing when it is nonsense inside, so that it holds up nobody."""
+        """Return the messages of a batch. One that cannot be decoded is skipped and reported, so
+        that readers are not stuck there."""
         try:
             return self._decoder.decode(batch)
         except Corruption as error:
-            self._stream.passed_over(header, error)
+            self._served.passed_over(header, error)
             return []
 
     def _is_hidden(self, header: BatchHeader) -> bool:
         if not header.is_transactional:
             return header.is_control
-        is_aborted = self._stream.isolation.is_aborted
+        is_aborted = self._served.isolation.is_aborted
         return header.is_control or is_aborted(header.producer_id, header.offset_first)
 
-    # --- being told
+    # --- listening
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call when there may be more, until `close`."""
-        self._stream.partition.listen(self, listener)
+        """Call `listener` whenever there may be more messages, until `close`."""
+        self._served.partition.listen(self, listener)
 
     def close(self) -> None:
-        self._stream.partition.unlisten(self)
+        self._served.partition.unlisten(self)
 
 
-def offset_of(stream: Stream, where: Where) -> int:
-    """Raises StorageError."""
-    partition, limit = stream.partition, stream.last_stable_offset
+def offset_of(served: ServedPartition, where: Where) -> int:
+    """Return the offset to begin reading at. Raises StorageError."""
+    partition, limit = served.partition, served.last_stable_offset
     if where is Where.FIRST:
         return partition.offset_start
     offset = limit
@@ -110,16 +114,17 @@ def offset_of(stream: Stream, where: Where) -> int:
     return limit
 
 
-def offset_at(stream: Stream, time_ms: int) -> int:
-    """Of the first message that came then or later. Raises StorageError.
+def offset_at(served: ServedPartition, time_ms: int) -> int:
+    """Return the offset of the first message of that time or later. Raises StorageError.
 
-    Where that is in a batch that cannot be read, it is the first of all: earlier, never later.
+    If it is in a batch that cannot be read, return the start of the partition: too early loses
+    nothing, too late would.
     """
-    limit = stream.last_stable_offset
+    limit = served.last_stable_offset
     try:
-        found = stream.partition.offset_for_time(time_ms)
+        found = served.partition.offset_for_time(time_ms)
     except InvalidBatch:
-        return stream.partition.offset_start
+        return served.partition.offset_start
     except OSError as error:
-        raise StorageError(f"{stream.partition.directory}: {error.strerror}") from error
+        raise StorageError(f"{served.partition.directory}: {error.strerror}") from error
     return limit if found is None else min(found[0], limit)

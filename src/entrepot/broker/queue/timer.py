@@ -1,7 +1,7 @@
-"""One time at which something is to be done; of several, the earliest.
+"""A timer that calls an action at a time; if it is set to several times, at the earliest.
 
-Times are the clock's, which may be set while we wait: so no wait is longer than an hour,
-and who is called looks whether it is time.
+The system's clock may be changed meanwhile: so the timer waits for an hour at most, and then looks
+whether it is time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Timer:
         self._when_ms = NEVER
 
     def set(self, when_ms: int) -> None:
-        """At that time, or when it was set to before if that is earlier."""
+        """Call the action at that time, unless the timer is already set to an earlier one."""
         if when_ms < self._when_ms:
             self.stop()
             self._when_ms = when_ms

@@ -1,11 +1,11 @@
-"""Routing: given the exchanges and bindings of one virtual host, where a publish goes.
+"""Routing: to which queues the exchanges and bindings of one virtual host lead a message.
 
-The `router` holds the state and answers; it changes by `apply` of an `event` and by nothing
-else, so that whoever records the events and folds them again has the same router. What may
-change, and into which events a wish becomes, is decided in `decision`: a function there looks
-at a router, raises what is wrong with the wish, or returns the events.
+The `router` holds the exchanges and bindings and finds routes. It changes only by `apply` of an
+`event`, so that the recorded events, applied again, give the same router. A function of
+`decision` checks what a client asks for against a router, and raises an error or returns the
+events to record and apply.
 
-Each exchange finds its bindings by an index of its type's own (`matching`, `topic`, `headers`,
-`ring`), so that what a message costs follows from what it matches and not from how much there
-is. The rules are those of RabbitMQ 4. Nothing here waits, and nothing knows a wire.
+Each type of exchange has an index of its bindings (`matching`, `topic`, `headers`, `ring`), so
+that the cost of routing depends on the bindings that match and not on how many there are.
+Nothing here waits, and nothing knows a protocol.
 """

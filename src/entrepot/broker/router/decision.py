@@ -1,13 +1,12 @@
-"""What may be changed, and the events that a change consists of.
+"""Checks changes of exchanges and bindings, and returns the events that they consist of.
 
-Each function looks at a router and changes nothing: it returns the events, in the order in
-which they are to be recorded and applied, or none when everything is so already. A consequence
-is an event of its own: a queue that goes takes its bindings with it, the last binding takes an
-auto-delete exchange, and that the bindings that lead to it. So a fold needs no rules.
+Each function reads a router and does not change it: it returns the events, in the order in
+which they are to be recorded and applied, or none if there is nothing to change. Consequences
+are events of their own: a deleted queue loses its bindings, an auto-delete exchange is deleted
+with its last binding, and then the bindings that lead to it. So applying events needs no rules.
 
-What an exchange or a binding is asked to be, a gateway says, and what is wrong with that: each
-protocol has its own words for it, which its clients match on. Who may do it at all is asked
-elsewhere.
+Gateways check arguments and write the error texts, because clients match on the words of their
+protocol. Permissions are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from entrepot.broker.router.event import (
     Binding,
     Bound,
     Destination,
+    DestinationKind,
     Event,
     Exchange,
     ExchangeDeclared,
     ExchangeDeleted,
     ExchangeType,
-    Kind,
     QueueAdded,
     QueueRemoved,
     Unbound,
@@ -54,10 +53,10 @@ class WantedExchange(Protocol):
     def type(self) -> ExchangeType: ...
 
     def exchange(self) -> Exchange:
-        """Return what is asked for. Raises InvalidExchange, ExchangeRefused."""
+        """Return the exchange to declare. Raises InvalidExchange, ExchangeRefused."""
 
     def check_same(self, current: Exchange) -> None:
-        """Raises ExchangeMismatch when the one that there is differs from what is asked for."""
+        """Raise ExchangeMismatch if the existing exchange differs from what is asked for."""
 
 
 class WantedBinding(Protocol):
@@ -73,22 +72,29 @@ class WantedBinding(Protocol):
     def key(self) -> str: ...
 
     def binding(self, source: Exchange) -> Binding:
-        """Return what is asked for, at this exchange. Raises InvalidBinding."""
+        """Return the binding to make at this exchange. Raises InvalidBinding."""
 
 
 # Exchanges.
 
 
 def find(router: Router, name: str) -> Exchange:
-    """The exchange of that name: a passive declaration."""
+    """Return the exchange of that name, for a passive declaration.
+
+    Raises UnknownExchange; ExchangeRefused for the default exchange.
+    """
     _check_not_default(name)
     exchange = router.exchange(name)
     if exchange is None:
-        raise _unknown(router, Destination(Kind.EXCHANGE, name))
+        raise _unknown(router, Destination(DestinationKind.EXCHANGE, name))
     return exchange
 
 
 def declare(router: Router, wanted: WantedExchange) -> Events:
+    """Return the events that declare an exchange; none if it is declared already.
+
+    Raises InvalidExchange, ExchangeRefused, ExchangeMismatch.
+    """
     _check_not_default(wanted.name)
     current = router.exchange(wanted.name)
     if current is not None:
@@ -98,7 +104,7 @@ def declare(router: Router, wanted: WantedExchange) -> Events:
         raise InvalidExchange(f"an exchange's name has at most {limits.NAME_BYTES_MAX} bytes")
     exchange = wanted.exchange()
     if router.exchange_count >= limits.EXCHANGES_MAX:
-        where = _place(router, Destination(Kind.EXCHANGE, wanted.name))
+        where = _place(router, Destination(DestinationKind.EXCHANGE, wanted.name))
         raise InvalidExchange(
             f"cannot declare {where}: exchange limit of {limits.EXCHANGES_MAX} is reached"
         )
@@ -106,9 +112,12 @@ def declare(router: Router, wanted: WantedExchange) -> Events:
 
 
 def delete(router: Router, name: str, *, if_unused: bool = False) -> Events:
-    """Nothing is done, and nothing is wrong, when there is none."""
+    """Return the events that delete an exchange; none if there is no such exchange.
+
+    Raises ExchangeRefused, ExchangeInUse.
+    """
     _check_not_default(name)
-    destination = Destination(Kind.EXCHANGE, name)
+    destination = Destination(DestinationKind.EXCHANGE, name)
     if router.is_predeclared(name):
         raise ExchangeRefused(f"deletion of system {_place(router, destination)} not allowed")
     if router.exchange(name) is None:
@@ -130,12 +139,20 @@ def remove_queue(router: Router, name: str) -> Events:
 
 
 def bind(router: Router, wanted: WantedBinding) -> Events:
+    """Return the events that make a binding; none if there is the same binding already.
+
+    Raises UnknownExchange, UnknownQueue, ExchangeRefused, InvalidBinding.
+    """
     _check_ends(wanted.source, wanted.destination)
     source = router.exchange(wanted.source)
     if source is None:
-        raise _unknown(router, Destination(Kind.EXCHANGE, wanted.source))
+        raise _unknown(router, Destination(DestinationKind.EXCHANGE, wanted.source))
     kind, name = wanted.destination
-    found = router.has_queue(name) if kind is Kind.QUEUE else router.exchange(name) is not None
+    found = (
+        router.has_queue(name)
+        if kind is DestinationKind.QUEUE
+        else router.exchange(name) is not None
+    )
     if not found:
         raise _unknown(router, wanted.destination)
     if not is_short(wanted.key):
@@ -150,26 +167,29 @@ def bind(router: Router, wanted: WantedBinding) -> Events:
 
 
 def unbind(router: Router, binding: Binding) -> Events:
-    """Nothing is done, and nothing is wrong, when it is not bound."""
+    """Return the events that remove a binding; none if there is no such binding.
+
+    Raises ExchangeRefused for the default exchange.
+    """
     _check_ends(binding.source, binding.destination)
     return _Removal(router).of_binding(binding) if binding in router.bindings() else ()
 
 
 class _Removal:
-    """Something goes, and what goes with it."""
+    """Collects the events of a removal and of everything that is removed in consequence."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
         self._events: list[Event] = []
-        self._unbound: dict[Binding, None] = {}
-        self._deleted: dict[str, None] = {}
+        self._unbound: dict[Binding, None] = {}  # Bindings that the events remove.
+        self._deleted: dict[str, None] = {}  # Exchanges that they delete.
 
     def of_exchange(self, name: str) -> Events:
         self._delete([name])
         return tuple(self._events)
 
     def of_queue(self, name: str) -> Events:
-        bindings = self._router.bindings_to(Destination(Kind.QUEUE, name))
+        bindings = self._router.bindings_to(Destination(DestinationKind.QUEUE, name))
         self._delete(self._unbind(bindings))
         self._events.append(QueueRemoved(name))
         return tuple(self._events)
@@ -179,7 +199,7 @@ class _Removal:
         return tuple(self._events)
 
     def _delete(self, names: list[str]) -> None:
-        """These exchanges, and those that are without bindings then."""
+        """Delete these exchanges, and auto-delete exchanges that lose their last binding."""
         pending = list(names)
         while pending:
             name = pending.pop()
@@ -187,19 +207,19 @@ class _Removal:
                 continue
             self._deleted[name] = None
             self._unbind(self._router.bindings_from(name))
-            leading_here = self._router.bindings_to(Destination(Kind.EXCHANGE, name))
+            leading_here = self._router.bindings_to(Destination(DestinationKind.EXCHANGE, name))
             pending += self._unbind(leading_here)
             self._events.append(ExchangeDeleted(name))
 
     def _unbind(self, bindings: tuple[Binding, ...]) -> list[str]:
-        """Returns the auto-delete exchanges that have no more bindings now."""
+        """Remove bindings. Returns the auto-delete exchanges that have no more bindings now."""
         going = [binding for binding in bindings if binding not in self._unbound]
         self._unbound.update(dict.fromkeys(going))
         self._events += [Unbound(binding) for binding in going]
         sources = dict.fromkeys(binding.source for binding in going)
-        return [name for name in sources if self._is_over(name)]
+        return [name for name in sources if self._is_unused(name)]
 
-    def _is_over(self, name: str) -> bool:
+    def _is_unused(self, name: str) -> bool:
         exchange = self._router.exchange(name)
         assert exchange is not None, name
         return exchange.auto_delete and all(
@@ -207,7 +227,7 @@ class _Removal:
         )
 
 
-# What is refused.
+# Checks and error texts.
 
 
 def _check_not_default(name: str) -> None:
@@ -216,7 +236,7 @@ def _check_not_default(name: str) -> None:
 
 
 def _check_ends(source: str, destination: Destination) -> None:
-    if destination.kind is Kind.EXCHANGE:
+    if destination.kind is DestinationKind.EXCHANGE:
         _check_not_default(destination.name)
     _check_not_default(source)
 
@@ -227,4 +247,6 @@ def _place(router: Router, destination: Destination) -> str:
 
 def _unknown(router: Router, destination: Destination) -> UnknownExchange | UnknownQueue:
     text = f"no {_place(router, destination)}"
-    return UnknownQueue(text) if destination.kind is Kind.QUEUE else UnknownExchange(text)
+    return (
+        UnknownQueue(text) if destination.kind is DestinationKind.QUEUE else UnknownExchange(text)
+    )

@@ -1,9 +1,9 @@
-"""What there is to route by, and the events that change it.
+"""Exchanges and bindings, and the events that change them.
 
-An event has a name within its virtual host and a value, both of them text: the name is the
-identity of what it speaks of, the value is None when that is gone. So events can be kept in a
-compacted partition, where of one name the newest counts, and a binding's order among the
-others is that of its making. To apply an event twice is to apply it once.
+An event is stored as a name and a value, both text. The name identifies the queue, exchange or
+binding within its virtual host; the value describes it, and is None when it is deleted. So events
+can be kept in a compacted partition, where the newest value of a name counts; bindings are in the
+order in which they were made. Applying an event twice is the same as applying it once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core.value import Frozen, FrozenTable, from_json
 
-DEFAULT_EXCHANGE = ""  # Everybody's: it leads to the queue that the key names.
+DEFAULT_EXCHANGE = ""  # It leads to the queue whose name is the routing key.
 
 
 class ExchangeType(Enum):
@@ -32,7 +33,7 @@ class ExchangeType(Enum):
     DEDUPLICATION = "message-deduplication"
 
 
-class Kind(Enum):
+class DestinationKind(Enum):
     """What a binding leads to. Values are persisted: never change one."""
 
     QUEUE = "queue"
@@ -47,19 +48,22 @@ class Match(Enum):
 
 
 class Destination(NamedTuple):
-    kind: Kind
+    kind: DestinationKind
     name: str
 
 
 class ExchangeSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The rules of an exchange. None: without such a rule. Persisted: never change a name."""
+    """The rules of an exchange. None means: no such rule. Persisted: never change a name."""
 
-    alternate: str | None = None  # The exchange to which a message goes that matches no binding.
-    matches_as: ExchangeType = ExchangeType.FANOUT  # Of a delayed exchange.
-    hash_header: str | None = None  # Of consistent hashing: what is hashed in place of the key.
+    alternate: str | None = None  # The exchange that gets messages which match no binding.
+    # For a delayed exchange: the type whose rules it matches by.
+    matches_as: ExchangeType = ExchangeType.FANOUT
+    # For consistent hashing: the header or the property that is hashed instead of the key.
+    hash_header: str | None = None
     hash_property: str | None = None
-    ids_max: int = 0  # Of a deduplicating exchange: how many ids are remembered for each queue,
-    ids_ttl_ms: int | None = None  # and how long; None: as long as there is room.
+    # For a deduplicating exchange: how many ids are remembered for each queue, and for how long.
+    ids_max: int = 0
+    ids_ttl_ms: int | None = None  # None means: no limit in time.
 
 
 PLAIN = ExchangeSettings()
@@ -70,14 +74,14 @@ class Exchange:
     name: str
     type: ExchangeType
     durable: bool = True
-    auto_delete: bool = False  # Gone with the last of its bindings.
-    internal: bool = False  # Reached through bindings only.
+    auto_delete: bool = False  # Deleted with the last of its bindings.
+    internal: bool = False  # Clients cannot publish to it; it is reached through bindings only.
     settings: ExchangeSettings = PLAIN
-    arguments: FrozenTable = ()  # In the words of the protocol; the broker only keeps them.
+    arguments: FrozenTable = ()  # As the client declared them; the broker only stores them.
 
     @property
     def matching_type(self) -> ExchangeType:
-        """How it matches: what a delayed exchange stands before, or what it is."""
+        """The type whose rules decide which bindings a message matches."""
         if self.type is ExchangeType.DEDUPLICATION:
             return ExchangeType.FANOUT
         return self.settings.matches_as if self.type is ExchangeType.DELAYED else self.type
@@ -85,21 +89,21 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Its identity is who is bound to whom, and the key and the arguments it was bound with."""
+    """Identified by its source, destination, key and arguments."""
 
     source: str
     destination: Destination
     key: str = ""
-    arguments: FrozenTable = ()  # In the words of the protocol; the broker only keeps them.
-    # At a headers exchange: what is asked of a message's headers. A header's name, and its
-    # value or None for any.
+    arguments: FrozenTable = ()  # As the client sent them; the broker only stores them.
+    # For a headers exchange: names of headers, each with the value that a message must have.
+    # None means: any value.
     conditions: FrozenTable = field(default=(), compare=False)
     match: Match = field(default=Match.ALL, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAdded:
-    """There is a queue, or a stream, that can be bound and is reached by its name."""
+    """A queue or a stream was made. It can be bound, and the default exchange leads to it."""
 
     name: str
     durable: bool = True
@@ -133,8 +137,21 @@ class Unbound:
 Event: TypeAlias = QueueAdded | QueueRemoved | ExchangeDeclared | ExchangeDeleted | Bound | Unbound
 
 
-class OlderRecords(Protocol):
-    """Knows what arguments mean. Older releases stored nothing else."""
+class Dialect(Protocol):
+    """Reserved names, and settings derived from arguments in the words of a protocol.
+
+    The latter is needed for what older releases stored: only the arguments of a declaration.
+    """
+
+    @property
+    def delay_queue(self) -> str:
+        """The name of the queue in which delayed messages wait. Persisted."""
+
+    def is_reserved(self, name: str) -> bool:
+        """Return whether the name is reserved. A queue of that name cannot be read as a topic."""
+
+    def queue_settings(self, arguments: FrozenTable, where: str) -> QueueSettings:
+        """Return the settings of a queue. Raises InvalidQueue."""
 
     def exchange_settings(self, kind: ExchangeType, arguments: FrozenTable) -> ExchangeSettings:
         """Return the settings of an exchange."""
@@ -144,7 +161,7 @@ class OlderRecords(Protocol):
 
 
 def encode(event: Event) -> tuple[str, str | None]:
-    """The name of what the event speaks of, and what it is now."""
+    """Return an event's name and value, as they are stored."""
     match event:
         case QueueAdded(name, durable):
             return _text(["queue", name]), _text({"durable": durable})
@@ -161,8 +178,11 @@ def encode(event: Event) -> tuple[str, str | None]:
             return _binding_name(binding), None
 
 
-def decode(name: str, value: str | None, older: OlderRecords | None = None) -> Event:
-    """Return the event. What an older release left unsaid is unknown without `older`."""
+def decode(name: str, value: str | None, dialect: Dialect | None = None) -> Event:
+    """Return the event with this name and value.
+
+    Without `dialect`, an exchange or binding that an older release stored gets no settings.
+    """
     kind, *identity = from_json(json.loads(name))
     if kind == "queue":
         (queue,) = identity
@@ -171,13 +191,15 @@ def decode(name: str, value: str | None, older: OlderRecords | None = None) -> E
         (exchange,) = identity
         if value is None:
             return ExchangeDeleted(exchange)
-        return ExchangeDeclared(_exchange(exchange, json.loads(value), older))
+        return ExchangeDeclared(_exchange(exchange, json.loads(value), dialect))
     assert kind == "binding", kind
     source, destination_kind, destination, key, arguments = identity
-    binding = Binding(source, Destination(Kind(destination_kind), destination), key, arguments)
+    binding = Binding(
+        source, Destination(DestinationKind(destination_kind), destination), key, arguments
+    )
     if value is None:
         return Unbound(binding)
-    return Bound(_with_conditions(binding, json.loads(value), older))
+    return Bound(_with_conditions(binding, json.loads(value), dialect))
 
 
 def _facts(exchange: Exchange) -> dict[str, Frozen]:
@@ -191,25 +213,25 @@ def _facts(exchange: Exchange) -> dict[str, Frozen]:
     }
 
 
-def _exchange(name: str, facts: dict[str, Frozen], older: OlderRecords | None) -> Exchange:
-    kind = ExchangeType(facts.pop("type").removeprefix("x-"))  # Which older releases wrote.
+def _exchange(name: str, facts: dict[str, Frozen], dialect: Dialect | None) -> Exchange:
+    kind = ExchangeType(facts.pop("type").removeprefix("x-"))  # Older releases stored this prefix.
     arguments = from_json(facts.pop("arguments"))
     if "settings" in facts:
         settings = msgspec.convert(facts.pop("settings"), ExchangeSettings)
-    elif older is not None:
-        settings = older.exchange_settings(kind, arguments)
+    elif dialect is not None:
+        settings = dialect.exchange_settings(kind, arguments)
     else:
         settings = PLAIN
     return Exchange(name, kind, **facts, settings=settings, arguments=arguments)
 
 
 def _with_conditions(
-    binding: Binding, facts: dict[str, Frozen], older: OlderRecords | None
+    binding: Binding, facts: dict[str, Frozen], dialect: Dialect | None
 ) -> Binding:
     if facts:
         conditions, match = from_json(facts["conditions"]), Match(facts["match"])
-    elif older is not None:
-        conditions, match = older.header_conditions(binding.arguments)
+    elif dialect is not None:
+        conditions, match = dialect.header_conditions(binding.arguments)
     else:
         return binding
     return replace(binding, conditions=conditions, match=match)
@@ -221,5 +243,6 @@ def _binding_name(binding: Binding) -> str:
 
 
 def _text(value: object) -> str:
-    """ASCII: a text that is not Unicode is kept in surrogates, which UTF-8 does not take."""
+    """Return ASCII JSON: texts may have surrogates (for bytes that are no UTF-8), which cannot be
+    encoded as UTF-8."""
     return json.dumps(value, separators=(",", ":"))

@@ -1,12 +1,12 @@
 """Headers exchanges: a binding has conditions on a message's headers.
 
-A condition asks for a value, or with no value for the header to be there. All of a binding's
-conditions must hold, or any.
+A condition is that a header has a certain value, or that it is there with any value. All
+conditions of a binding must hold, or any of them.
 
-A binding that wants all is filed under one of its conditions, the one with the fewest others
-when it was made: it is looked at only when a message meets that one. A binding that is
-content with any is filed under each of them. So a message costs its own headers, and the
-bindings that share a rare one with it.
+Bindings are indexed by their conditions. A binding that needs all of its conditions is indexed
+under one of them, the one that had the fewest bindings when it was made, and is checked only for
+messages that meet that one. A binding that needs any is indexed under each. So the cost of a
+message depends on its own headers and on the bindings that share a rare condition with it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrepot.broker.router.event import Binding, Destination, Match
-from entrepot.broker.router.matching import Matches, Message, divided
+from entrepot.broker.router.matching import Matches, Routed, divided
 from entrepot.core.value import Frozen, freeze
 
-Condition = tuple[str, Frozen]  # A header's name, and its value or None for any.
+Condition = tuple[str, Frozen]  # A header's name and value. None means: any value.
 
 
-class _Wish(NamedTuple):
+class _Entry(NamedTuple):
+    """A binding as it is indexed under one condition."""
+
     destination: Destination
-    others: tuple[Condition, ...]  # What must hold beside the condition that it is filed under.
+    others: tuple[Condition, ...]  # The conditions that must also hold.
 
 
 class HeadersMatcher:
@@ -31,53 +33,54 @@ class HeadersMatcher:
 
     def __init__(self) -> None:
         self._unconditional: dict[Binding, None] = {}
-        self._files: dict[Condition, dict[Binding, _Wish]] = {}
-        self._filed: dict[Binding, tuple[Condition, ...]] = {}  # Under which conditions.
+        self._index: dict[Condition, dict[Binding, _Entry]] = {}
+        # Under which conditions each binding is indexed.
+        self._conditions: dict[Binding, tuple[Condition, ...]] = {}
 
     def add(self, binding: Binding) -> None:
         conditions = binding.conditions
         if binding.match is Match.ANY:
-            self._file(binding, conditions, ())
+            self._add_under(binding, conditions, ())
         elif conditions:
-            rarest = min(conditions, key=lambda condition: len(self._files.get(condition, ())))
+            rarest = min(conditions, key=lambda condition: len(self._index.get(condition, ())))
             others = tuple(condition for condition in conditions if condition != rarest)
-            self._file(binding, (rarest,), others)
+            self._add_under(binding, (rarest,), others)
         else:
             self._unconditional[binding] = None
 
-    def _file(
+    def _add_under(
         self, binding: Binding, under: tuple[Condition, ...], others: tuple[Condition, ...]
     ) -> None:
-        wish = _Wish(binding.destination, others)
-        self._filed[binding] = under
+        entry = _Entry(binding.destination, others)
+        self._conditions[binding] = under
         for condition in under:
-            self._files.setdefault(condition, {})[binding] = wish
+            self._index.setdefault(condition, {})[binding] = entry
 
     def remove(self, binding: Binding) -> None:
         self._unconditional.pop(binding, None)
-        for condition in self._filed.pop(binding, ()):
-            file = self._files[condition]
-            del file[binding]
-            if not file:
-                del self._files[condition]
+        for condition in self._conditions.pop(binding, ()):
+            entries = self._index[condition]
+            del entries[binding]
+            if not entries:
+                del self._index[condition]
 
-    def match(self, message: Message) -> Matches:
-        files = self._files
-        headers = {name: freeze(value) for name, value in message.headers.items()}
+    def match(self, message: Routed) -> Matches:
+        index = self._index
+        headers = {name: freeze(value) for name, value in message.properties.headers.items()}
         found = {binding.destination: None for binding in self._unconditional}
         for name, value in headers.items():
-            if (file := files.get((name, None))) is not None:
-                _collect(file, headers, found)
-            if value is not None and (file := files.get((name, value))) is not None:
-                _collect(file, headers, found)
+            if (entries := index.get((name, None))) is not None:
+                _collect(entries, headers, found)
+            if value is not None and (entries := index.get((name, value))) is not None:
+                _collect(entries, headers, found)
         return divided(found)
 
 
 def _collect(
-    file: Mapping[Binding, _Wish], headers: Mapping[str, Frozen], found: dict[Destination, None]
+    entries: Mapping[Binding, _Entry], headers: Mapping[str, Frozen], found: dict[Destination, None]
 ) -> None:
-    """Adds the destinations in the file for which the other conditions hold too."""
-    for destination, others in file.values():
+    """Add to `found` the destinations of the entries whose other conditions hold, too."""
+    for destination, others in entries.values():
         for name, value in others:
             if name not in headers or (value is not None and headers[name] != value):
                 break

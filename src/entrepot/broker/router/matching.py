@@ -1,45 +1,46 @@
 """How an exchange finds the destinations of a message: what all types share, and the simple ones.
 
-A matcher answers with two tuples, names of queues and names of exchanges, and keeps them
-ready: an exchange with ten thousand queues hands out the same tuple again and again. It may
-repeat itself when it is asked about several keys; who asks removes what comes twice.
+A matcher returns two tuples, names of queues and names of exchanges, and caches them: an
+exchange with ten thousand queues returns the same tuple each time. With several keys a name may
+be in the result more than once; the caller removes duplicates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from entrepot.broker.router.event import Binding, Destination, Kind
+from entrepot.broker.router.event import Binding, Destination, DestinationKind
+from entrepot.core.properties import Properties
 
 Matches = tuple[tuple[str, ...], tuple[str, ...]]  # Names of queues and names of exchanges.
 NO_MATCHES: Matches = ((), ())
 
 
-class Message(NamedTuple):
-    """What of a message decides where it goes."""
+class Routed(NamedTuple):
+    """The parts of a message that routing depends on."""
 
-    keys: tuple[str, ...]  # The routing key, then those of the headers CC and BCC.
-    headers: Mapping[str, object]
-    properties: Mapping[str, object]
+    keys: tuple[str, ...]  # Its subject, and the subjects of its copies.
+    properties: Properties = Properties()
+    delay_ms: int = 0
 
 
 class Matcher(Protocol):
-    reads_headers: bool  # Or else the keys are all that it looks at.
+    reads_headers: bool  # False means: the result depends only on the keys.
 
     def add(self, binding: Binding, /) -> None: ...
     def remove(self, binding: Binding, /) -> None: ...
-    def match(self, message: Message, /) -> Matches: ...
+    def match(self, message: Routed, /) -> Matches: ...
 
 
 class Destinations:
-    """The destinations of bindings that match alike, each as often as it is bound."""
+    """The destinations of bindings that match the same messages, with the number of bindings."""
 
     __slots__ = ("_counts", "_ready")
 
     def __init__(self) -> None:
         self._counts: dict[Destination, int] = {}
-        self._ready: Matches | None = None  # None: to be made when somebody asks.
+        self._ready: Matches | None = None  # A cache. None means: to be computed.
 
     def __bool__(self) -> bool:
         return bool(self._counts)
@@ -61,15 +62,16 @@ class Destinations:
 
 
 def divided(destinations: Iterable[Destination]) -> Matches:
+    """Return the names of the queues and the names of the exchanges among the destinations."""
     queues: list[str] = []
     exchanges: list[str] = []
     for kind, name in destinations:
-        (queues if kind is Kind.QUEUE else exchanges).append(name)
+        (queues if kind is DestinationKind.QUEUE else exchanges).append(name)
     return tuple(queues), tuple(exchanges)
 
 
 def union(found: list[Matches]) -> Matches:
-    """All of them, each name once. The usual answer is a single one, passed on as it is."""
+    """Return all names that were found, each once. A single result is returned as it is."""
     if len(found) == 1:
         return found[0]
     if not found:
@@ -83,7 +85,7 @@ def union(found: list[Matches]) -> Matches:
 
 
 class FanoutMatcher:
-    """Everything goes everywhere."""
+    """Every message goes to all destinations."""
 
     reads_headers = False
 
@@ -96,12 +98,12 @@ class FanoutMatcher:
     def remove(self, binding: Binding) -> None:
         self._all.remove(binding.destination)
 
-    def match(self, message: Message) -> Matches:
+    def match(self, message: Routed) -> Matches:
         return self._all.matches()
 
 
 class DirectMatcher:
-    """The key is the binding's key."""
+    """A message goes to the bindings whose key equals its own."""
 
     reads_headers = False
 
@@ -117,6 +119,6 @@ class DirectMatcher:
         if not destinations:
             del self._by_key[binding.key]
 
-    def match(self, message: Message) -> Matches:
+    def match(self, message: Routed) -> Matches:
         by_key = self._by_key
         return union([by_key[key].matches() for key in message.keys if key in by_key])

@@ -1,10 +1,10 @@
-"""Consistent hashing: of many destinations a message goes to one, and like messages to the same.
+"""Consistent hashing: a message goes to one of the destinations, chosen by the hash of its key.
 
-A binding's key is its weight, a number of buckets in a row; a message's key, or a header or a
-property of it, is hashed to one of the buckets. When a destination comes or goes, only the
-messages move that must.
+A binding's key is its weight, the number of its buckets; a message's key, or one of its headers
+or properties, is hashed to one of the buckets. When a destination is added or removed, as few
+keys as possible change their destination.
 
-Placement is RabbitMQ's, bucket for bucket, so that queues that move here keep what is theirs:
+Placement is RabbitMQ's, bucket for bucket, so that after a migration each key keeps its queue:
 the jump hash of Lamping and Veach, drawn from Erlang's generator exs1024 (Vigna's xorshift
 1024*), seeded with Erlang's portable hash of the text (Jenkins' lookup2, 27 bits). Numbers
 seed it as they are. Arrays, tables and fractions are hashed as text, which RabbitMQ does not.
@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Final
 
 from entrepot.broker.router.event import Binding, Destination, Exchange
-from entrepot.broker.router.matching import NO_MATCHES, Matches, Message, divided
+from entrepot.broker.router.matching import NO_MATCHES, Matches, Routed, divided
 from entrepot.core.value import Frozen, freeze
 
 _MASK_32: Final = 0xFFFFFFFF
@@ -29,7 +29,7 @@ _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
 _GOLDEN: Final = 0x9E3779B9
 _OF_BINARIES: Final = 13 * _GOLDEN & _MASK_32
 _HASH_BITS: Final = 27
-# What Erlang's hash makes of these atoms.
+# Erlang's hashes of the atoms that stand for these values.
 _ATOMS: Final = {None: 45_914_356, ("bool", True): 506_293, ("bool", False): 7_111_573}
 
 
@@ -38,9 +38,10 @@ class RingMatcher:
         self._header = exchange.settings.hash_header
         self._property = exchange.settings.hash_property
         self.reads_headers = self._header is not None or self._property is not None
-        self._bindings: dict[Binding, None] = {}  # In the order of their making.
-        self._chosen: list[Matches] | None = None  # None: to be made when somebody asks.
-        self._bucket_ends: list[int] = []  # Of each of those chosen.
+        self._bindings: dict[Binding, None] = {}  # In the order in which they were made.
+        # One for each destination. None means: to be computed, because bindings have changed.
+        self._chosen: list[Matches] | None = None
+        self._bucket_ends: list[int] = []  # The exclusive end of each destination's buckets.
 
     def add(self, binding: Binding) -> None:
         self._bindings[binding] = None
@@ -50,7 +51,7 @@ class RingMatcher:
         del self._bindings[binding]
         self._chosen = None
 
-    def match(self, message: Message) -> Matches:
+    def match(self, message: Routed) -> Matches:
         if self._chosen is None:
             self._chosen = self._lay_out()
         if not self._chosen:
@@ -59,22 +60,25 @@ class RingMatcher:
         return self._chosen[bisect_right(self._bucket_ends, bucket)]
 
     def _lay_out(self) -> list[Matches]:
+        """Assign the buckets to the destinations, and return the destinations."""
         weights: dict[Destination, int] = {}
         for binding in self._bindings:
             weights.setdefault(binding.destination, int(binding.key))
         self._bucket_ends = list(accumulate(weights.values()))
         return [divided([destination]) for destination in weights]
 
-    def _hashed(self, message: Message) -> Frozen:
+    def _hashed(self, message: Routed) -> Frozen:
+        """Return the value that is hashed: a header, a property, or the routing key."""
         if self._header is not None:
-            return freeze(message.headers.get(self._header))
+            return freeze(message.properties.headers.get(self._header))
         if self._property is None:
             return message.keys[0]
-        value = message.properties.get(self._property)
+        value = getattr(message.properties, self._property)
         return None if value is None else str(value)
 
 
 def seed_of(value: Frozen) -> int:
+    """Return the seed of the jump hash for a value."""
     if isinstance(value, int):
         return value
     known = _ATOMS.get(value)
@@ -85,7 +89,7 @@ def seed_of(value: Frozen) -> int:
 
 
 def jump(seed: int, bucket_count: int) -> int:
-    """Which of the buckets. One more of them takes its share and moves nothing else."""
+    """Return the number of the seed's bucket. If a bucket is added, a seed moves there or stays."""
     if bucket_count == 1:
         return 0
     bucket = reached = 0
@@ -97,7 +101,7 @@ def jump(seed: int, bucket_count: int) -> int:
 
 
 def _random_bits(seed: int) -> Iterator[int]:
-    """Erlang's exs1024, 64 bits each time, seeded with three times the same number."""
+    """Yield the 64-bit numbers of Erlang's exs1024, seeded with three times the same number."""
     state = _seeded(seed)
     place = 0
     while True:
@@ -107,7 +111,7 @@ def _random_bits(seed: int) -> Iterator[int]:
         new ^= new << 31 & _MASK_64
         new ^= new >> 11 ^ old ^ old >> 30
         state[place] = new
-        yield new * 1181783497276652981 & _MASK_64 or 1  # Zero would be divided by.
+        yield new * 1181783497276652981 & _MASK_64 or 1  # Not zero: the caller divides by it.
 
 
 def _seeded(seed: int) -> list[int]:
@@ -127,7 +131,7 @@ def _seeded(seed: int) -> list[int]:
 
 
 def portable_hash(data: bytes) -> int:
-    """Erlang's phash2 of a binary."""
+    """Return Erlang's phash2 of a binary."""
     if not data:
         return _OF_BINARIES & ((1 << _HASH_BITS) - 1)
     a = b = _GOLDEN
@@ -145,7 +149,7 @@ def portable_hash(data: bytes) -> int:
 
 
 def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
-    """lookup2's mixing. The arguments may be over 32 bits, the results are not."""
+    """Mix three numbers as lookup2 does. Arguments may be over 32 bits, results are not."""
     for right, left, last in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
         a = (a - b - c & _MASK_32) ^ (c & _MASK_32) >> right
         b = (b - c - a & _MASK_32) ^ (a << left & _MASK_32)

@@ -1,12 +1,12 @@
-"""The router of one virtual host: what there is, and where a message goes from there.
+"""The router of one virtual host: its exchanges and bindings, and the routes of messages.
 
 A message visits each exchange at most once, however the exchanges are bound to each other,
-and a queue gets it at most once. An exchange without a binding for it passes it to its
-alternate exchange, if that is there. At a delayed exchange it may have to wait: then the
-answer names the exchange, and the message is routed again from there when it is time.
+and a queue gets it at most once. An exchange where no binding matches passes the message to its
+alternate exchange, if that exists. At a delayed exchange a message may have to wait: then the
+route names the exchange, and the message is routed again from there after its delay.
 
-The answers that keys alone decide are remembered until an exchange or a binding changes.
-The same answer is then the same object, for those who want to remember more about it.
+Routes that depend only on keys are cached until an exchange or a binding changes. A cached route
+is the same object each time, so callers can cache by its identity.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from entrepot.broker.router.delay import delay_ms
 from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
     Binding,
     Bound,
     Destination,
+    DestinationKind,
     Event,
     Exchange,
     ExchangeDeclared,
     ExchangeDeleted,
     ExchangeType,
-    Kind,
     QueueAdded,
     QueueRemoved,
     Unbound,
@@ -35,20 +34,18 @@ from entrepot.broker.router.event import (
     encode,
 )
 from entrepot.broker.router.headers import HeadersMatcher
-from entrepot.broker.router.matching import DirectMatcher, FanoutMatcher, Matcher, Message
+from entrepot.broker.router.matching import DirectMatcher, FanoutMatcher, Matcher, Routed
 from entrepot.broker.router.ring import RingMatcher
 from entrepot.broker.router.topic import TopicMatcher
 from entrepot.core import limits
-from entrepot.core.errors import ExchangeRefused, InvalidRoutingHeader, UnknownExchange
-from entrepot.core.value import describe, freeze
+from entrepot.core.errors import ExchangeRefused, UnknownExchange
+from entrepot.core.message import Envelope
 
-COPY_HEADERS = ("CC", "BCC")  # More routing keys. A receiver sees the first and never the second.
 _DEFAULT = Exchange(DEFAULT_EXCHANGE, ExchangeType.DIRECT)
-_NONE: Mapping[str, object] = MappingProxyType({})
 
 
 class Held(NamedTuple):
-    """The message waits at a delayed exchange, to be routed from there."""
+    """A delayed exchange that a message waits at. After the delay it is routed from there."""
 
     exchange: str
     delay_ms: int
@@ -81,26 +78,27 @@ class _Node:
         self.exchange = exchange
         self.alternate = exchange.settings.alternate
         self.is_delayed = exchange.type is ExchangeType.DELAYED
-        self.bindings: dict[Binding, None] = {}  # Those that lead away from it.
-        self.leads_to: dict[str, int] = {}  # Exchanges, and how many bindings there are to each.
+        self.bindings: dict[Binding, None] = {}  # Those whose source it is.
+        self.leads_to: dict[str, int] = {}  # Exchanges, and the number of bindings to each.
         self.matcher = _matcher(exchange)
-        is_choosy = self.is_delayed or exchange.type is ExchangeType.DEDUPLICATION
-        self.reads_headers = is_choosy or self.matcher.reads_headers
-        self.routes: dict[str, Route] = {}  # Remembered, by key.
-        self.may_read_headers: bool | None = None  # Remembered. Of all that is behind it, too.
+        needs_headers = self.is_delayed or exchange.type is ExchangeType.DEDUPLICATION
+        self.reads_headers = needs_headers or self.matcher.reads_headers
+        self.routes: dict[str, Route] = {}  # A cache, by key.
+        # Whether it or any exchange reached through it reads headers. None means: to be computed.
+        self.may_read_headers: bool | None = None
 
     def add(self, binding: Binding) -> None:
         self.bindings[binding] = None
         self.matcher.add(binding)
         kind, name = binding.destination
-        if kind is Kind.EXCHANGE:
+        if kind is DestinationKind.EXCHANGE:
             self.leads_to[name] = self.leads_to.get(name, 0) + 1
 
     def remove(self, binding: Binding) -> None:
         del self.bindings[binding]
         self.matcher.remove(binding)
         kind, name = binding.destination
-        if kind is Kind.EXCHANGE:
+        if kind is DestinationKind.EXCHANGE:
             count = self.leads_to.pop(name)
             if count > 1:
                 self.leads_to[name] = count - 1
@@ -122,18 +120,18 @@ def _matcher(exchange: Exchange) -> Matcher:
 
 class Router:
     def __init__(self, vhost: str = "/", predeclared: Sequence[Exchange] = ()) -> None:
-        """The predeclared exchanges are always there, beside the default one."""
+        """Make a router with the default exchange and the predeclared ones, which stay."""
         self.vhost = vhost
         self._nodes = {each.name: _Node(each) for each in (_DEFAULT, *predeclared)}
         self._predeclared = frozenset(self._nodes)
-        self._queues: dict[str, bool] = {}  # Whether each is durable.
+        self._queues: dict[str, bool] = {}  # By name, whether each is durable.
         self._queue_routes: dict[str, Route] = {}  # Of the default exchange: one per queue.
-        self._bindings: dict[Binding, None] = {}  # All, in the order of their making.
-        self._leading_to: dict[Destination, dict[Binding, None]] = {}
-        self._remembering: dict[str, _Node] = {}  # Exchanges that remember anything.
-        self._remembered_names = 0  # Keys and queues in what they remember.
+        self._bindings: dict[Binding, None] = {}  # All, in the order in which they were made.
+        self._by_destination: dict[Destination, dict[Binding, None]] = {}
+        self._caching: dict[str, _Node] = {}  # Exchanges that have anything in their caches.
+        self._cached_names = 0  # Keys and queues in the cached routes.
 
-    # What there is.
+    # Finding exchanges, queues and bindings.
 
     def exchange(self, name: str) -> Exchange | None:
         node = self._nodes.get(name)
@@ -153,7 +151,8 @@ class Router:
         return name in self._queues
 
     def bindings(self) -> Mapping[Binding, None]:
-        """In the order of their making, without those of the default exchange."""
+        """Return all bindings, in the order in which they were made. The default exchange has
+        none."""
         return MappingProxyType(self._bindings)
 
     def bindings_from(self, exchange: str) -> tuple[Binding, ...]:
@@ -161,23 +160,23 @@ class Router:
         return () if node is None else tuple(node.bindings)
 
     def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
-        return tuple(self._leading_to.get(destination, ()))
+        return tuple(self._by_destination.get(destination, ()))
 
-    # Where a message goes.
+    # Routing.
 
     def route(
         self,
         exchange: str,
         key: str,
-        headers: Mapping[str, object] | None = None,
-        properties: Mapping[str, object] | None = None,
+        envelope: Envelope | None = None,
         *,
         inside: bool = False,
     ) -> Route:
-        """`inside` is for the broker's own publishing, which internal exchanges take.
+        """Return the route of a message from that exchange.
 
-        Of `properties` those are read that consistent hashing was told to hash. Raises
-        UnknownExchange, ExchangeRefused, InvalidRoutingHeader.
+        The envelope is needed if the route depends on more than the key: see `reads_headers`.
+        `inside` means: published by the broker itself, which internal exchanges allow. Raises
+        UnknownExchange, ExchangeRefused.
         """
         node = self._nodes.get(exchange)
         if node is None:
@@ -186,34 +185,36 @@ class Router:
             raise ExchangeRefused(
                 f"cannot publish to internal exchange '{exchange}' in vhost '{self.vhost}'"
             )
-        if headers and ("CC" in headers or "BCC" in headers):
-            message = Message(routing_keys(key, headers), headers, properties or _NONE)
-            return self._walk(node, message)[0]
+        if envelope is not None and (handling := envelope.handling).has_copies:
+            keys = (key, *handling.copies, *handling.blind_copies)
+            return self._walk(node, Routed(keys, envelope.properties, handling.delay_ms))[0]
         if exchange == DEFAULT_EXCHANGE:
             return self._queue_routes.get(key, NOWHERE)
         route = node.routes.get(key)
         if route is None:
-            message = Message((key,), headers or _NONE, properties or _NONE)
-            route, depends_on_key_only = self._walk(node, message)
+            routed = Routed((key,))
+            if envelope is not None:
+                routed = Routed((key,), envelope.properties, envelope.handling.delay_ms)
+            route, depends_on_key_only = self._walk(node, routed)
             if depends_on_key_only:
-                self._remember(node, key, route)
+                self._cache_route(node, key, route)
         return route
 
     def reads_headers(self, exchange: str) -> bool:
-        """Whether anything but routing keys may decide, at this exchange or behind it.
+        """Return whether this exchange, or one reached through it, looks at more than the key.
 
-        If not, who knows that a message has neither CC nor BCC need not decode its headers.
+        If not, the properties of a message without copies need not be decoded.
         """
         start = self._nodes.get(exchange)
         if start is None:
             return False
         if start.may_read_headers is None:
-            start.may_read_headers = any(node.reads_headers for node in self._behind(start))
-            self._remembering[exchange] = start
+            start.may_read_headers = any(node.reads_headers for node in self._reachable(start))
+            self._caching[exchange] = start
         return start.may_read_headers
 
-    def _behind(self, start: _Node) -> Iterator[_Node]:
-        """The exchange and all that a message could reach through it."""
+    def _reachable(self, start: _Node) -> Iterator[_Node]:
+        """Yield the exchange and all exchanges that a message could reach through it."""
         pending = [start]
         seen = {start.exchange.name: None}
         while pending:
@@ -227,8 +228,8 @@ class Router:
                     seen[name] = None
                     pending.append(self._nodes[name])
 
-    def _walk(self, start: _Node, message: Message) -> tuple[Route, bool]:
-        """The answer, and whether it depends on nothing but the keys."""
+    def _walk(self, start: _Node, message: Routed) -> tuple[Route, bool]:
+        """Find the route of a message. Also returns whether it depends only on the keys."""
         if start.exchange.name == DEFAULT_EXCHANGE:
             return Route(tuple(dict.fromkeys(k for k in message.keys if k in self._queues))), False
         found: list[tuple[str, ...]] = []
@@ -239,8 +240,8 @@ class Router:
         while pending:
             node = pending.pop()
             by_keys = by_keys and not node.reads_headers
-            if node.is_delayed and (delay := delay_ms(message.headers)):
-                held.append(Held(node.exchange.name, delay))
+            if node.is_delayed and message.delay_ms:
+                held.append(Held(node.exchange.name, message.delay_ms))
                 continue
             queues, exchanges = node.matcher.match(message)
             if queues:
@@ -253,44 +254,44 @@ class Router:
                     pending.append(self._nodes[name])
         return Route(_joined(found), tuple(held)), by_keys
 
-    # What is remembered.
+    # Caching.
 
-    def _remember(self, node: _Node, key: str, route: Route) -> None:
+    def _cache_route(self, node: _Node, key: str, route: Route) -> None:
         size = 1 + len(route.queues)
         if size > limits.ROUTE_CACHED_NAMES_MAX:
-            return  # To deliver to so many costs far more than to find them again.
-        if self._remembered_names + size > limits.ROUTES_CACHED_NAMES_MAX:
-            self._forget()
-        self._remembered_names += size
-        self._remembering[node.exchange.name] = node
+            return  # Publishing to so many queues costs far more than finding them again.
+        if self._cached_names + size > limits.ROUTES_CACHED_NAMES_MAX:
+            self._clear_caches()
+        self._cached_names += size
+        self._caching[node.exchange.name] = node
         node.routes[key] = route
 
-    def _forget(self) -> None:
-        for node in self._remembering.values():
+    def _clear_caches(self) -> None:
+        for node in self._caching.values():
             node.routes.clear()
             node.may_read_headers = None
-        self._remembering.clear()
-        self._remembered_names = 0
+        self._caching.clear()
+        self._cached_names = 0
 
-    # How it changes.
+    # Changing.
 
     def apply(self, event: Event) -> None:
-        """The only way. What is so already stays so."""
+        """Change the router by an event. Without effect if it was applied already."""
         match event:
             case QueueAdded(name, durable):
                 self._queues[name] = durable
                 self._queue_routes.setdefault(name, Route((name,)))
             case QueueRemoved(name):
-                assert not self.bindings_to(Destination(Kind.QUEUE, name)), name
+                assert not self.bindings_to(Destination(DestinationKind.QUEUE, name)), name
                 self._queues.pop(name, None)
                 self._queue_routes.pop(name, None)
             case ExchangeDeclared(exchange):
                 self._declare(exchange)
             case ExchangeDeleted(name):
-                assert not self.bindings_to(Destination(Kind.EXCHANGE, name)), name
+                assert not self.bindings_to(Destination(DestinationKind.EXCHANGE, name)), name
                 assert not self.bindings_from(name), name
                 self._nodes.pop(name, None)
-                self._forget()
+                self._clear_caches()
             case Bound(binding):
                 self._bind(binding)
             case Unbound(binding):
@@ -300,7 +301,7 @@ class Router:
         node = self._nodes.get(exchange.name)
         if node is None:
             self._nodes[exchange.name] = _Node(exchange)
-            self._forget()  # It may be somebody's alternate.
+            self._clear_caches()  # It may be the alternate of another exchange.
         else:
             assert node.exchange == exchange, (node.exchange, exchange)
 
@@ -310,28 +311,28 @@ class Router:
         assert self._exists(binding.destination), binding
         self._nodes[binding.source].add(binding)
         self._bindings[binding] = None
-        self._leading_to.setdefault(binding.destination, {})[binding] = None
-        self._forget()
+        self._by_destination.setdefault(binding.destination, {})[binding] = None
+        self._clear_caches()
 
     def _unbind(self, binding: Binding) -> None:
         if binding not in self._bindings:
             return
         self._nodes[binding.source].remove(binding)
         del self._bindings[binding]
-        others = self._leading_to[binding.destination]
+        others = self._by_destination[binding.destination]
         del others[binding]
         if not others:
-            del self._leading_to[binding.destination]
-        self._forget()
+            del self._by_destination[binding.destination]
+        self._clear_caches()
 
     def _exists(self, destination: Destination) -> bool:
         kind, name = destination
-        return name in (self._queues if kind is Kind.QUEUE else self._nodes)
+        return name in (self._queues if kind is DestinationKind.QUEUE else self._nodes)
 
-    # What is kept.
+    # Durability.
 
     def is_durable(self, event: Event) -> bool:
-        """Whether the event is to survive a restart. To be asked before it is applied."""
+        """Return whether the event must survive a restart. Call this before `apply`."""
         match event:
             case QueueAdded(_, durable):
                 return durable
@@ -345,7 +346,7 @@ class Router:
                 kind, name = binding.destination
                 return self._is_durable_exchange(binding.source) and (
                     self._queues.get(name, False)
-                    if kind is Kind.QUEUE
+                    if kind is DestinationKind.QUEUE
                     else self._is_durable_exchange(name)
                 )
 
@@ -354,7 +355,7 @@ class Router:
         return node is not None and node.exchange.durable
 
     def events(self) -> Iterator[Event]:
-        """Those that make this router out of a new one."""
+        """Yield events that, applied to a new router, make an equal one."""
         yield from (QueueAdded(name, durable) for name, durable in self._queues.items())
         for exchange in self.exchanges():
             if not self.is_predeclared(exchange.name):
@@ -372,22 +373,6 @@ class Router:
         for name, value in stored["events"]:
             router.apply(decode(name, value))
         return router
-
-
-def routing_keys(key: str, headers: Mapping[str, object]) -> tuple[str, ...]:
-    """The message's key, and those of further receivers that its headers name."""
-    keys = [key]
-    for name in COPY_HEADERS:
-        if name not in headers:
-            continue
-        more = headers[name]
-        if not isinstance(more, list | tuple):
-            kind = describe(freeze(more))[0]
-            raise InvalidRoutingHeader(
-                f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
-            )
-        keys += [item for item in more if isinstance(item, str)]
-    return tuple(keys)
 
 
 def _joined(found: list[tuple[str, ...]]) -> tuple[str, ...]:

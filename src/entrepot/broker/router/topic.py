@@ -1,26 +1,26 @@
 """Topic exchanges: keys are words between dots, and patterns are a tree of words.
 
-In a pattern `*` is exactly one word and `#` is any number of them, also none. RabbitMQ takes
-the dots literally, and so do we: between two dots, before the first and after the last there
-is an empty word, which `*` matches; only the empty key has no word at all.
+In a pattern `*` matches exactly one word and `#` any number of words, also none. Every dot
+separates two words, which may be empty: `*` matches an empty word. Only the empty key has no
+words.
 
-A key is matched word by word against all patterns at once, by the set of the tree's nodes
-where a pattern may stand after the words so far. A `#` stays in the set once it is reached.
-No node is in the set twice, so a key costs at most its words times the nodes, however the
-`#` are strewn; and a `#` that ends its pattern, the usual one, is done when it is reached.
+A key is matched word by word against all patterns at once, with the set of tree nodes that the
+words so far can reach. A node of a `#` stays in the set once it is reached. No node is in the set
+twice, so a key costs at most its words times the nodes, wherever the `#` are; and a pattern that
+ends with `#`, the usual case, has matched as soon as its last node is reached.
 """
 
 from __future__ import annotations
 
 from entrepot.broker.router.event import Binding
-from entrepot.broker.router.matching import Destinations, Matches, Message, union
+from entrepot.broker.router.matching import Destinations, Matches, Routed, union
 
 _ONE = "*"
 _MANY = "#"
 
 
 class _Node:
-    """Where the patterns that begin alike stand after the words so far."""
+    """A node of the tree: all patterns that begin with the same words."""
 
     __slots__ = ("destinations", "many", "next", "one", "repeats")
 
@@ -83,7 +83,7 @@ class TopicMatcher:
             node, word = path.pop()
             node.drop_child(word)
 
-    def match(self, message: Message) -> Matches:
+    def match(self, message: Routed) -> Matches:
         keys = message.keys
         if len(keys) == 1:
             return self._match_key(keys[0])
@@ -91,20 +91,20 @@ class TopicMatcher:
 
     def _match_key(self, key: str) -> Matches:
         matched: dict[_Node, None] = {}
-        standing: dict[_Node, None] = {}
-        _stand(self._root, standing, matched)
+        reached: dict[_Node, None] = {}
+        _reach(self._root, reached, matched)
         for word in words_of(key):
             following: dict[_Node, None] = {}
-            for node in standing:
+            for node in reached:
                 if node.repeats:
-                    _stand(node, following, matched)
+                    _reach(node, following, matched)
                 child = node.next.get(word)
                 if child is not None:
-                    _stand(child, following, matched)
+                    _reach(child, following, matched)
                 if node.one is not None:
-                    _stand(node.one, following, matched)
-            standing = following
-        matched.update(standing)
+                    _reach(node.one, following, matched)
+            reached = following
+        matched.update(reached)
         return union([node.destinations.matches() for node in matched if node.destinations])
 
 
@@ -112,13 +112,16 @@ def words_of(key: str) -> list[str]:
     return key.split(".") if key else []
 
 
-def _stand(node: _Node, standing: dict[_Node, None], matched: dict[_Node, None]) -> None:
-    """At the node, and at those reached from it by no word; or done, if all words match."""
+def _reach(node: _Node, reached: dict[_Node, None], matched: dict[_Node, None]) -> None:
+    """Add the node to `reached`, with those that follow it by `#` and no word.
+
+    A node whose `#` ends its pattern is added to `matched` instead: it matches all that follows.
+    """
     while True:
         if node.repeats and not node.has_more():
             matched[node] = None
             return
-        standing[node] = None
+        reached[node] = None
         if node.many is None:
             return
         node = node.many

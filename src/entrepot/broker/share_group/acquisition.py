@@ -1,10 +1,9 @@
 """Which records a consumer gets, and the batches of the log that they are in.
 
-A consumer is sent whole batches, straight from the log's files, and beside them the
-offsets that are its own; it passes over the others. So what is acquired goes to the end of
-a batch if it can: the next consumer need not be sent the same batch again. Offsets where
-there is nothing for anybody (taken by compaction, a transaction's marker, or aborted) are
-found on the way.
+A consumer is sent whole batches, straight from the log's files, with the offsets it acquired;
+it skips the other records. So records are acquired up to the end of a batch if possible: then
+the next consumer is not sent the same batch again. Offsets without a record for consumers
+(removed by compaction, a transaction's marker, or aborted) are found on the way.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from entrepot.broker.ledger import Ledger
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import limits
 from entrepot.core.batch import read_header
 from entrepot.core.ports import File, FileRange
@@ -23,31 +22,32 @@ from entrepot.log.segment import Glance, glances
 
 class Bounds(NamedTuple):
     records_max: int
-    is_strict: bool  # Else the last batch may go beyond.
-    bytes_max: int  # Of batches. The first comes whole, however large.
-    offset_limit: int  # Of what may be read.
-    offset_ahead: int  # Nothing fresh from there on, but for the rest of a batch.
-    is_committed: bool  # Nothing of transactions that were aborted.
+    is_strict: bool  # Otherwise records are acquired to the end of the last batch.
+    bytes_max: int  # Of all batches. The first one is returned whole, however large.
+    offset_limit: int  # Exclusive end of what may be read.
+    # No record at or above it is acquired for the first time, but for the rest of a batch.
+    offset_ahead: int
+    is_committed: bool  # Skip records of aborted transactions.
 
 
 class Found(NamedTuple):
-    """Not taken yet. The oldest that are ready, in their order."""
+    """The oldest ready records, not acquired yet, in order."""
 
     offsets: list[range]
-    missing: list[range]  # Of those: where there is nothing.
+    missing: list[range]  # Those of the offsets without a record.
     batches: list[FileRange]
 
 
 class _Span(NamedTuple):
-    """Batches in a row, out of one file."""
+    """Consecutive batches of one file."""
 
     offset_end: int
     batches: FileRange | None
     missing: list[range]
 
 
-def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
-    """Raises StorageError."""
+def find(ledger: Ledger, served: ServedPartition, bounds: Bounds) -> Found:
+    """Find the oldest ready records within the bounds. Raises StorageError."""
     found = Found([], [], [])
     holes = Ranges()
     left, room, end = bounds.records_max, bounds.bytes_max, 0
@@ -58,7 +58,7 @@ def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
             if offset >= end:
                 if found.batches and room <= 0:
                     return found
-                span = _span(stream, range(offset, ready.stop), count, room, bounds)
+                span = _span(served, range(offset, ready.stop), count, room, bounds)
                 end = span.offset_end
                 for each in span.missing:
                     holes.add(each.start, each.stop)
@@ -74,7 +74,8 @@ def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
             found.missing.extend(missing)
             left -= len(piece) - sum(map(len, missing))
             offset = piece.stop
-            if offset < min(end, ready.stop):  # Cut: what follows is not next.
+            # The limit cut a range: what follows is not the next to acquire.
+            if offset < min(end, ready.stop):
                 return found
         if left <= 0 or offset < ready.stop:
             break
@@ -82,8 +83,10 @@ def find(ledger: Ledger, stream: Stream, bounds: Bounds) -> Found:
 
 
 def _ready(ledger: Ledger, bounds: Bounds) -> Iterator[tuple[range, int]]:
-    """Rows of what is ready, in their order, and the offset from which on nothing of a row
-    is to be taken, but for the rest of a batch."""
+    """Yield ranges of ready offsets, in order, each with its acquisition limit.
+
+    From the limit on nothing of the range is acquired, but for the rest of a batch.
+    """
     limit = bounds.offset_limit
     for each in ledger.returned:
         if each.start < limit:
@@ -94,12 +97,15 @@ def _ready(ledger: Ledger, bounds: Bounds) -> Iterator[tuple[range, int]]:
         yield range(fresh, limit), ahead
 
 
-def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bounds) -> _Span:
-    """The batches of the first `count` of the wanted offsets, or as many as there is room for."""
-    found = stream.partition.read(wanted.start, limits.SEGMENT_BYTES_MAX, bounds.offset_limit)
+def _span(
+    served: ServedPartition, wanted: range, count: int, bytes_max: int, bounds: Bounds
+) -> _Span:
+    """Return the batches with the first `count` wanted offsets, or as many as fit into
+    `bytes_max`."""
+    found = served.partition.read(wanted.start, limits.SEGMENT_BYTES_MAX, bounds.offset_limit)
     if found is None:
         return _Span(wanted.stop, None, [wanted])
-    looks_closer = bounds.is_committed and stream.isolation.has_aborted(wanted.start)
+    looks_closer = bounds.is_committed and served.isolation.has_aborted(wanted.start)
     missing: list[range] = []
     size, end = 0, wanted.start
     for glance in glances(found.file, found.position, found.position + found.size):
@@ -111,7 +117,7 @@ def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bou
             break
         if glance.offset_first > end:
             missing.append(range(end, glance.offset_first))
-        if looks_closer and _is_void(stream, found.file, glance):
+        if looks_closer and _is_void(served, found.file, glance):
             missing.append(range(glance.offset_first, glance.offset_last + 1))
         size += glance.size
         end = glance.offset_last + 1
@@ -121,11 +127,11 @@ def _span(stream: Stream, wanted: range, count: int, bytes_max: int, bounds: Bou
     return _Span(end, batches, missing)
 
 
-def _is_void(stream: Stream, file: File, glance: Glance) -> bool:
-    """Whether a batch holds nothing that was committed. Raises StorageError."""
-    header = read_header(stream.partition.checked(file, glance))
+def _is_void(served: ServedPartition, file: File, glance: Glance) -> bool:
+    """Return whether a batch holds no committed record. Raises StorageError."""
+    header = read_header(served.partition.checked(file, glance))
     if header.is_control:
         return True
-    return header.is_transactional and stream.isolation.is_aborted(
+    return header.is_transactional and served.isolation.is_aborted(
         header.producer_id, header.offset_first
     )

@@ -1,9 +1,9 @@
-"""The share groups of this node: who is in them, where they stand, and what may be changed.
+"""The coordinator of this node's share groups: members, partitions, sessions, offsets.
 
-A group is there as long as it has members or reads topics. Which topics it reads, and what
-of them is settled, is kept (`store`); an answer that rests on it goes out when it is
-permanent. Where a group begins to read is decided when it first has a partition, so that
-nothing is missed between its subscription and its first fetch.
+A group exists while it has members or reads topics. Which topics it reads, and which of their
+records are settled, is stored (`store`); requests that change it are answered when that is
+permanent. Where a group begins to read is decided when it first gets a partition, so that no
+record is missed between its subscription and its first fetch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.messages import JOINS, LEAVES, Listed
 from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.ledger import Ledger
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.settlements import Settlements
-from entrepot.broker.share_group.dead_letter import DeadLetters
+from entrepot.broker.share_group.dead_letter import ShareDeadLetters
 from entrepot.broker.share_group.group import (
     DescribedShareGroup,
     ShareGroup,
@@ -32,8 +33,7 @@ from entrepot.broker.share_group.group import (
 from entrepot.broker.share_group.sessions import ShareSession, ShareSessions
 from entrepot.broker.share_group.settings import GroupSettingsView, check_settings, settings_record
 from entrepot.broker.share_group.share_partition import SharePartition
-from entrepot.broker.share_group.store import ShareName, Store, new_settlements
-from entrepot.broker.stream import Stream
+from entrepot.broker.share_group.store import ShareGroupStore, ShareName, new_settlements
 from entrepot.broker.virtual_host.claims import Claims
 from entrepot.core import limits
 from entrepot.core.errors import InvalidConfig, OffsetOutOfRange, StorageError, UnknownTopic
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("entrepot.share")
 
-SHARE = "share"  # The protocol of these groups, and their kind.
+SHARE = "share"  # The protocol and the kind of these groups.
 
-_Watched = ShareName | tuple[str, str]  # Locks of a partition, or a group's member.
+# What a deadline is about: a partition's locks, or (group, member).
+_Watched = ShareName | tuple[str, str]
 
 
 class ShareCoordinator:
@@ -58,17 +59,17 @@ class ShareCoordinator:
         self.sessions = ShareSessions()
         self._groups: dict[str, ShareGroup] = {}
         self._partitions: dict[ShareName, SharePartition] = {}
-        self._adding = Claims()  # Topics to groups.
-        self._store = Store(broker, clock)
-        self._dead_letters = DeadLetters(broker, clock)
+        self._adding = Claims()  # Held while a topic's partitions are added to a group.
+        self._store = ShareGroupStore(broker, clock)
+        self._dead_letters = ShareDeadLetters(broker, clock)
         self._deadlines: Deadlines[_Watched] = Deadlines()
         self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
-        self._version = -1  # Of the topics, when they were last looked at.
+        self._version = -1  # The catalog's version when deleted topics were last looked for.
 
     # --- life
 
     def open(self) -> None:
-        """Fold what was kept."""
+        """Restore the groups from the store."""
         orphans: dict[tuple[str, UUID], list[Settlements]] = {}
         for name, settlements in self._store.open().items():
             topic = self._broker.catalog.by_id.get(name.topic)
@@ -76,15 +77,17 @@ class ShareCoordinator:
                 orphans.setdefault((name.group, name.topic), []).append(settlements)
                 continue
             group = self._groups.setdefault(name.group, ShareGroup(name.group))
-            group.partition_counts[name.topic] = name.partition + 1  # They come in their order.
-            stream = self._broker.stream(topic, name.partition)
-            partition = stream.partition
-            if partition.refused:  # It may be whole at the next start: what is settled stays so.
+            # Partitions come in ascending order.
+            group.partition_counts[name.topic] = name.partition + 1
+            served = self._broker.served_partition(topic, name.partition)
+            partition = served.partition
+            # It may be readable again at the next start: keep its settlements.
+            if partition.refused:
                 ledger = Ledger()
             else:
                 ledger = settlements.ledger(partition.offset_start, partition.offset_end)
                 self._store.mark(settlements)
-            self._partitions[name] = self._new_partition(name, stream, settlements, ledger)
+            self._partitions[name] = self._new_partition(name, served, settlements, ledger)
         for (group_id, topic_id), lanes in orphans.items():
             self._store.forget(group_id, topic_id, lanes)
 
@@ -95,11 +98,11 @@ class ShareCoordinator:
             partition.close()
 
     def _new_partition(
-        self, name: ShareName, stream: Stream, settlements: Settlements, ledger: Ledger
+        self, name: ShareName, served: ServedPartition, settlements: Settlements, ledger: Ledger
     ) -> SharePartition:
         return SharePartition(
             name,
-            stream,
+            served,
             settlements,
             ledger,
             self._store,
@@ -111,6 +114,7 @@ class ShareCoordinator:
         return self._alarm.now()
 
     def _ring(self, watched: _Watched) -> None:
+        """Act on a deadline that has come."""
         if isinstance(watched, ShareName):
             partition = self._partitions.get(watched)
             if partition is not None:
@@ -127,7 +131,7 @@ class ShareCoordinator:
             self._remove_member(group, member_id)
 
     def watch(self, partition: SharePartition) -> None:
-        """After records were locked: be there when the time is up."""
+        """Set the deadline of the partition's next lock."""
         next_ms = partition.next_ms
         if next_ms is not None:
             self._deadlines.set(partition.name, next_ms)
@@ -137,16 +141,18 @@ class ShareCoordinator:
 
     @property
     def refusal(self) -> str | None:
-        """Why no group is known; None when all are."""
+        """Return why groups cannot be read; None when they can."""
         return self._store.refusal
 
     def has(self, group_id: str) -> bool:
+        """Return whether there is a share group with this id."""
         return group_id in self._groups
 
     def heartbeat(
         self, group_id: str, request: ShareHeartbeat
     ) -> ShareHeartbeatAnswer | Awaitable[ShareHeartbeatAnswer]:
-        """Idle members are answered at once. Raises GroupError, StorageError."""
+        """Process a heartbeat; an idle member is answered at once. Raises GroupError,
+        StorageError."""
         if not group_id:
             raise GroupError(Fault.INVALID_REQUEST, "a group's id cannot be empty")
         check(request)
@@ -162,8 +168,9 @@ class ShareCoordinator:
         self._groups[group_id] = group
         self._deadlines.set((group_id, request.member_id), self.now() + settings.session_ms)
         self._alarm.arm()
-        new = self._unknown(group, group.members[request.member_id])
-        # Who does not name its topics has named them before, and these are younger than that.
+        new = self._topics_to_add(group, group.members[request.member_id])
+        # A member that does not name its topics named them before; new partitions are younger than
+        # that.
         return self._begin(group, new, answer, is_late=request.topics is None) if new else answer
 
     def _group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup:
@@ -180,7 +187,8 @@ class ShareCoordinator:
             raise GroupError(Fault.GROUP_MAX_SIZE_REACHED, "there are too many share groups")
 
     def _remove_member(self, group: ShareGroup, member_id: str) -> bool:
-        """One that leaves may still acknowledge: its session ends by itself."""
+        """Remove a member; return whether it was one. Its session stays, so that it may still
+        acknowledge."""
         self._deadlines.cancel((group.id, member_id))
         was_there = group.remove(member_id)
         if not group.members and not group.partition_counts:
@@ -190,7 +198,7 @@ class ShareCoordinator:
     # --- sessions
 
     def end_session(self, session: ShareSession) -> None:
-        """What it has is ready for others, as much of it as there are turns for."""
+        """End a session and release its locks, in the background."""
         self.sessions.close(session)
         self._broker.turns.start(self._release(session))
 
@@ -204,17 +212,20 @@ class ShareCoordinator:
     # --- partitions
 
     def partition(self, group_id: str, topic: Topic, number: int) -> SharePartition:
-        """Raises UnknownTopic: also when there is no such group, as clients understand it.
-        Raises StorageError when its records or its ledger cannot be read."""
+        """Return the group's partition.
+
+        Raises UnknownTopic, also when there is no such group, as clients expect; StorageError when
+        its records or its ledger cannot be read.
+        """
         self._store.check_readable()
         found = self._partitions.get(ShareName(group_id, topic.id, number))
         if found is None:
             raise UnknownTopic(f"the group does not read partition {number} of {topic.name!r}")
-        found.stream.partition.check_served()
+        found.served.partition.check_served()
         return found
 
-    def _unknown(self, group: ShareGroup, member: ShareMember) -> list[Topic]:
-        """Topics that the member wants, and that have partitions the group does not know."""
+    def _topics_to_add(self, group: ShareGroup, member: ShareMember) -> list[Topic]:
+        """Return the member's topics with partitions that the group does not know yet."""
         counts, by_id = group.partition_counts, self._broker.catalog.by_id
         return [
             by_id[topic]
@@ -230,6 +241,7 @@ class ShareCoordinator:
         *,
         is_late: bool,
     ) -> ShareHeartbeatAnswer:
+        """Add the topics' partitions to the group, then answer when that is permanent."""
         await self._store.prepare()
         for topic in topics:
             await self._add_partitions(group, topic.id, is_late=is_late)
@@ -239,14 +251,17 @@ class ShareCoordinator:
     async def _add_partitions(
         self, group: ShareGroup, topic_id: UUID, *, is_late: bool = False
     ) -> None:
-        """Those that came after the group did are read from their start: it missed nothing."""
-        await self._broker.turns.next()  # There may be thousands of topics with one partition.
+        """Add a topic's new partitions to the group.
+
+        Partitions that are younger than the group's subscription are read from their start.
+        """
+        await self._broker.turns.next()  # There may be thousands of topics.
         claim = f"{topic_id} {group.id}"
         await self._adding.wait(claim)
         known = group.partition_counts.get(topic_id, 0)
         topic = self._broker.catalog.by_id.get(topic_id)
         if topic is None or known >= topic.partition_count:
-            return  # Somebody was faster.
+            return  # Another request has added them.
         if len(self._partitions) + topic.partition_count - known > limits.SHARE_PARTITIONS_MAX:
             raise GroupError(Fault.GROUP_MAX_SIZE_REACHED, "share groups read too many partitions")
         self._adding.take(claim)
@@ -275,20 +290,21 @@ class ShareCoordinator:
     ) -> Steps[None]:
         for number in range(known, topic.partition_count):
             try:
-                stream = self._broker.stream(topic, number)
+                served = self._broker.served_partition(topic, number)
             except UnknownTopic:
-                return  # It was deleted meanwhile.
+                return  # The topic was deleted meanwhile.
             name = ShareName(group.id, topic.id, number)
-            offset = stream.partition.offset_start if is_whole else self._first_offset(name, stream)
+            offset = served.partition.offset_start if is_whole else self._first_offset(name, served)
             settlements = new_settlements(name)
             ledger = settlements.ledger(0, 0)
-            new[name] = self._new_partition(name, stream, settlements, ledger)
+            new[name] = self._new_partition(name, served, settlements, ledger)
             if offset:
                 new[name].rewind(offset)
             yield
 
-    def _first_offset(self, name: ShareName, stream: Stream) -> int:
-        settings, partition = self.settings.of(name.group), stream.partition
+    def _first_offset(self, name: ShareName, served: ServedPartition) -> int:
+        """Return where the group begins to read a partition that it did not know."""
+        settings, partition = self.settings.of(name.group), served.partition
         if settings.reset == "earliest":
             return partition.offset_start
         if settings.reset != "latest":
@@ -297,7 +313,7 @@ class ShareCoordinator:
         return partition.high_watermark
 
     def _forget_deleted(self) -> None:
-        """Topics that are no more."""
+        """Remove deleted topics from all groups."""
         catalog = self._broker.catalog
         if catalog.version == self._version:
             return
@@ -307,6 +323,7 @@ class ShareCoordinator:
                 self._forget(group, topic)
 
     def _forget(self, group: ShareGroup, topic: UUID) -> None:
+        """Remove a topic from a group, with its settlements."""
         names = [
             ShareName(group.id, topic, number)
             for number in range(group.partition_counts.pop(topic))
@@ -324,7 +341,7 @@ class ShareCoordinator:
     # --- tools
 
     async def alter_settings(self, group_id: str, settings: Mapping[str, str]) -> None:
-        """Set exactly these; what is left out goes back to its default. Raises InvalidConfig."""
+        """Set exactly these settings; others go back to their defaults. Raises InvalidConfig."""
         if not group_id:
             raise InvalidConfig("a group's id cannot be empty")
         check_settings(settings)
@@ -338,11 +355,11 @@ class ShareCoordinator:
         return [Listed(each.id, SHARE, each.state_name, SHARE) for each in self._groups.values()]
 
     def describe(self, group_id: str) -> DescribedShareGroup:
-        """Raises GroupError."""
+        """Describe the group. Raises GroupError."""
         return self._find(group_id).describe()
 
     def topics(self, group_id: str) -> list[Topic]:
-        """Those it reads. Raises GroupError."""
+        """Return the topics that the group reads. Raises GroupError."""
         self._forget_deleted()
         by_id = self._broker.catalog.by_id
         return [by_id[topic] for topic in self._find(group_id).partition_counts if topic in by_id]
@@ -350,8 +367,10 @@ class ShareCoordinator:
     async def alter_offsets(
         self, group_id: str, offsets: Sequence[tuple[Topic, Mapping[int, int]]]
     ) -> dict[tuple[str, int], Exception]:
-        """Where a group without members goes on. A group that is not there is founded.
-        Returns what is wrong with single ones. Raises GroupError, StorageError."""
+        """Set where a group without members continues to read; create the group if needed.
+
+        Returns the errors of single partitions. Raises GroupError, StorageError.
+        """
         await self._store.prepare()
         self._forget_deleted()
         group = self._groups.get(group_id)
@@ -365,7 +384,7 @@ class ShareCoordinator:
         for topic, wanted in offsets:
             self._groups[group_id] = group
             await self._add_partitions(group, topic.id)
-            self._check_empty(group)  # Somebody may have come meanwhile.
+            self._check_empty(group)  # A member may have joined meanwhile.
             await self._broker.turns.run(self._rewind_all(group, topic, wanted, faults))
         await self._store.kept()
         return faults
@@ -385,13 +404,13 @@ class ShareCoordinator:
             yield
 
     def _rewind(self, share: SharePartition, offset: int) -> None:
-        partition = share.stream.partition
+        partition = share.served.partition
         if not 0 <= offset <= partition.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {partition.high_watermark}]")
         share.rewind(max(offset, partition.offset_start))
 
     async def delete_offsets(self, group_id: str, topics: Iterable[Topic]) -> None:
-        """The group no longer reads these. Raises GroupError, StorageError."""
+        """Remove topics from a group without members. Raises GroupError, StorageError."""
         group = self._find(group_id)
         self._check_empty(group)
         for topic in topics:
@@ -400,7 +419,7 @@ class ShareCoordinator:
         await self._store.kept()
 
     async def delete(self, group_id: str) -> None:
-        """With all that it settled. Raises GroupError, StorageError."""
+        """Delete a group without members. Raises GroupError, StorageError."""
         group = self._find(group_id)
         self._check_empty(group)
         for topic in list(group.partition_counts):
@@ -409,6 +428,7 @@ class ShareCoordinator:
         await self._store.kept()
 
     def _find(self, group_id: str) -> ShareGroup:
+        """Return the group. Raises GroupError, StorageError."""
         self._store.check_readable()
         group = self._groups.get(group_id)
         if group is None:

@@ -1,9 +1,9 @@
-"""Copies of records that no consumer of a share group could use (KIP-1191).
+"""Dead letters: copies of records that a share group could not process (KIP-1191).
 
-A dead letter is the record with headers that say where it was, whose it was, how often it
-was delivered and why it ended, under the names Kafka gave them. It goes to the partition
-of the dead-letter topic that has the number of its own, modulo their count. Its original
-is settled when the copy is permanent and not before: whoever calls sees to that.
+A dead letter is the record with additional headers: its topic, partition and offset, the group,
+the delivery count and the cause, under Kafka's names. It goes to the partition of the
+dead-letter topic with the number of its own partition, modulo their count. The caller settles
+the original when the copy is permanent and not before.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.broker.queue.record_batches import stored_batches
+from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.share_group.settings import ShareSettings
 from entrepot.broker.share_group.store import ShareName
-from entrepot.broker.stream import Stream, committed
 from entrepot.core import batch
 from entrepot.core.errors import InvalidBatch, InvalidRecord, UnknownTopic
 from entrepot.core.ports import Clock
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _PREFIX = "__dlq.errors."
 
 
-class Cause(Enum):
-    """Values are what the header says, in Kafka's words."""
+class ShareDeadLetterCause(Enum):
+    """Why a record becomes a dead letter. Values are the header's texts, in Kafka's words."""
 
     REJECTED = "Offset rejected by client."
     DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
@@ -37,37 +37,46 @@ class Cause(Enum):
 class Dead(NamedTuple):
     offsets: range
     delivery_count: int
-    cause: Cause
+    cause: ShareDeadLetterCause
 
 
-class DeadLetters:
+class ShareDeadLetters:
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker = broker
         self._clock = clock
 
     async def copy(
-        self, name: ShareName, stream: Stream, dead: Sequence[Dead], settings: ShareSettings
+        self,
+        name: ShareName,
+        served: ServedPartition,
+        dead: Sequence[Dead],
+        settings: ShareSettings,
     ) -> None:
-        """Returns when the copies are permanent. Raises PeerError, StorageError, OSError."""
+        """Copy records; return when the copies are permanent. Raises PeerError, StorageError,
+        OSError."""
         target = await self._target(name, settings.dead_letter_topic)
         letters = [
-            letter for each in dead for letter in self._letters(name, stream, each, settings)
+            letter for each in dead for letter in self._letters(name, served, each, settings)
         ]
-        size_max, size, pile = target.config.batch_bytes_max, batch.HEADER_BYTES, list[Record]()
+        size_max, size, batched = target.config.batch_bytes_max, batch.HEADER_BYTES, list[Record]()
         for letter in letters:
-            if pile and size + _size(letter) > size_max:
-                self._write(target, pile)
-                size, pile = batch.HEADER_BYTES, []
-            pile.append(letter)
+            if batched and size + _size(letter) > size_max:
+                self._write(target, batched)
+                size, batched = batch.HEADER_BYTES, []
+            batched.append(letter)
             size += _size(letter)
-        if pile:
-            self._write(target, pile)
+        if batched:
+            self._write(target, batched)
         await committed(target.partition, target.partition.offset_end)
 
-    def _write(self, target: Stream, letters: Sequence[Record]) -> None:
+    def _write(self, target: ServedPartition, letters: Sequence[Record]) -> None:
         target.write(batch.build(letters, now_ms=self._clock.now_ms()))
 
-    async def _target(self, name: ShareName, topic_name: str) -> Stream:
+    async def _target(self, name: ShareName, topic_name: str) -> ServedPartition:
+        """Return the partition for the dead letters; create the topic if that is allowed.
+
+        Raises PeerError.
+        """
         broker = self._broker
         broker.check_foreign(topic_name)
         topic = broker.topics.get(topic_name)
@@ -75,13 +84,13 @@ class DeadLetters:
             if not broker.defaults.auto_create_topics:
                 raise UnknownTopic(f"there is no topic {topic_name!r} for dead letters")
             topic = await broker.create_topic(topic_name)
-        target = broker.stream(topic, name.partition % topic.partition_count)
+        target = broker.served_partition(topic, name.partition % topic.partition_count)
         if target.config.policy.compacts:
             raise InvalidRecord(f"the topic {topic_name!r} is compacted and would lose letters")
         return target
 
     def _letters(
-        self, name: ShareName, stream: Stream, dead: Dead, settings: ShareSettings
+        self, name: ShareName, served: ServedPartition, dead: Dead, settings: ShareSettings
     ) -> Iterator[Record]:
         topic = self._broker.topic_by_id(name.topic).name
         facts = (
@@ -92,7 +101,7 @@ class DeadLetters:
             ("message", dead.cause.value),
         )
         headers = tuple((_PREFIX + key, text.encode()) for key, text in facts)
-        for record in _originals(stream, dead.offsets):
+        for record in _originals(served, dead.offsets):
             own = (*headers, (_PREFIX + "offset", str(record.offset).encode()))
             if not settings.copies_dead_letters:
                 yield Record(None, None, own)
@@ -101,14 +110,15 @@ class DeadLetters:
             yield Record(record.key, record.value, kept + own)
 
 
-def _originals(stream: Stream, offsets: range) -> Iterator[Record]:
-    """The records, as far as they are there; one that is nonsense is only named.
+def _originals(served: ServedPartition, offsets: range) -> Iterator[Record]:
+    """Yield the records that still exist. One that cannot be decoded is yielded with its offset
+    only.
 
     Raises StorageError.
     """
-    offset = max(offsets.start, stream.partition.offset_start)  # Retention may have come first.
+    offset = max(offsets.start, served.partition.offset_start)  # Retention may have deleted some.
     while offset < offsets.stop:
-        found = next(stored_batches(stream.partition, offset, 1), None)
+        found = next(stored_batches(served.partition, offset, 1), None)
         if found is None:
             return
         header, data = found
@@ -121,6 +131,6 @@ def _originals(stream: Stream, offsets: range) -> Iterator[Record]:
 
 
 def _size(record: Record) -> int:
-    """At most so many bytes of a batch."""
+    """Return at most how many bytes the record takes in a batch."""
     headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + 40

@@ -1,12 +1,12 @@
-"""The members of a share group, and which partitions they may read: all they asked for.
+"""The members of a share group and their assignments: all partitions they subscribe to.
 
 A record is locked for one consumer at a time, so partitions need not be divided: every
-member gets every partition of its topics (a simple assignor, as the KIP has it). That
-leaves no partition waiting for a slow consumer, and nothing to negotiate: a member has
-what it wants with the answer to its heartbeat.
+member gets every partition of its topics (the KIP's simple assignor). So no partition waits
+for a slow consumer, and nothing is negotiated: a member has its assignment with the answer to
+its heartbeat.
 
-The group's epoch goes up whenever members come, go or want other topics, or the topics
-have changed. Members are not kept: after a restart they come again.
+The group's epoch goes up whenever members join, leave or subscribe to other topics, or topics
+change. Members are not stored: after a restart they join again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Assignment = Mapping[UUID, tuple[int, ...]]
 
 
 class ShareHeartbeat(NamedTuple):
-    """None: as said before."""
+    """A heartbeat. None means: as said before."""
 
     member_id: str
     epoch: int
@@ -40,7 +40,7 @@ class ShareHeartbeatAnswer(NamedTuple):
     member_id: str
     epoch: int
     heartbeat_ms: int
-    assignment: Assignment | None  # None: as before.
+    assignment: Assignment | None  # None means: unchanged.
 
 
 @dataclass(slots=True)
@@ -49,14 +49,14 @@ class ShareMember:
     rack_id: str | None
     client_id: str
     client_host: str
-    topics: tuple[str, ...]  # In ascending order.
+    topics: tuple[str, ...]  # Ascending.
     epoch: int = 0
     previous_epoch: int = 0
     assignment: Assignment = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Return about how many bytes it takes."""
         return sum(map(len, self.topics))
 
 
@@ -71,9 +71,10 @@ class ShareGroup:
         self.id = group_id
         self.epoch = 0
         self.members: dict[str, ShareMember] = {}
-        self.partition_counts: dict[UUID, int] = {}  # Of the topics it reads; kept.
-        self._size = 0  # Bytes of what members want.
-        self._version = -1  # Of the topics, when they were last looked at.
+        # Topic id -> number of partitions it reads. Stored.
+        self.partition_counts: dict[UUID, int] = {}
+        self._size = 0  # Bytes of all subscriptions.
+        self._version = -1  # The version of the topics when they were last compared.
         self._topics_hash = 0
 
     @property
@@ -88,12 +89,15 @@ class ShareGroup:
     def heartbeat(
         self, request: ShareHeartbeat, topics: Topics, heartbeat_ms: int
     ) -> ShareHeartbeatAnswer:
-        """Of one that comes or stays. Raises GroupError, and nothing has changed."""
+        """Process the heartbeat of a member that joins or stays.
+
+        Raises GroupError; then nothing has changed.
+        """
         member = self._member(request)
         wants_others = request.topics is not None and self._subscribe(member, request.topics)
         member.client_host = request.client_host
         member.rack_id = request.rack_id or member.rack_id
-        self._look_at(topics, anew=wants_others)
+        self._update_epoch(topics, anew=wants_others)
         if member.epoch == self.epoch and request.topics is None:
             return ShareHeartbeatAnswer(member.id, member.epoch, heartbeat_ms, None)
         member.previous_epoch, member.epoch = member.epoch, self.epoch
@@ -107,6 +111,7 @@ class ShareGroup:
         )
 
     def _member(self, request: ShareHeartbeat) -> ShareMember:
+        """Return the member; a new one if it joins. Raises GroupError."""
         member = self.members.get(request.member_id)
         if request.epoch == JOINS:
             if member is not None:
@@ -127,7 +132,7 @@ class ShareGroup:
         return member
 
     def _subscribe(self, member: ShareMember, topics: Iterable[str]) -> bool:
-        """Whether the member is new, or wants other topics than before."""
+        """Update the member's subscription. Return whether it is new or its topics changed."""
         names, before = tuple(sorted(dict.fromkeys(topics))), member.topics
         size = self._size - member.size + sum(map(len, names))
         if size > limits.GROUP_BYTES_MAX:
@@ -137,8 +142,8 @@ class ShareGroup:
         self.members[member.id] = member
         return is_new or names != before
 
-    def _look_at(self, topics: Topics, *, anew: bool) -> None:
-        """Begin a new epoch if members want other topics, or the topics are others."""
+    def _update_epoch(self, topics: Topics, *, anew: bool) -> None:
+        """Begin a new epoch if `anew`, or if the topics changed."""
         if topics.version == self._version and not anew:
             return
         self._version = topics.version
@@ -149,12 +154,12 @@ class ShareGroup:
             self.epoch += 1
 
     def wanted(self, topics: Topics) -> list[Topic]:
-        """Of the topics that members want, those that there are."""
+        """Return the existing topics that members subscribe to."""
         names = dict.fromkeys(name for each in self.members.values() for name in each.topics)
         return [topics.topics[name] for name in names if name in topics.topics]
 
     def remove(self, member_id: str) -> bool:
-        """Whether there was one."""
+        """Remove a member. Return whether there was one."""
         gone = self.members.pop(member_id, None)
         if gone is not None:
             self._size -= gone.size
@@ -167,7 +172,7 @@ def _wanted(member: ShareMember, topics: Topics) -> list[Topic]:
 
 
 def check(request: ShareHeartbeat) -> None:
-    """What is wrong with a heartbeat whatever the group. Raises GroupError."""
+    """Check the parts of a heartbeat that do not depend on the group. Raises GroupError."""
     fault = Fault.INVALID_REQUEST
     if not request.member_id:
         raise GroupError(fault, "a member's id cannot be empty")

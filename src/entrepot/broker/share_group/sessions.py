@@ -1,9 +1,9 @@
-"""Share sessions: what a consumer fetches, said once; and whose the locks are.
+"""Share sessions: which partitions a consumer fetches, and who owns its locks.
 
-As in fetch sessions, a consumer says what it wants once and then only what changed. Each
-request has the epoch that follows its last one's: so a request that is repeated is told
-from a new one. A session is the owner of the locks of its consumer, and ends with its
-connection: what it had is then ready for others.
+As in fetch sessions, a consumer lists its partitions once and then only what changed. Each
+request has the epoch after that of the last one, which tells a repeated request from a new
+one. A session owns the locks of its consumer, and ends with its connection: then its records
+are ready for others.
 """
 
 from __future__ import annotations
@@ -16,38 +16,42 @@ from uuid import UUID
 from entrepot.core import limits
 from entrepot.core.steps import Steps
 
-OPENS = 0  # What a request says as its epoch when it begins a session
-CLOSES = -1  # or ends it.
+OPENS = 0  # A request's epoch when it opens a session,
+CLOSES = -1  # or closes it.
 
 _EPOCHS = 2**31
-Place = tuple[UUID, int]  # A topic and a partition.
+TopicIdPartition = tuple[UUID, int]  # (topic id, partition number).
 
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
     group: str
     member_id: str
-    connection: object  # The one it was last used on.
-    epoch: int = 1  # What its next request must carry.
-    # In the order they are served; one that was served moves to the end.
-    places: OrderedDict[Place, None] = field(default_factory=OrderedDict)
-    locked: dict[Place, None] = field(default_factory=dict)  # Where it may have locks.
+    connection: object  # The connection that used it last.
+    epoch: int = 1  # The epoch of the next request.
+    # In the order in which they are served; one that was served moves to the end.
+    places: OrderedDict[TopicIdPartition, None] = field(default_factory=OrderedDict)
+    # Partitions in which it may have locks.
+    locked: dict[TopicIdPartition, None] = field(default_factory=dict)
 
     def advance(self) -> None:
+        """Move to the next epoch; after 2**31 - 1 comes 1."""
         self.epoch = self.epoch % (_EPOCHS - 1) + 1
 
 
 class ShareSessions:
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
-        self._place_count = 0  # Of all sessions.
+        self._place_count = 0  # Of all sessions together.
 
     def find(self, group: str, member_id: str) -> ShareSession | None:
         return self._sessions.get((group, member_id))
 
     def open(self, group: str, member_id: str, connection: object) -> ShareSession | None:
-        """A session that begins; one that there was begins anew, and keeps its locks. None
-        when there are too many."""
+        """Open a session; None when there are too many.
+
+        If the member has one, it begins again and keeps its locks.
+        """
         session = self._sessions.get((group, member_id))
         if session is not None:
             self._place_count -= len(session.places)
@@ -62,9 +66,13 @@ class ShareSessions:
         return session
 
     def update(
-        self, session: ShareSession, added: Iterable[Place], forgotten: Iterable[Place]
+        self,
+        session: ShareSession,
+        added: Iterable[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition],
     ) -> Steps[bool]:
-        """False when there is no room for what is added, or the session has ended meanwhile."""
+        """Add and remove partitions. Return False when there are too many, or the session has
+        ended."""
         for place in added:
             if place not in session.places:
                 is_there = self.find(session.group, session.member_id) is session

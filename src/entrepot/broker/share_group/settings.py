@@ -1,9 +1,9 @@
-"""What can be set on a share group. Names and meanings are Kafka's (KIP-932, KIP-1191).
+"""The settings of share groups. Names and meanings are Kafka's (KIP-932, KIP-1191).
 
-Kept as records of the catalog, only what was set; the rest is this table's. The bounds
-are wider than Kafka's defaults for them, which an operator of Kafka can change as well.
-Other than in Kafka, a dead letter is a copy of the record unless it is said otherwise: one
-that only names a record helps nobody once retention has taken it.
+What was set is stored as records of the catalog; defaults are in this table. The bounds are
+wider than Kafka's default bounds, which an operator of Kafka can change as well. Unlike in
+Kafka, a dead letter is by default a copy of the record: one that only names the record is of
+no use once retention has deleted it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from entrepot.broker.topic_config import Kind, Setting, one_of, whole_number
+from entrepot.broker.topic_config import Setting, SettingType, one_of, whole_number
 from entrepot.core import limits
 from entrepot.core.errors import InvalidConfig, InvalidName
 from entrepot.core.names import check_topic_name
@@ -32,6 +32,7 @@ _UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds"
 
 
 def _duration_ms(text: str) -> int:
+    """Parse a duration as in ISO 8601. Raises ValueError."""
     found = _DURATION.fullmatch(text)
     parts = {unit: part for unit, part in (found.groupdict() if found else {}).items() if part}
     if not parts:
@@ -48,7 +49,10 @@ def _reset(text: str) -> object:
 
 
 def _dead_letter_topic(text: str) -> str:
-    """Kafka's rule: any topic but one that could be a broker's own. Empty: none."""
+    """Check the name of a dead-letter topic; empty means: none. Raises ValueError.
+
+    As in Kafka, it may be any topic but one of the broker's own.
+    """
     if text.startswith("__"):
         raise ValueError("must not be a topic of the broker's own")
     try:
@@ -61,49 +65,49 @@ SETTINGS = {
     setting.name: setting
     for setting in (
         Setting(
-            "errors.deadletterqueue.copy.record.enable", Kind.STRING, "true",
+            "errors.deadletterqueue.copy.record.enable", SettingType.STRING, "true",
             "Whether a dead letter is a copy of the record, or only says which one it was.",
             one_of("true", "false"),
         ),
         Setting(
-            "errors.deadletterqueue.topic.name", Kind.STRING, "",
+            "errors.deadletterqueue.topic.name", SettingType.STRING, "",
             "Where records go that were rejected or delivered too often. Empty: nowhere.",
             _dead_letter_topic,
         ),
         Setting(
-            "share.auto.offset.reset", Kind.STRING, "latest",
+            "share.auto.offset.reset", SettingType.STRING, "latest",
             "Where a group begins to read: latest, earliest, or by_duration:PnDTnHnMn.nS.",
             _reset,
         ),
         Setting(
-            "share.delivery.count.limit", Kind.INT, "5",
+            "share.delivery.count.limit", SettingType.INT, "5",
             "How often a record is delivered at most.",
             whole_number(1, limits.SHARE_DELIVERIES_MAX),
         ),
         Setting(
-            "share.heartbeat.interval.ms", Kind.INT, "5000",
+            "share.heartbeat.interval.ms", SettingType.INT, "5000",
             "How often members are to be heard of.", whole_number(100, 3_600_000),
         ),
         Setting(
-            "share.isolation.level", Kind.STRING, "read_uncommitted",
+            "share.isolation.level", SettingType.STRING, "read_uncommitted",
             "Whether records of transactions that are open or aborted are delivered.",
             one_of("read_committed", "read_uncommitted"),
         ),
         Setting(
-            "share.partition.max.record.locks", Kind.INT, "2000",
+            "share.partition.max.record.locks", SettingType.INT, "2000",
             "How far delivery runs ahead of the oldest record that is not settled.",
             whole_number(1, limits.SHARE_LOCKS_MAX),
         ),
         Setting(
-            "share.record.lock.duration.ms", Kind.INT, "30000",
+            "share.record.lock.duration.ms", SettingType.INT, "30000",
             "How long a record is its consumer's.", whole_number(1_000, 3_600_000),
         ),
         Setting(
-            "share.renew.acknowledge.enable", Kind.STRING, "true",
+            "share.renew.acknowledge.enable", SettingType.STRING, "true",
             "Whether a consumer may ask for more time.", one_of("true", "false"),
         ),
         Setting(
-            "share.session.timeout.ms", Kind.INT, "45000",
+            "share.session.timeout.ms", SettingType.INT, "45000",
             "When a member that is not heard of is gone.", whole_number(1_000, 3_600_000),
         ),
     )
@@ -112,12 +116,12 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """What applies to one group, parsed."""
+    """The settings that apply to one group, parsed."""
 
     dead_letter_topic: str
     copies_dead_letters: bool
-    reset: str  # latest, earliest, or:
-    reset_ms: int  # So long ago; counts when `reset` is neither.
+    reset: str  # "latest", "earliest", or a text that begins with "by_duration:".
+    reset_ms: int  # Begin to read this long ago; 0 unless `reset` is a duration.
     deliveries_max: int
     heartbeat_ms: int
     is_committed: bool
@@ -133,7 +137,7 @@ class _Parsed(NamedTuple):
 
 
 def check_settings(values: Mapping[str, str]) -> None:
-    """Raises InvalidConfig for an unknown name or a value it does not take."""
+    """Raise InvalidConfig for an unknown setting or an invalid value."""
     for name, value in values.items():
         setting = SETTINGS.get(name)
         if setting is None:
@@ -148,13 +152,13 @@ def check_settings(values: Mapping[str, str]) -> None:
 
 
 def settings_record(group_id: str, values: Mapping[str, str]) -> Record:
-    """For the catalog: exactly these are set from now on."""
+    """Return the catalog's record that sets exactly these settings."""
     value = msgspec.json.encode(dict(values)) if values else None
     return Record(f"{CATALOG_KIND}:{group_id}".encode(), value)
 
 
 class GroupSettingsView:
-    """The catalog's records of this kind, folded. A group need not be there to have some."""
+    """The groups' settings, folded from the catalog. A group need not exist to have settings."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Parsed] = {}
@@ -168,14 +172,14 @@ class GroupSettingsView:
             self._groups[name] = _Parsed(texts, _parse(texts))
 
     def texts(self, group_id: str) -> Mapping[str, str]:
-        """Only what was set on it."""
+        """Return the settings that were set on the group, as texts."""
         return self._groups.get(group_id, self._default).texts
 
     def of(self, group_id: str) -> ShareSettings:
         return self._groups.get(group_id, self._default).settings
 
     def names(self) -> list[str]:
-        """Groups on which something is set."""
+        """Return the groups with settings."""
         return list(self._groups)
 
     def check_room(self, group_id: str) -> None:

@@ -1,10 +1,10 @@
-"""What must survive of share groups: `__share_group_state`, a compacted topic.
+"""The store of share groups: `__share_group_state`, a compacted topic.
 
     group and topic     how many of the topic's partitions the group reads
     partition           what of it is settled: see `settlements`
 
-A group's topic is known by a number made of both names, because keys should be short.
-What changed of it in one turn of the loop is appended as one batch: see `ledger_store`.
+The two are identified by a hash of the group's name and the topic's id, because keys should
+be short. Changes of one turn of the loop are appended as one batch: see `ledger_store`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ import hashlib
 from collections.abc import Iterable
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from entrepot.broker.ledger_store import LedgerStore
+from entrepot.broker.ports import TopicStorage
+from entrepot.broker.served_partition import heard
 from entrepot.broker.settlements import Settlements
-from entrepot.broker.stream import heard
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
-
 TOPIC = "__share_group_state"
-_NAME = 16  # A kind of record. Those of `settlements` are below.
+_NAME = 16  # A kind of record, beside those of `settlements`, which are lower.
 _NAME_KEY = Struct(">B16s")
 
 
@@ -45,14 +43,15 @@ class _Name(msgspec.Struct):
     partitions: int
 
 
-class Store:
-    def __init__(self, broker: Broker, clock: Clock) -> None:
-        self._ledgers = LedgerStore(broker, clock, TOPIC, "share groups")
+class ShareGroupStore:
+    def __init__(self, topics: TopicStorage, clock: Clock) -> None:
+        self._ledgers = LedgerStore(topics, clock, TOPIC, "share groups")
 
     # --- life
 
     def open(self) -> dict[ShareName, Settlements]:
-        """What was kept; nothing when that is damaged, and then `check_readable` raises."""
+        """Return the stored settlements; none when they are damaged, and then `check_readable`
+        raises."""
         names: dict[UUID, _Name] = {}
         self._ledgers.open(partial(_fold_name, names))
         if self._ledgers.refused is not None:
@@ -66,38 +65,38 @@ class Store:
 
     @property
     def refusal(self) -> str | None:
-        """Why nobody knows which groups there are."""
+        """Return why the store cannot be read; None when it can."""
         return self._ledgers.refused
 
     def check_readable(self) -> None:
-        """Raises StorageError when nobody knows which groups there are."""
+        """Raise StorageError when the store cannot be read."""
         self._ledgers.check_readable()
 
     async def prepare(self) -> None:
-        """See to it that there is the topic. Raises StorageError."""
+        """Create the topic, if it does not exist. Raises StorageError."""
         await self._ledgers.prepare()
 
     def close(self) -> None:
         self._ledgers.close()
 
-    # --- keeping
+    # --- storing
 
     def name(self, group: str, topic: UUID, partition_count: int) -> None:
-        """The group reads so many partitions of it."""
+        """Store how many of the topic's partitions the group reads."""
         self._put_name(group, topic, msgspec.json.encode(_Name(group, topic, partition_count)))
 
     def mark(self, settlements: Settlements) -> None:
-        """Something was noted in them."""
+        """Store what was noted in these settlements, at the end of this turn."""
         self._ledgers.mark(settlements)
 
     def forget(self, group: str, topic: UUID, lanes: Iterable[Settlements]) -> None:
-        """The group no longer reads it."""
+        """Delete what is stored of the group's topic."""
         for each in lanes:
             self._ledgers.forget(each)
         self._put_name(group, topic, None)
 
     async def kept(self) -> None:
-        """Wait until all that was said so far is permanent. Raises StorageError."""
+        """Wait until everything so far is permanent. Raises StorageError."""
         await heard(self._ledgers.when_committed)
 
     def _put_name(self, group: str, topic: UUID, value: bytes | None) -> None:
@@ -110,6 +109,7 @@ def new_settlements(name: ShareName) -> Settlements:
 
 
 def _identity(group: str, topic: UUID) -> UUID:
+    """Return the hash of a group's name and a topic's id."""
     digest = hashlib.blake2b(topic.bytes + group.encode("utf-8", "surrogatepass"), digest_size=16)
     return UUID(bytes=digest.digest())
 

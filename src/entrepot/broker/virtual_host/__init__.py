@@ -1,12 +1,16 @@
-"""Virtual hosts: names of queues and exchanges, apart from those of the others.
+"""Virtual hosts: each has queues and exchanges with names of its own.
 
-A `virtual_host` declares, deletes, binds and publishes; `virtual_hosts` are those there are.
-What survives is records of the catalog (`records`, and the queues' in `broker.catalog`).
+`virtual_host` declares, deletes, binds and publishes; `virtual_hosts` creates, finds and
+deletes virtual hosts. Durable state is stored as records of the catalog (`records`; those of
+queues are in `broker.catalog`).
 
-    publisher       where the messages of a run go, and that they get there
-    topic_feed      topics, as queues that are never emptied: what is published is appended
-    waiting_room    messages that wait at a delayed exchange
-    queue_maker     queues out of lanes: of memory, or of the log
+    inventory       the queues and streams: declared, found, deleted
+    routing         exchanges and bindings: changed and recorded
+    publisher       routes the messages of a run and publishes them to queues and topics
+    deduplication   the message ids that each queue got through a deduplicating exchange
+    topic_feed      appends to a topic what is routed to it
+    delay_store     messages that wait at a delayed exchange
+    queue_maker     makes the lanes of queues, in memory or in the log
 
 In the first virtual host, `/`, a name is one thing for all protocols: a topic is a stream that
 can be bound and published to, and a queue that survives is a topic that can be read.

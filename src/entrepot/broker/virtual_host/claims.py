@@ -1,4 +1,4 @@
-"""Names under which somebody is making or deleting something: for others to wait for."""
+"""Names of queues and topics that are being made or deleted, so that others can wait for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Claims:
         self._claims.pop(name).set_result(None)
 
     async def wait(self, name: str) -> None:
-        """Until nobody has it."""
+        """Wait until the name is not claimed."""
         while name in self._claims:
             await asyncio.shield(self._claims[name])
 

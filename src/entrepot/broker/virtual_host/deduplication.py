@@ -1,14 +1,13 @@
-"""What queues and topics got through deduplicating exchanges, so that they get it once.
+"""Deduplicating exchanges: each queue or topic gets a message with the same id once.
 
-An id is remembered for each queue that its message went to, and not for the exchange: when a
-crash comes between two queues, one has the message and the other has not, and when it is
-published again only the other must get it. That also needs no record of its own: the message
-in the queue's log has its id, so both are there or neither is. After a restart the ids are
-found among the newest messages that the queue still keeps, settled ones too, when the first
-message comes through the exchange; until they are found, it waits.
+Ids are remembered for each queue and not for the exchange: after a crash one queue may have the
+message and another not, and when it is published again only the other one must get it. Ids are
+not stored separately: the stored message contains its id. After a restart, when the first
+message comes through the exchange, the ids are read from the newest messages that the queue
+still keeps, settled ones included; until that is done, the message waits.
 
-A duplicate is confirmed as if it had been taken. While the first one is on its way, the
-duplicate waits for it, and fails with it: what is confirmed is permanent.
+A duplicate is confirmed as if it had been published. If the first message is not committed yet,
+the duplicate is confirmed or refused together with it: what is confirmed is permanent.
 """
 
 from __future__ import annotations
@@ -16,45 +15,52 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
 
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.lane import Piece
-from entrepot.broker.queue.message import Failure, PropertyReader, Publication, Refused, Run
+from entrepot.broker.queue.message import Failure, Publication, Refused, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.stream_reader import StreamReader
-from entrepot.broker.router.duplicate import Terms, identity, ttl_ms
 from entrepot.broker.router.event import Exchange, ExchangeType
 from entrepot.broker.router.router import Router
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
+from entrepot.core.message import Envelope
+from entrepot.core.neutral import Formats
+
+_TARGETS_MIN = 10
 
 Target: TypeAlias = Queue | TopicFeed
 Publish = Callable[[Run, Publication | None], None]
 
 
 class _Mark(NamedTuple):
+    """The deduplication id of a message, if it has one, and until when it is remembered."""
+
     id: bytes | None
     until_ms: int
 
 
-_Found = tuple[int, _Mark]  # When it came.
+_Found = tuple[int, _Mark]  # When the message was published, and its id.
 
 
 class _Ids:
-    """Those that one queue or topic has."""
+    """The ids of the newest messages of one queue or topic."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._until_ms: dict[bytes, int] = {}  # The oldest first.
-        # Those on their way, and who waits for them.
+        self._until_ms: dict[bytes, int] = {}  # When each id expires; the oldest id first.
+        # Ids of messages that are not committed yet, and the duplicates that wait for them.
         self._arriving: dict[bytes, list[Publication]] = {}
 
     def admit(
         self, marks: Sequence[_Mark], now_ms: int, publication: Publication | None
     ) -> list[int]:
-        """The places of those that are new. They are on their way now."""
+        """Return the places of the messages that are no duplicates; those are to be published.
+
+        The publication of a duplicate is answered together with the message it duplicates.
+        """
         places: list[int] = []
         for place, mark in enumerate(marks):
             if mark.id is None:
@@ -67,7 +73,8 @@ class _Ids:
                 self._arriving[mark.id] = []
         return places
 
-    def landed(self, marks: Sequence[_Mark], failure: Failure | None) -> None:
+    def arrived(self, marks: Sequence[_Mark], failure: Failure | None) -> None:
+        """Remember the ids of messages that are committed, and answer their duplicates."""
         for place, mark in enumerate(marks):
             if mark.id is not None:
                 own = _of_place(failure, place)
@@ -85,7 +92,7 @@ class _Ids:
 
 
 class _Sending(NamedTuple):
-    """To one queue or topic."""
+    """A run that is to be published to one queue or topic."""
 
     run: Run
     publication: Publication | None
@@ -93,26 +100,32 @@ class _Sending(NamedTuple):
 
 
 class Memory:
-    """Of one exchange."""
+    """The ids that the queues and topics behind one exchange have got through it."""
 
-    def __init__(self, exchange: Exchange, reader: PropertyReader, *, is_old: bool) -> None:
-        """An exchange that is older than the process finds ids in the log."""
+    def __init__(self, exchange: Exchange, formats: Formats, *, is_old: bool) -> None:
+        """Start without ids. If the exchange `is_old`, from before the start, they are read
+        from the stored messages of each target when it is first used."""
         self.exchange = exchange
-        self._terms = Terms(exchange.settings.ids_max, exchange.settings.ids_ttl_ms)
-        self._reader = reader
+        self._ids_max = exchange.settings.ids_max
+        self._ids_ttl_ms = exchange.settings.ids_ttl_ms
+        self._formats = formats
         self._is_old = is_old
-        self._ids: WeakKeyDictionary[Target, _Ids] = WeakKeyDictionary()
-        # Where ids are still looked for, and what waits for that.
+        self._ids: dict[Target, _Ids] = {}  # Deleted targets are removed now and then.
+        self._targets_max = _TARGETS_MIN  # With so many, those that are gone are removed.
+        # Targets whose ids are still being read, and the runs that wait for that.
         self._waiting: dict[Target, list[_Sending]] = {}
 
     def send(
         self, target: Target, run: Run, publication: Publication | None, publish: Publish
     ) -> None:
-        """Publish what the target has not got yet. The publication ends as for the others."""
+        """Publish to the target the messages that it has not got yet.
+
+        The publication is answered for duplicates, too.
+        """
         sending = _Sending(run, publication, publish)
         ids = self._ids.get(target)
         if ids is None and not self._is_old:
-            ids = self._ids[target] = _Ids(self._terms.size)
+            ids = self._begin(target)
         if ids is not None:
             self._send(ids, sending)
             return
@@ -125,31 +138,45 @@ class Memory:
 
     def _send(self, ids: _Ids, sending: _Sending) -> None:
         run, publication, publish = sending
-        marks = [self._mark(envelope.properties, run.time_ms) for envelope, _ in run.messages]
+        marks = [self._mark(envelope, run.time_ms) for envelope, _ in run.messages]
         places = ids.admit(marks, run.time_ms, publication)
         if not places:
             return
         marks = [marks[place] for place in places]
-        told = None if publication is None else publication.part(places)
+        part = None if publication is None else publication.part(places)
 
-        def landed(failure: Failure | None) -> None:
-            ids.landed(marks, failure)
-            if told is not None:
-                told.arrived(failure)
+        def arrived(failure: Failure | None) -> None:
+            ids.arrived(marks, failure)
+            if part is not None:
+                part.arrived(failure)
 
-        landing = Publication(landed)
-        publish(run._replace(messages=[run.messages[place] for place in places]), landing)
-        landing.arrived()
+        inner = Publication(arrived)
+        publish(run._replace(messages=[run.messages[place] for place in places]), inner)
+        inner.arrived()
 
-    def _mark(self, properties: bytes, time_ms: int) -> _Mark:
-        headers = self._reader.headers(properties)
-        lasts_ms = ttl_ms(headers, self._terms)
-        return _Mark(identity(headers), NEVER if lasts_ms is None else time_ms + lasts_ms)
+    def _begin(self, target: Target) -> _Ids:
+        """Begin to remember a target's ids; now and then remove those of deleted targets."""
+        if len(self._ids) >= self._targets_max:
+            self._ids = {each: ids for each, ids in self._ids.items() if not each.is_gone}
+            self._targets_max = max(_TARGETS_MIN, 2 * len(self._ids))
+        ids = self._ids[target] = _Ids(self._ids_max)
+        return ids
+
+    def _mark(self, envelope: Envelope, time_ms: int) -> _Mark:
+        handling = envelope.handling
+        ttl_ms = handling.deduplication_ttl_ms
+        if ttl_ms is None:
+            ttl_ms = self._ids_ttl_ms
+        until_ms = NEVER if ttl_ms is None else time_ms + ttl_ms
+        return _Mark(handling.deduplication_id, until_ms)
 
     # --- after a restart
 
     def _search(self, target: Target, chunks: Iterator[list[_Found]], found: list[_Found]) -> None:
-        """A little in each turn of the loop: there may be very many."""
+        """Read the next chunk of the target's ids in the next turn of the loop.
+
+        There may be very many ids, so all of them at once would take too long.
+        """
         asyncio.get_running_loop().call_soon(self._search_on, target, chunks, found)
 
     def _search_on(
@@ -160,14 +187,14 @@ class Memory:
         except StorageError as error:
             self._give_up(target, error)
             return
-        except Exception:  # Ours: who waits is told, and so is the loop.
+        except Exception:  # A bug: the publishers that wait get an answer, the loop the error.
             self._give_up(target, StorageError("internal error"))
             raise
         if chunk is not None:
             found += chunk
             self._search(target, chunks, found)
             return
-        ids = self._ids[target] = _Ids(self._terms.size)
+        ids = self._begin(target)
         for _, mark in sorted(found, key=lambda each: each[0]):
             ids.add(mark)
         for sending in self._waiting.pop(target):
@@ -176,28 +203,32 @@ class Memory:
                 sending.publication.arrived()
 
     def _give_up(self, target: Target, failure: StorageError) -> None:
-        """Nothing is guessed. The next message asks again."""
+        """Fail the publications that wait. The next message starts the search again."""
         for _, publication, _ in self._waiting.pop(target):
             if publication is not None:
                 publication.arrived(failure)
 
     def _found(self, target: Target) -> Iterator[list[_Found]]:
-        """Among its newest messages."""
+        """Yield the ids of the target's newest messages, in chunks."""
         if isinstance(target, Queue):
             are_all_kept = target.settings.keeps_all
-            chunks = _newest_of_queue(target, self._terms.size)
+            chunks = _newest_of_queue(target, self._ids_max)
         else:
             are_all_kept = True
-            chunks = _newest_of_topic(target, self._terms.size, self._reader)
+            chunks = _newest_of_topic(target, self._ids_max, self._formats)
         for chunk in chunks:
             yield [found for _, run in chunk for found in self._marks(run, are_all_kept)]
 
     def _marks(self, run: Run, are_all_kept: bool) -> Iterator[_Found]:
-        """Where not all are kept, transient messages did not survive."""
-        for (exchange, _, properties), _ in run.messages:
-            if exchange == self.exchange.name:
-                mark = self._mark(properties, run.time_ms)
-                is_kept = are_all_kept or self._reader.facts(properties).is_persistent
+        """Yield the ids of a run's messages that came through this exchange.
+
+        Unless the target keeps all messages, transient ones did not survive the restart, and
+        may be published again.
+        """
+        for envelope, _ in run.messages:
+            if envelope.exchange == self.exchange.name:
+                mark = self._mark(envelope, run.time_ms)
+                is_kept = are_all_kept or envelope.handling.is_persistent
                 if mark.id is not None and is_kept:
                     yield run.time_ms, mark
 
@@ -210,44 +241,45 @@ def _newest_of_queue(queue: Queue, count: int) -> Iterator[list[Piece]]:
             yield lane.read(range(first, min(end, first + step)))
 
 
-def _newest_of_topic(feed: TopicFeed, count: int, reader: PropertyReader) -> Iterator[list[Piece]]:
-    for stream in feed.streams():
-        reading = StreamReader(stream, reader, max(0, stream.last_stable_offset - count))
+def _newest_of_topic(feed: TopicFeed, count: int, formats: Formats) -> Iterator[list[Piece]]:
+    for served in feed.served_partitions():
+        reading = StreamReader(served, formats, max(0, served.last_stable_offset - count))
         while reading.is_behind:
             yield reading.read(limits.QUEUE_TURN_MESSAGES_MAX)
 
 
 def _of_place(failure: Failure | None, place: int) -> Failure | None:
+    """Return the failure of the message at that place, or None if it did not fail."""
     if isinstance(failure, Refused) and failure.places is not None:
         return Refused(str(failure)) if place in failure.places else None
     return failure
 
 
 class Deduplication:
-    """The memories of a virtual host's exchanges."""
+    """The memories of a virtual host's deduplicating exchanges, made when they are first used."""
 
-    def __init__(self, router: Router, reader: PropertyReader) -> None:
+    def __init__(self, router: Router, formats: Formats) -> None:
         self._router = router
-        self._reader = reader
+        self._formats = formats
         self._memories: dict[str, Memory] = {}
 
     def restored(self, exchanges: Iterable[Exchange]) -> None:
-        """These were there before."""
+        """Add a memory for each of the exchanges that were declared before the start."""
         for exchange in exchanges:
             if exchange.type is ExchangeType.DEDUPLICATION:
-                self._memories[exchange.name] = Memory(exchange, self._reader, is_old=True)
+                self._memories[exchange.name] = Memory(exchange, self._formats, is_old=True)
 
     def memory(self, name: str) -> Memory | None:
-        """Of the exchange of that name; None when it takes messages as often as they come."""
+        """Return the memory of that exchange. None means: it does not deduplicate."""
         exchange = self._router.exchange(name)
         if exchange is None or exchange.type is not ExchangeType.DEDUPLICATION:
             return None
         memory = self._memories.get(name)
         if memory is None or memory.exchange is not exchange:
-            self._memories = {  # Others may be gone by now, too.
+            self._memories = {  # Removes those of exchanges that were deleted meanwhile.
                 each: kept
                 for each, kept in self._memories.items()
                 if kept.exchange is self._router.exchange(each)
             }
-            memory = self._memories[name] = Memory(exchange, self._reader, is_old=False)
+            memory = self._memories[name] = Memory(exchange, self._formats, is_old=False)
         return memory

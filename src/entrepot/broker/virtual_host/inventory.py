@@ -1,11 +1,11 @@
-"""The queues and streams of a virtual host: how they come, are found, and go.
+"""The queues and streams of a virtual host: declaring, finding and deleting them.
 
-A durable queue is there for others only when that is permanent, for messages must not outlive
-their queue. What is deleted is not found from then on; when that is permanent, too, what was
-settled of it is forgotten, and it is taken off the disk.
+A durable queue can be found only when its record is committed, for messages must not outlive
+their queue. A deleted queue cannot be found from then on; when its deletion is committed, its
+ledger and its files are deleted.
 
-A queue that belongs to one connection (exclusive) goes with it, and a crash takes all
-connections: so it is kept in memory, whatever it was declared to be.
+An exclusive queue belongs to one connection and is deleted with it. A crash ends all
+connections, so an exclusive queue is kept in memory, even if it was declared durable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from entrepot.broker.catalog import (
     queue_record,
 )
 from entrepot.broker.queue.lane import Lane
-from entrepot.broker.queue.queue import DeadLetters, Queue, Surroundings
+from entrepot.broker.queue.queue import PublishDeadLetters, Queue, Surroundings
 from entrepot.broker.queue.settings import Declaration, QueueSettings, QueueSpec
 from entrepot.broker.router import decision
 from entrepot.broker.virtual_host import streams
@@ -31,7 +31,6 @@ from entrepot.broker.virtual_host.claims import Claims
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST, routing_deleted_records
 from entrepot.broker.virtual_host.routing import Routing
-from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as WAITING
 from entrepot.core import limits
 from entrepot.core.errors import (
     InvalidQueue,
@@ -57,23 +56,28 @@ log = logging.getLogger("entrepot.vhost")
 
 class Inventory:
     def __init__(
-        self, routing: Routing, broker: Broker, maker: QueueMaker | None, dead_letters: DeadLetters
+        self,
+        routing: Routing,
+        broker: Broker,
+        maker: QueueMaker | None,
+        publish_dead_letters: PublishDeadLetters,
     ) -> None:
-        """Without a maker there are no queues; what the catalog has of them is kept."""
+        """Without a maker, queues can neither be made nor used; their records are kept."""
         self.queues: dict[str, Queue] = {}  # Without streams.
-        self.waiting: Queue | None = None  # Of the delayed exchanges; nobody finds it.
-        self.is_deleted = False  # The virtual host; or it is just about to be.
+        self.delayed: Queue | None = None  # Of the delayed exchanges; clients cannot find it.
+        self.is_deleted = False  # Whether the virtual host is deleted, or being deleted.
         self._routing = routing
         self._vhost = routing.router.vhost
         self._broker = broker
         self._catalog = broker.catalog
         self._maker = maker
-        self._dead_letters = dead_letters
+        self._publish_dead_letters = publish_dead_letters
         self._claims = broker.claims if self._vhost == DEFAULT_VHOST else Claims()
-        self._streams: dict[str, Topic] = {}  # The hidden ones.
-        self._readers: dict[str, dict[object, Callable[[], None]]] = {}  # By stream.
+        self._streams: dict[str, Topic] = {}  # Those that only this virtual host knows.
+        # By the name of a stream: its readers, and what to call when it is deleted.
+        self._readers: dict[str, dict[object, Callable[[], None]]] = {}
         self._owned: dict[object, dict[str, None]] = {}  # Names of queues, by connection.
-        self._removals: dict[asyncio.Task[None], None] = {}
+        self._removals: dict[asyncio.Task[None], None] = {}  # Deletions under way.
 
     # --- finding
 
@@ -113,7 +117,7 @@ class Inventory:
             "of the original declaration."
         )
 
-    # --- coming
+    # --- declaring
 
     async def declare(self, declaration: Declaration, owner: object) -> Queue | Topic:
         name = declaration.name
@@ -137,8 +141,11 @@ class Inventory:
     def _check_name(self, name: str) -> None:
         if not name or not is_short(name):
             raise InvalidQueue(f"a queue's name has 1 to {limits.NAME_BYTES_MAX} bytes")
-        if name in INTERNAL_NAMES or name == WAITING:
+        if name in INTERNAL_NAMES or self._is_delay_queue(name):
             raise QueueNameRefused(f"queue name '{name}' is the broker's own")
+
+    def _is_delay_queue(self, name: str) -> bool:
+        return self._maker is not None and name == self._maker.dialect.delay_queue
 
     async def _make(self, spec: QueueSpec, owner: object) -> Queue | Topic:
         settings = spec.settings
@@ -152,30 +159,38 @@ class Inventory:
             lanes = self._maker.memory_lanes(settings)
             return self._add(spec, lanes, owner if spec.exclusive else None)
         make = streams.stream_topic if is_stream else streams.queue_topic
-        topic = make(self._vhost, spec.name, settings, self._broker.new_id())
+        is_reserved = self._maker.dialect.is_reserved(spec.name)
+        identity = self._broker.new_id()
+        topic = make(self._vhost, spec.name, settings, identity, is_reserved=is_reserved)
         if is_stream and not topic.is_hidden:
             return await self._broker.create_topic(topic.name, 1, topic.settings)
         facts = (spec.auto_delete, settings, spec.arguments)
         return await self._keep(StoredQueue(self._vhost, spec.name, topic, *facts))
 
-    async def prepare_waiting(self) -> None:
-        """The queue of the delayed exchanges, made when there is to be the first of them."""
+    async def prepare_delayed(self) -> None:
+        """Make the queue of the delayed exchanges, unless there is one."""
         if self._maker is None:
             raise QueuesUnavailable("this broker was started without queues")
-        await self._wait_for(WAITING)
-        if self.waiting is None:
-            # A message lives from when it is routed on: it does not grow old here.
-            settings = QueueSettings(heeds_expiration=False)
-            topic = streams.queue_topic(self._vhost, WAITING, settings, self._broker.new_id())
-            await self._keep(StoredQueue(self._vhost, WAITING, topic, settings=settings))
+        name = self._maker.dialect.delay_queue
+        await self._wait_for(name)
+        if self.delayed is None:
+            # A message's TTL counts from the end of its delay, so it must not expire here.
+            settings, identity = QueueSettings(heeds_expiration=False), self._broker.new_id()
+            topic = streams.queue_topic(self._vhost, name, settings, identity, is_reserved=True)
+            await self._keep(StoredQueue(self._vhost, name, topic, settings=settings))
 
     async def _wait_for(self, name: str) -> None:
-        """Until nobody makes or deletes anything of that name."""
+        """Wait until nothing of that name is being made or deleted.
+
+        Raises UnknownVhost if the virtual host is deleted by then.
+        """
         await self._claims.wait(name)
         if self.is_deleted:
             raise UnknownVhost(f"vhost '{self._vhost}' is deleted")
 
     async def _keep(self, stored: StoredQueue) -> Queue | Topic:
+        """Record a queue or stream, and make it when the record is committed."""
+
         async def make() -> Queue | Topic:
             assert self._maker is not None
             record = queue_record(stored)
@@ -184,22 +199,23 @@ class Inventory:
                 self._broker.append_change(record)
                 await self._routing.permanent()
                 self._catalog.apply(record)
-                self._broker.open_streams(stored.topic)
+                self._broker.open_partitions(stored.topic)
                 return self.restore(stored)
             finally:
                 self._claims.release(stored.name)
 
         self._broker.check_partitions_in_all(stored.topic.partition_count)
         self._claims.take(stored.name)
-        # Shielded: who asked may go away, the change goes on.
+        # Shielded: the change goes on even if the client that asked for it disconnects.
         return await asyncio.shield(asyncio.ensure_future(make()))
 
     def restore(self, stored: StoredQueue) -> Queue | Topic:
-        """Make what the catalog has. Its streams are open."""
+        """Make a queue or stream that the catalog has. Its partitions must be open."""
         name, topic = stored.name, stored.topic
         if not topic.is_queue:
             self._streams[name] = topic
-        if not topic.is_queue or self._maker is None:  # Then it is bound, but nobody comes.
+        # Without a maker, only its bindings are kept.
+        if not topic.is_queue or self._maker is None:
             self.add_stream(name)
             return topic
         lanes = self._maker.log_lanes(topic)
@@ -207,9 +223,9 @@ class Inventory:
         if settings is None:
             settings, error = self._settings_of_old(stored, len(lanes))
         spec = QueueSpec(name, True, False, stored.auto_delete, settings, stored.arguments)
-        if name == WAITING:
-            self.waiting = self._new(spec, lanes, None)
-            return self.waiting
+        if self._is_delay_queue(name):
+            self.delayed = self._new(spec, lanes, None)
+            return self.delayed
         queue = self._add(spec, lanes, None)
         if error is not None:
             log.error("%s is not served: %s", self._place(name), error)
@@ -219,16 +235,17 @@ class Inventory:
     def _settings_of_old(
         self, stored: StoredQueue, lane_count: int
     ) -> tuple[QueueSettings, InvalidQueue | None]:
-        """Read them from the arguments, which is all that older releases wrote.
+        """Return a queue's settings from its arguments, which is all that older releases stored.
 
-        One that was declared when less was checked is there with its messages, to be deleted.
+        If the arguments are refused today, also return the error: the queue is then restored,
+        but stopped, so that it can be deleted.
         """
         assert self._maker is not None
-        if stored.name == WAITING:
+        if self._is_delay_queue(stored.name):
             return QueueSettings(heeds_expiration=False), None
         try:
             where = self._place(stored.name)
-            return self._maker.reader.stored_settings(stored.arguments, where), None
+            return self._maker.dialect.queue_settings(stored.arguments, where), None
         except InvalidQueue as error:
             return QueueSettings(priority_max=lane_count - 1), error
 
@@ -244,11 +261,9 @@ class Inventory:
 
     def _new(self, spec: QueueSpec, lanes: Sequence[Lane], owner: object) -> Queue:
         assert self._maker is not None
-        clock, reader = self._maker.clock, self._maker.reader
         around = Surroundings(
-            clock,
-            reader,
-            self._dead_letters,
+            self._maker.clock,
+            self._publish_dead_letters,
             self._unused,
             self._broker.turns,
             self._broker.faults,
@@ -256,10 +271,10 @@ class Inventory:
         return Queue(self._vhost, spec, lanes, around, owner)
 
     def add_stream(self, name: str) -> None:
-        """There is a topic."""
+        """Make a topic known to the router, as a queue that can be bound."""
         self._routing.change(decision.add_queue(self._routing.router, name, durable=True))
 
-    # --- going
+    # --- deleting
 
     async def delete(
         self, name: str, owner: object | None, *, if_unused: bool, if_empty: bool
@@ -284,8 +299,7 @@ class Inventory:
         return count
 
     async def _delete_stream(self, topic: Topic, *, if_empty: bool) -> None:
-        indexes = range(topic.partition_count)
-        partitions = [self._broker.stream(topic, index).partition for index in indexes]
+        partitions = [served.partition for served in self._broker.served_partitions(topic)]
         fault = self._broker.fault_of(topic)
         if if_empty and fault is not None:
             raise QueueDown(f"{self._place(topic.name)} is down: {fault}")
@@ -302,14 +316,14 @@ class Inventory:
         await asyncio.shield(self._spawn(self._finish_removal(None, stored)))
 
     def remove_stream(self, name: str, *records: Record) -> None:
-        """The topic is deleted, which is recorded together with what leads to it."""
+        """Remove a topic and its bindings, and record both together with `records`."""
         self._routing.change(decision.remove_queue(self._routing.router, name), *records)
         self._streams.pop(name, None)
         for gone in self._readers.pop(name, {}).values():
             gone()
 
     def _remove(self, queue: Queue) -> asyncio.Task[None]:
-        """Done when it is permanent, and the queue is off the disk."""
+        """Delete a queue. The task ends when that is committed and the files are deleted."""
         name = queue.name
         stored = self._catalog.queues.get((self._vhost, name))
         deleted = [] if stored is None else [queue_deleted_record(self._vhost, name)]
@@ -330,7 +344,11 @@ class Inventory:
     async def _finish_removal(
         self, queue: Queue | None, stored: StoredQueue | None, *, is_recorded: bool = True
     ) -> None:
-        """What was settled must not be forgotten before the queue is."""
+        """Wait until the deletion is committed, then delete the ledger and the files.
+
+        The ledger must not go first: after a crash the queue would be back with its settled
+        messages ready again.
+        """
         try:
             if is_recorded:
                 await self._routing.permanent()
@@ -343,7 +361,7 @@ class Inventory:
     async def _take_off_disk(self, queue: Queue | None, stored: StoredQueue) -> None:
         if queue is not None:
             queue.delete()
-        await self._broker.drop_streams(stored.topic)
+        await self._broker.drop_partitions(stored.topic)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -360,7 +378,7 @@ class Inventory:
             self._broker.faults.caught("a deletion", error)
 
     def _unused(self, queue: Queue) -> None:
-        """Its last consumer is gone, or nobody used it for long enough."""
+        """Delete a queue: its last consumer is gone (auto-delete), or its idle time is over."""
         if self.queues.get(queue.name) is queue:
             try:
                 self._remove(queue)
@@ -368,7 +386,7 @@ class Inventory:
                 log.error("%s stays: %s", self._place(queue.name), error)
 
     def connection_gone(self, owner: object) -> None:
-        """What it owned goes: at once, unless that is very much."""
+        """Delete the connection's exclusive queues: at once, or in turns if they are many."""
         removal = self._remove_owned(owner)
         if len(self._owned.get(owner, ())) <= limits.QUEUES_AT_ONCE_MAX:
             finish(removal)
@@ -382,10 +400,10 @@ class Inventory:
             yield
         self._owned.pop(owner, None)
 
-    # --- all of it
+    # --- deleting everything
 
     async def clear(self, *records: Record) -> None:
-        """Everything goes, which is recorded together with these."""
+        """Delete all queues, streams and exchanges, and record that together with `records`."""
         self.is_deleted = True
         try:
             await self._claims.wait_all()
@@ -401,17 +419,18 @@ class Inventory:
         self._broker.append_change(*records, *deleted, *routing)
         turns = self._broker.turns
         gone, topics = await turns.run(self._forget(dict.fromkeys([*self.queues, *stored])))
-        if self.waiting is not None:
-            gone.append(self.waiting)
-            self.waiting = None
+        if self.delayed is not None:
+            gone.append(self.delayed)
+            self.delayed = None
         await self._routing.permanent()
         await turns.run(listed(queue.delete() for queue in gone))
-        await self._broker.drop_streams(*topics)
+        await self._broker.drop_partitions(*topics)
 
     def _forget(self, names: Iterable[str]) -> Steps[tuple[list[Queue], list[Topic]]]:
-        """From now on these are not found. Return the queues, and where their messages are.
+        """Remove these names from the catalog and the router.
 
-        What somebody else deletes meanwhile is not among them.
+        Return their queues, and the topics that have their messages, without those that were
+        deleted by somebody else meanwhile.
         """
         gone: list[Queue] = []
         topics: list[Topic] = []
@@ -430,8 +449,8 @@ class Inventory:
         return gone, topics
 
     async def close(self) -> None:
-        """The broker stops."""
+        """Wait for deletions under way, and close all queues."""
         if self._removals:
             await asyncio.wait(list(self._removals))
-        for queue in [*self.queues.values(), *filter(None, [self.waiting])]:
+        for queue in [*self.queues.values(), *filter(None, [self.delayed])]:
             queue.close()

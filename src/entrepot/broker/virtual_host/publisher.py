@@ -1,21 +1,18 @@
-"""Where the messages of a run go, and that they get there.
+"""Routes the messages of a run, and publishes them to the queues and topics they are for.
 
-Mostly nothing but routing keys decides: then each key in the run is routed once. Where headers
-have a say, at the exchange or in a message, each envelope is. A run whose messages all go the
-same way is handed on as it is; otherwise each queue gets what is for it as one run, in the order
-in which it came.
+Mostly the subject alone decides where a message goes: then each subject in the run is routed
+once. Where the exchange reads headers, or a message has special handling, each envelope is
+routed once. A run whose messages all have the same route is published as it is; otherwise each
+queue gets its part as one run, in the order of publishing.
 
-What goes to thousands of queues goes there a turn at a time; until it is there, what is
-published after it waits behind it, so that every queue has both in their order.
+A run for thousands of queues is published in several turns of the loop. Runs published after it
+wait until it is done, so that every queue gets both in the order of publishing.
 
-What is published to a deduplicating exchange goes once to each queue: see `deduplication`.
+A message published to a deduplicating exchange comes once to each queue: see `deduplication`.
 
-The default exchange leads to every queue and topic by its name, without a binding that somebody
-was allowed to make. Topics are others' as well, so there each topic's own permission is asked.
-
-Three headers of a message are read here. `CC` and `BCC` are more routing keys, and nobody
-downstream sees the second. `x-confirm: consumed` asks for the confirmation only when
-consumers have settled the message.
+The default exchange leads to every queue and topic by its name, without a binding that needed
+permission. Topics are also used by other protocols, so a publish to a topic by its name is
+checked against the permissions of that topic.
 """
 
 from __future__ import annotations
@@ -26,51 +23,48 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
-from entrepot.broker.queue.message import PropertyReader, Publication, Run
+from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
 from entrepot.broker.turns import Turns
-from entrepot.broker.virtual_host.deduplication import Deduplication, Memory, Publish
+from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope, Message, distinct, kinds, routing_keys
 from entrepot.core.errors import PeerError
+from entrepot.core.message import Envelope, Message, distinct, subjects
 from entrepot.core.ports import Clock
 from entrepot.core.steps import Steps
 
-CONFIRM = "x-confirm"
-CONSUMED = "consumed"
-_BLIND_COPY = "BCC"
-# Names of headers as bytes, found in properties that may have such a header.
-_COPY_BYTES = b"CC"
-_CONFIRM_BYTES = CONFIRM.encode()
-
-# Raises a PeerError when who publishes may not write to the topic of that name.
+# Raises a PeerError if the publisher may not write to the topic of that name.
 Check = Callable[[str], None]
-# Keeps messages until they are due at an exchange. The last says whether to confirm late.
+# Keeps messages until their delay at an exchange is over. The last argument says whether the
+# publication is answered only when they are consumed.
 Hold = Callable[[Held, Run, Publication | None, bool], None]
 
 
 class _Way(NamedTuple):
-    """What becomes of messages with the same envelope."""
+    """Where messages with the same envelope go, and how."""
 
     route: Route
-    until_settled: bool = False
-    seen: Envelope | None = None  # The one that queues see, if it is another.
+    until_settled: bool = False  # Whether they are confirmed only when they are consumed.
+    seen: Envelope | None = None  # What queues get. None means: the envelope as it is.
+
+
+_Ways = dict[int, _Way]  # By the identity of an envelope.
 
 
 class _Sending(NamedTuple):
-    """What holds for all messages of a publish."""
+    """What is the same for all messages of one call of `publish`."""
 
     publication: Publication | None
-    avoided: Sequence[str]  # Queues.
-    memory: Memory | None  # Of an exchange that drops duplicates.
-    to_topics: bool = True
+    avoided: Sequence[str]  # Queues that must not get them.
+    memory: Memory | None  # None means: duplicates are not dropped.
+    to_topics: bool = True  # Whether topics may get them.
 
 
-class _Delivery(NamedTuple):
-    """A run and where it goes."""
+class _Postponed(NamedTuple):
+    """A run for very many destinations, or one that was published after such a run."""
 
     destinations: Sequence[str | Held]
     run: Run
@@ -79,7 +73,7 @@ class _Delivery(NamedTuple):
 
 
 class _Share:
-    """What a queue gets of a run, or what waits at an exchange for the same time."""
+    """The messages of a run that go to one queue, or that one exchange delays equally long."""
 
     __slots__ = ("destination", "messages", "places", "until_settled")
 
@@ -87,7 +81,7 @@ class _Share:
         self.destination = destination
         self.until_settled = until_settled
         self.messages: list[Message] = []
-        self.places: list[int] = []  # Of the messages, in the run.
+        self.places: list[int] = []  # Indexes of these messages in the run.
 
 
 class Publisher:
@@ -98,20 +92,18 @@ class Publisher:
         feed: Callable[[str], TopicFeed],
         hold: Hold,
         deduplication: Deduplication,
-        reader: PropertyReader,
         clock: Clock,
         turns: Turns,
     ) -> None:
         self._router = router
         self._queues = queues
-        self._feed = feed  # Of the topic with that name.
+        self._feed = feed  # Returns the feed of the topic with that name.
         self._hold = hold
         self._deduplication = deduplication
-        self._reader = reader
         self._clock = clock
         self._turns = turns
-        self._delayed: deque[_Delivery] = deque()  # One that goes to very many, and the next.
-        self._is_sending = False  # What is delayed, in the background.
+        self._postponed: deque[_Postponed] = deque()
+        self._is_sending = False  # Whether a background task sends what is postponed.
 
     def publish(
         self,
@@ -124,29 +116,29 @@ class Publisher:
         check: Check | None = None,
         to_topics: bool = True,
     ) -> Sequence[Message]:
-        """Returns those that went nowhere.
+        """Route messages from the exchange `start`, and publish them to queues and topics.
 
-        They are routed from that exchange: the one they were published to, or the one where
-        they waited. `inside` is for what is not a client's own publish. Raises UnknownExchange,
-        ExchangeRefused, InvalidRoutingHeader, and what `check` raises for a topic that is
-        reached by its name; what came before that is published.
+        `start` is the exchange they were published to, or the one that delayed them. Returns the
+        messages that no queue or topic gets. `inside` means: published by the broker itself and
+        not by a client. Raises UnknownExchange, ExchangeRefused, and what `check` raises for a
+        topic that is reached by its name; the messages before the faulty one are published.
         """
         memory = self._deduplication.memory(start)
         sending = _Sending(publication, avoided, memory, to_topics)
         if start != DEFAULT_EXCHANGE:
             check = None
-        keys = routing_keys(messages)
+        keys = subjects(messages)
         if (
             self._router.reads_headers(start)
-            or _may_have_headers_to_read(messages)
+            or _are_special(messages)
             or (check is not None and not self._may_write_all(keys, check))
         ):
-            return self._publish_by_headers(start, messages, sending, inside, check)
+            return self._publish_by_envelope(start, messages, sending, inside, check)
         routes = [self._router.route(start, key, inside=inside) for key in keys]
-        if routes.count(routes[0]) == len(routes):
-            return self._send_whole(messages, _Way(routes[0]), sending)
+        if len(routes) == 1 or routes.count(routes[0]) == len(routes):
+            return self._send_whole(messages, routes[0], sending)
         by_key = dict(zip(keys, map(_Way, routes), strict=True))
-        ways = {envelope: by_key[envelope.routing_key] for envelope in distinct(messages)}
+        ways = {id(envelope): by_key[envelope.subject] for envelope in distinct(messages)}
         return self._send_parts(messages, ways, sending)
 
     def _may_write_all(self, names: Iterable[str], check: Check) -> bool:
@@ -157,12 +149,12 @@ class Publisher:
         return True
 
     def _check_topics(self, names: Iterable[str], check: Check) -> None:
-        """Raises what `check` does, for the first of these that is a topic and denied."""
+        """Raise what `check` raises for the first of these names that is a forbidden topic."""
         for name in names:
             if name not in self._queues and self._router.has_queue(name):
                 check(name)
 
-    def _publish_by_headers(
+    def _publish_by_envelope(
         self,
         start: str,
         messages: Sequence[Message],
@@ -170,49 +162,52 @@ class Publisher:
         inside: bool,
         check: Check | None,
     ) -> Sequence[Message]:
-        ways: dict[Envelope, _Way] = {}
+        ways: _Ways = {}
         try:
             for envelope in distinct(messages):
-                way = self._way_by_headers(start, envelope, inside)
+                way = self._way(start, envelope, inside)
                 if check is not None:
                     self._check_topics(way.route.queues, check)
-                ways[envelope] = way
+                ways[id(envelope)] = way
         except PeerError:
-            before = [*takewhile(lambda message: message[0] in ways, messages)]
+            before = [*takewhile(lambda message: id(message[0]) in ways, messages)]
             self._send_parts(before, ways, sending)
             raise
         first, *others = ways.values()
         if first.seen is None and all(way == first for way in others):
-            return self._send_whole(messages, first, sending)
+            return self._send_whole(messages, first.route, sending, first.until_settled)
         return self._send_parts(messages, ways, sending)
 
-    def _way_by_headers(self, start: str, envelope: Envelope, inside: bool) -> _Way:
-        _, key, properties = envelope
-        headers, named = self._reader.headers(properties), self._reader.named(properties)
-        route = self._router.route(start, key, headers, named, inside=inside)
-        until_settled = headers.get(CONFIRM) == CONSUMED
-        if _BLIND_COPY not in headers:
-            return _Way(route, until_settled)
-        kept = {name: value for name, value in headers.items() if name != _BLIND_COPY}
-        properties = self._reader.with_headers(properties, kept)
-        return _Way(route, until_settled, envelope._replace(properties=properties))
+    def _way(self, start: str, envelope: Envelope, inside: bool) -> _Way:
+        route = self._router.route(start, envelope.subject, envelope, inside=inside)
+        handling = envelope.handling
+        if not handling.blind_copies:
+            return _Way(route, handling.confirms_when_consumed)
+        seen = envelope.with_head(envelope.format.without_blind_copies(envelope.head))
+        return _Way(route, handling.confirms_when_consumed, seen)
 
     def _send_whole(
-        self, messages: Sequence[Message], way: _Way, sending: _Sending
+        self,
+        messages: Sequence[Message],
+        route: Route,
+        sending: _Sending,
+        until_settled: bool = False,
     ) -> Sequence[Message]:
-        """All go the same way. Returns those that go nowhere."""
-        (queues, held), until_settled, _ = way
-        run = Run(self._clock.now_ms(), messages)
-        destinations: list[str | Held] = [*queues, *held]
+        """Send all messages along one route. Returns those that no queue or topic gets."""
+        destinations: Sequence[str | Held] = route.queues
+        if route.held:
+            destinations = [*destinations, *route.held]
         if sending.avoided or not sending.to_topics:
             destinations = [each for each in destinations if not self._avoids(each, sending)]
-        self._send(_Delivery(destinations, run, sending, until_settled))
-        return () if destinations else messages
+        if not destinations:
+            return messages
+        self._send(destinations, Run(self._clock.now_ms(), messages), sending, until_settled)
+        return ()
 
     def _send_parts(
-        self, messages: Sequence[Message], ways: Mapping[Envelope, _Way], sending: _Sending
+        self, messages: Sequence[Message], ways: _Ways, sending: _Sending
     ) -> Sequence[Message]:
-        """To each destination what is for it. Returns those that go nowhere."""
+        """Send each destination its messages. Returns those that no queue or topic gets."""
         time_ms, publication = self._clock.now_ms(), sending.publication
         for share in _shares(messages, ways):
             if self._avoids(share.destination, sending):
@@ -220,7 +215,7 @@ class Publisher:
             part = None if publication is None else publication.part(share.places)
             run = Run(time_ms, share.messages)
             own = sending._replace(publication=part)
-            self._send(_Delivery([share.destination], run, own, share.until_settled))
+            self._send([share.destination], run, own, share.until_settled)
             if part is not None:
                 part.arrived()
         nowhere = {
@@ -228,7 +223,7 @@ class Publisher:
             and all(self._avoids(each, sending) for each in way.route.queues)
             for envelope, way in ways.items()
         }
-        return [message for message in messages if nowhere[message[0]]]
+        return [message for message in messages if nowhere[id(message[0])]]
 
     def _avoids(self, destination: str | Held, sending: _Sending) -> bool:
         if isinstance(destination, Held):
@@ -236,32 +231,37 @@ class Publisher:
         is_topic = destination not in self._queues
         return destination in sending.avoided or (is_topic and not sending.to_topics)
 
-    def _send(self, delivery: _Delivery) -> None:
-        """Now, if it is to few and nothing is delayed."""
-        destinations, run, sending, until_settled = delivery
-        if not self._delayed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
+    def _send(
+        self,
+        destinations: Sequence[str | Held],
+        run: Run,
+        sending: _Sending,
+        until_settled: bool,
+    ) -> None:
+        """Send a run now if it has few destinations and nothing is postponed; or postpone it."""
+        if not self._postponed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
             for destination in destinations:
                 self._send_to(destination, run, sending, until_settled)
             return
         if sending.publication is not None:
             sending.publication.expect()
-        self._delayed.append(delivery)
+        self._postponed.append(_Postponed(destinations, run, sending, until_settled))
         if not self._is_sending:
             self._is_sending = True
-            self._turns.start(self._send_delayed())
+            self._turns.start(self._send_postponed())
 
-    def _send_delayed(self) -> Steps[None]:
+    def _send_postponed(self) -> Steps[None]:
         try:
-            while self._delayed:
+            while self._postponed:
                 try:
-                    yield from self._send_in_steps(self._delayed[0])
+                    yield from self._send_in_steps(self._postponed[0])
                 finally:
-                    self._delayed.popleft()  # Whatever became of it, it is not sent again.
+                    self._postponed.popleft()  # Even if it failed, it is not sent again.
         finally:
             self._is_sending = False
 
-    def _send_in_steps(self, delivery: _Delivery) -> Steps[None]:
-        destinations, run, sending, until_settled = delivery
+    def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
+        destinations, run, sending, until_settled = postponed
         for destination in destinations:
             if isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled)
@@ -276,28 +276,35 @@ class Publisher:
         if isinstance(destination, Held):
             self._hold(destination, run, publication, until_settled)
             return
-        target: Queue | TopicFeed
-        publish: Publish
         queue = self._queues.get(destination)
-        if queue is not None:
-            target, publish = queue, partial(queue.publish, until_settled=until_settled)
-        else:  # A topic is never consumed: what it has, it has.
-            target = self._feed(destination)
-            publish = target.publish
-        if memory is None:
-            publish(run, publication)
+        if queue is None:  # A topic. Nothing in it is consumed, so confirm when it is committed.
+            feed = self._feed(destination)
+            if memory is None:
+                feed.publish(run, publication)
+            else:
+                memory.send(feed, run, publication, feed.publish)
+        elif memory is None:
+            queue.publish(run, publication, until_settled=until_settled)
         else:
-            memory.send(target, run, publication, publish)
+            publish = partial(queue.publish, until_settled=until_settled)
+            memory.send(queue, run, publication, publish)
 
 
-def _may_have_headers_to_read(messages: Sequence[Message]) -> bool:
-    """Rarely says yes where there is nothing."""
-    return any(_COPY_BYTES in each or _CONFIRM_BYTES in each for each in kinds(messages))
+def _are_special(messages: Sequence[Message]) -> bool:
+    """Return whether any message has copies, or is confirmed only when it is consumed."""
+    for envelope in distinct(messages):
+        handling = envelope.handling
+        if handling.confirms_when_consumed or handling.copies or handling.blind_copies:
+            return True
+    return False
 
 
-def _shares(messages: Sequence[Message], ways: Mapping[Envelope, _Way]) -> list[_Share]:
-    """Who gets what. A destination has several shares, in their order, where messages that are
-    confirmed when they are consumed are among others."""
+def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
+    """Return the messages of each destination.
+
+    A destination has several shares, in the order of publishing, if some of its messages are
+    confirmed only when they are consumed and others are not.
+    """
     shares: list[_Share] = []
     latest: dict[str | Held, _Share] = {}
 
@@ -311,7 +318,7 @@ def _shares(messages: Sequence[Message], ways: Mapping[Envelope, _Way]) -> list[
 
     for place, message in enumerate(messages):
         envelope, body = message
-        (queues, held), until_settled, seen = ways[envelope]
+        (queues, held), until_settled, seen = ways[id(envelope)]
         sent = message if seen is None else (seen, body)
         for name in queues:
             add(name, place, sent, until_settled)

@@ -1,9 +1,9 @@
-"""The records of virtual hosts and of what they route by, and their fold at a start.
+"""The catalog's records of virtual hosts, exchanges and bindings, and how they are read at a start.
 
     vhost:<name>                    empty
-    routing:[<vhost>, <event>]      what the event speaks of (see `router.event`), as it is now
+    routing:[<vhost>, <event>]      the exchange or binding (see `router.event`) as it is now
 
-Of a name the newest record counts. With a virtual host, its routing is gone.
+The newest record of a key counts. A virtual host is deleted together with its routing records.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import json
 
 from entrepot.broker.router.event import (
     Bound,
+    Dialect,
     Event,
     ExchangeDeclared,
-    OlderRecords,
     QueueAdded,
     QueueRemoved,
     decode,
@@ -39,9 +39,9 @@ def _vhost_key(name: str) -> bytes:
 
 
 def routing_records(router: Router, events: tuple[Event, ...]) -> list[Record]:
-    """Of those events that survive; to be asked before they are applied.
+    """Return the records of the durable events. Must be called before the events are applied.
 
-    That there is a queue, its own record says.
+    Events of queues are left out: queues have records of their own.
     """
     return [
         _routing_record(router.vhost, event)
@@ -51,7 +51,7 @@ def routing_records(router: Router, events: tuple[Event, ...]) -> list[Record]:
 
 
 def routing_deleted_records(router: Router) -> list[Record]:
-    """Of all that survives."""
+    """Return records that delete all durable exchanges and bindings of a virtual host."""
     kept = routing_records(router, tuple(router.events()))
     return [Record(record.key, None) for record in kept]
 
@@ -63,7 +63,7 @@ def _routing_record(vhost: str, event: Event) -> Record:
 
 
 class KeptVhosts:
-    """A view of the catalog, for the start; later, the virtual hosts themselves know."""
+    """The names of the virtual hosts in the catalog. Used only at a start."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {DEFAULT_VHOST: None}
@@ -77,22 +77,22 @@ class KeptVhosts:
 
 
 class KeptRouting:
-    """A view of the catalog, for the start; later, the routers themselves know."""
+    """The exchanges and bindings in the catalog. Used only at a start."""
 
-    def __init__(self, older: OlderRecords | None = None) -> None:
-        self._older = older
-        self._values: dict[str, dict[str, str]] = {}  # By virtual host and event.
+    def __init__(self, dialect: Dialect | None = None) -> None:
+        self._dialect = dialect
+        self._values: dict[str, dict[str, str]] = {}  # By virtual host and name.
 
     def apply(self, text: str, value: bytes | None) -> None:
         vhost, name = json.loads(text)
         known = self._values.setdefault(vhost, {})
-        known.pop(name, None)  # What is made anew comes after the others.
+        known.pop(name, None)  # So that a binding that was made again comes last.
         if value is not None:
             known[name] = value.decode()
 
     def take(self, vhost: str) -> list[Event]:
-        """In an order in which they can be applied: exchanges before what leads to them."""
+        """Return the events of a virtual host and forget them: exchanges first, then bindings."""
         values = self._values.pop(vhost, {})
-        found = [decode(name, value, self._older) for name, value in values.items()]
+        found = [decode(name, value, self._dialect) for name, value in values.items()]
         exchanges = [event for event in found if isinstance(event, ExchangeDeclared)]
         return [*exchanges, *(event for event in found if isinstance(event, Bound))]

@@ -1,8 +1,8 @@
-"""Where the messages of queues and streams are: the topics, and what is set on them.
+"""The topics that store the messages of queues and streams, and the settings of these topics.
 
 A stream that is declared like a queue is a topic with one partition. In the first virtual
-host, and with a name that a topic may have, it is a topic for everybody; else only its virtual
-host knows it. The same goes for the partitions of a queue: there, clients of topics can read it.
+host, if a topic may have its name, all clients can use it as a topic; otherwise it is hidden, and
+only its virtual host knows it. The same goes for a queue: unless hidden, it can be read as a topic.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from entrepot.core import limits
 from entrepot.core.names import TopicName
 
 
-def queue_topic(vhost: str, name: str, settings: QueueSettings, identity: UUID) -> Topic:
-    """For a queue that survives. What is not settled is kept, whatever the settings say."""
+def queue_topic(
+    vhost: str, name: str, settings: QueueSettings, identity: UUID, *, is_reserved: bool = False
+) -> Topic:
+    """Return the topic of a durable queue, with one partition for each lane.
+
+    Its retention deletes only settled messages.
+    """
     kept_bytes = -1 if settings.retention_bytes is None else settings.retention_bytes
     topic_settings = {
         "cleanup.policy": "delete",
@@ -25,15 +30,17 @@ def queue_topic(vhost: str, name: str, settings: QueueSettings, identity: UUID) 
         "retention.bytes": str(kept_bytes),
         "segment.bytes": str(limits.QUEUE_SEGMENT_BYTES),
     }
-    is_hidden = not _is_for_everybody(vhost, name)
+    is_hidden = is_reserved or not _is_for_everybody(vhost, name)
     count = settings.lane_count
     return Topic(
         TopicName(name), identity, count, topic_settings, is_queue=True, is_hidden=is_hidden
     )
 
 
-def stream_topic(vhost: str, name: str, settings: QueueSettings, identity: UUID) -> Topic:
-    is_hidden = not _is_for_everybody(vhost, name)
+def stream_topic(
+    vhost: str, name: str, settings: QueueSettings, identity: UUID, *, is_reserved: bool = False
+) -> Topic:
+    is_hidden = is_reserved or not _is_for_everybody(vhost, name)
     return Topic(TopicName(name), identity, 1, _stream_settings(settings), is_hidden=is_hidden)
 
 
@@ -42,7 +49,7 @@ def _is_for_everybody(vhost: str, name: str) -> bool:
 
 
 def _stream_settings(settings: QueueSettings) -> dict[str, str]:
-    """Nothing is taken from a stream unless somebody says so."""
+    """Return the topic's settings. By default a stream keeps everything."""
     found = {
         "cleanup.policy": "delete",
         "max.message.bytes": str(limits.STREAM_BATCH_BYTES_MAX),
@@ -56,7 +63,7 @@ def _stream_settings(settings: QueueSettings) -> dict[str, str]:
 
 
 def spec_of(topic: Topic, stored: StoredQueue | None) -> QueueSpec:
-    """Return a stream as it would have been declared."""
+    """Return the declaration that would make this stream."""
     if stored is not None:
         return QueueSpec(
             topic.name,
@@ -74,6 +81,6 @@ def spec_of(topic: Topic, stored: StoredQueue | None) -> QueueSpec:
 
 
 def _number(topic: Topic, name: str) -> int | None:
-    """None: not set, or without a bound."""
+    """Return a setting of a topic. None means: not set, or no limit."""
     value = int(topic.settings.get(name, -1))
     return None if value < 0 else value

@@ -1,8 +1,8 @@
-"""A topic as a queue that is never emptied: what is published to it is appended.
+"""Appends to a topic the messages that exchanges route to it.
 
-What came in one turn of the loop is appended together, to one partition, and the next turn's
-to the next: messages have no keys. What the topic does not take is refused, for that run only.
-A large message is written in slices; what is published after it waits for it.
+All runs of one turn of the loop are appended together to one partition, those of the next turn
+to the next partition: messages have no record keys. A run that the topic refuses is refused alone.
+A large message is written in slices; runs that are published after it wait for it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from entrepot.broker.queue.message import (
-    PropertyReader,
     Publication,
     Refused,
     Run,
     is_large,
 )
-from entrepot.broker.queue.record_batches import RunEncoder
-from entrepot.broker.stream import Stream
+from entrepot.broker.queue.record_batches import encode_runs
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.turns import Turns
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.ports import Worker
@@ -29,18 +28,23 @@ Published = tuple[Run, Publication | None]
 class TopicFeed:
     def __init__(
         self,
-        streams: Callable[[], Sequence[Stream]],
-        reader: PropertyReader,
+        served_partitions: Callable[[], Sequence[ServedPartition]],
         worker: Worker,
         turns: Turns,
     ) -> None:
-        self.streams = streams  # The topic's; none when it is gone.
-        self._encoder = RunEncoder(reader)
-        self._worker = worker  # Compresses, where the topic wants that.
+        self.served_partitions = (
+            served_partitions  # Returns the topic's partitions; none if it is deleted.
+        )
+        self._worker = worker  # Compresses, if the topic is set to.
         self._turns = turns
-        self._gathered: list[Published] = []  # In this turn, or behind a large message.
+        self._gathered: list[Published] = []  # In this turn, or after a large message.
         self._is_writing_large = False
         self._turn = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the topic is deleted."""
+        return not self.served_partitions()
 
     def publish(self, run: Run, publication: Publication | None) -> None:
         if not self._gathered:
@@ -50,7 +54,7 @@ class TopicFeed:
         self._gathered.append((run, publication))
 
     def _append_gathered(self) -> None:
-        """All that came, but for what comes after a large message."""
+        """Append all runs up to the first large message, and begin to write that one."""
         if self._is_writing_large:
             return
         gathered, self._gathered = self._gathered, []
@@ -64,38 +68,38 @@ class TopicFeed:
                 work = asyncio.ensure_future(self._append_large(large))
                 work.add_done_callback(lambda done: done.cancelled() or done.result())
 
-    def _next_stream(self) -> Stream | None:
-        """None: the topic is gone."""
-        streams = self.streams()
+    def _next_partition(self) -> ServedPartition | None:
+        """Return the partition to append to next. None means: the topic is deleted."""
+        served_partitions = self.served_partitions()
         self._turn += 1
-        return streams[self._turn % len(streams)] if streams else None
+        return served_partitions[self._turn % len(served_partitions)] if served_partitions else None
 
     def _append_some(self, gathered: Sequence[Published]) -> None:
-        stream = self._next_stream() if gathered else None
-        if stream is None:
+        served = self._next_partition() if gathered else None
+        if served is None:
             _answer(gathered, Refused("the topic is gone"))
             return
         try:
-            self._append(stream, gathered)
-        except PeerError:  # One run's fault is not the others'.
+            self._append(served, gathered)
+        except PeerError:  # One run is refused: append each alone, so that the others are not.
             for each in gathered:
                 try:
-                    self._append(stream, [each])
+                    self._append(served, [each])
                 except PeerError as error:
                     _answer([each], Refused(str(error)))
-        except Exception:  # Ours: who published is told, and so is the loop.
+        except Exception:  # A bug: publishers get an answer, the loop gets the error.
             _answer(gathered, Refused("internal error"))
             raise
 
     async def _append_large(self, large: Published) -> None:
-        stream = self._next_stream()
+        served = self._next_partition()
         try:
-            if stream is None:
+            if served is None:
                 _answer([large], Refused("the topic is gone"))
                 return
-            (encoded,) = self._encoder.encode([large[0]])
-            appended = await stream.append_large(encoded.chunks, self._worker, self._turns)
-            stream.when_committed(appended.offset_end, lambda failure: _answer([large], failure))
+            (encoded,) = encode_runs([large[0]])
+            appended = await served.append_large(encoded.chunks, self._worker, self._turns)
+            served.when_committed(appended.offset_end, lambda failure: _answer([large], failure))
         except StorageError as error:
             _answer([large], error)
         except PeerError as error:
@@ -107,17 +111,17 @@ class TopicFeed:
             self._is_writing_large = False
             self._append_gathered()
 
-    def _append(self, stream: Stream, published: Sequence[Published]) -> None:
-        """Raises a PeerError for what the topic does not take; then nothing is appended."""
-        batches = self._encoder.encode([run for run, _ in published])
+    def _append(self, served: ServedPartition, published: Sequence[Published]) -> None:
+        """Append these runs. Raises a PeerError if the topic refuses any; then none is appended."""
+        batches = encode_runs([run for run, _ in published])
         try:
-            appended = stream.append(
+            appended = served.append(
                 b"".join([chunk for batch in batches for chunk in batch.chunks])
             )
         except StorageError as error:
             _answer(published, error)
             return
-        stream.when_committed(appended.offset_end, lambda failure: _answer(published, failure))
+        served.when_committed(appended.offset_end, lambda failure: _answer(published, failure))
 
 
 def _answer(published: Sequence[Published], failure: StorageError | Refused | None) -> None:

@@ -1,6 +1,6 @@
-"""One virtual host: what gateways ask for. Its parts are in the modules beside.
+"""One virtual host, as gateways use it. Its parts are in the other modules of this package.
 
-A verb that changes what there is returns when the change is permanent.
+A coroutine that changes queues, exchanges or bindings returns when the change is committed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
     Binding,
     Destination,
+    DestinationKind,
     Event,
     Exchange,
     ExchangeType,
-    Kind,
     Unbound,
 )
 from entrepot.broker.router.router import Held, Router
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.virtual_host.deduplication import Deduplication
+from entrepot.broker.virtual_host.delay_store import DelayStore
 from entrepot.broker.virtual_host.inventory import Inventory
 from entrepot.broker.virtual_host.publisher import Check, Publisher
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.routing import Routing
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
-from entrepot.broker.virtual_host.waiting_room import WaitingRoom
 from entrepot.core import limits
-from entrepot.core.envelope import Message
 from entrepot.core.errors import PeerError
+from entrepot.core.message import Message
 from entrepot.core.record import Record
 from entrepot.core.steps import parts
 
@@ -55,26 +55,26 @@ class VirtualHost:
         maker: QueueMaker | None,
         predeclared: Sequence[Exchange] = (),
     ) -> None:
-        """Without a maker there are no queues, and nothing can be published."""
+        """Without a maker, queues can neither be made nor used, and nothing can be published."""
         self.name = name
         self._broker = broker
         self._maker = maker
         self._routing = Routing(name, broker, predeclared)
-        self._inventory = Inventory(self._routing, broker, maker, self._dead_letters)
+        self._inventory = Inventory(self._routing, broker, maker, self._publish_dead_letters)
         self._feeds: dict[str, TopicFeed] = {}
-        self._waiting_room: WaitingRoom | None = None  # Once there is a delayed exchange.
+        # None means: no delayed exchange was ever declared.
+        self._delay_store: DelayStore | None = None
         self._deduplication: Deduplication | None = None
         self._publisher = None if maker is None else self._new_publisher(maker)
 
     def _new_publisher(self, maker: QueueMaker) -> Publisher:
-        self._deduplication = Deduplication(self.router, maker.reader)
+        self._deduplication = Deduplication(self.router, maker.formats)
         return Publisher(
             self.router,
             self._inventory.queues,
             self._feed,
             self._hold,
             self._deduplication,
-            maker.reader,
             maker.clock,
             self._broker.turns,
         )
@@ -91,79 +91,84 @@ class VirtualHost:
 
     @property
     def queues(self) -> Mapping[str, Queue]:
-        """Without streams."""
+        """The queues by name, without streams and without the delay queue."""
         return self._inventory.queues
 
     @property
     def all_queues(self) -> list[Queue]:
-        """With what waits at delayed exchanges."""
+        """All queues, including the one of the delayed exchanges."""
         return [*self.queues.values(), *filter(None, [self.delayed])]
 
     def queue(self, name: str, owner: object | None = None) -> Queue:
-        """`owner` is the connection that asks; None: whoever may look at everything.
+        """Return a queue. `owner` is the connection that asks; None may use exclusive queues, too.
 
-        Raises UnknownQueue, also for a stream; QueueLocked for another connection's own.
+        Raises UnknownQueue, also for a stream; QueueLocked if the queue is exclusive to another
+        connection.
         """
         return self._inventory.queue(name, owner)
 
     @property
     def delayed(self) -> Queue | None:
-        """What waits at delayed exchanges: to be looked at, and its times to be changed."""
-        return self._inventory.waiting
+        """The queue with the messages of all delayed exchanges, to list and change their delays."""
+        return self._inventory.delayed
 
     def stream(self, name: str) -> Topic | None:
-        """A topic as a stream: to be bound, published to, and read by offset."""
+        """Return the topic that can be used as a stream of that name, if there is one."""
         return self._inventory.stream(name)
 
     def watch_stream(self, name: str, reader: object, gone: Callable[[], None]) -> None:
-        """Somebody reads it, until `unwatch_stream`, and is told when it is deleted."""
+        """Register a reader of a stream. `gone` is called if the stream is deleted."""
         self._inventory.watch_stream(name, reader, gone)
 
     def unwatch_stream(self, name: str, reader: object) -> None:
-        """Fine when it is gone."""
+        """Unregister a reader. Without effect if the stream is deleted."""
         self._inventory.unwatch_stream(name, reader)
 
     def reader_count(self, name: str) -> int:
-        """How many read the stream, of those who let us know."""
+        """Return the number of registered readers of a stream."""
         return self._inventory.reader_count(name)
 
     # --- queues
 
     async def declare_queue(self, declaration: Declaration, owner: object) -> Queue | Topic:
-        """Make it, or check that it is the same.
+        """Make a queue or stream, or check that the existing one has the same settings.
 
         Raises InvalidQueue, QueueMismatch, QueueLocked, QueueNameRefused, QueuesUnavailable,
-        InvalidPartitions (too many in all), StorageError.
+        InvalidPartitions (the broker has too many), StorageError.
         """
         return await self._inventory.declare(declaration, owner)
 
     async def delete_queue(
         self, name: str, owner: object | None, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """A queue or a stream. Returns how many messages were ready; 0 if there is no such queue.
+        """Delete a queue or stream. Returns how many messages were ready in the queue.
+
+        Returns 0 for a stream, and if there is no such queue.
 
         Raises QueueLocked, QueueHasConsumers, QueueNotEmpty, StorageError.
         """
         return await self._inventory.delete(name, owner, if_unused=if_unused, if_empty=if_empty)
 
     def connection_gone(self, owner: object) -> None:
-        """Its own queues go with it."""
+        """Delete the exclusive queues of a connection that is closed."""
         self._inventory.connection_gone(owner)
 
-    # --- exchanges and bindings; what can be wrong with them: see `router.decision`
+    # --- exchanges and bindings; for the errors that these raise see `router.decision`
 
     async def declare_exchange(self, wanted: WantedExchange) -> None:
         events = decision.declare(self.router, wanted)
         if events and wanted.type is ExchangeType.DELAYED:
-            await self._open_waiting_room()
+            await self._open_delay_store()
             events = decision.declare(self.router, wanted)
         await self._change(events)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         events = decision.delete(self.router, name, if_unused=if_unused)
-        if len(events) > limits.BINDINGS_AT_ONCE_MAX:  # Most of what leads away goes before.
+        if len(events) > limits.BINDINGS_AT_ONCE_MAX:  # Unbind its queues first, in turns.
             bindings = self.router.bindings_from(name)
-            to_queues = [each for each in bindings if each.destination.kind is Kind.QUEUE]
+            to_queues = [
+                each for each in bindings if each.destination.kind is DestinationKind.QUEUE
+            ]
             for some in parts(to_queues, limits.BINDINGS_AT_ONCE_MAX):
                 self._routing.change(tuple(map(Unbound, some)))
                 await self._broker.turns.next()
@@ -179,8 +184,9 @@ class VirtualHost:
         await self._change(decision.unbind(self.router, binding))
 
     def _check_access(self, destination: Destination, owner: object | None) -> None:
+        """Raise QueueLocked if the destination is a queue exclusive to another connection."""
         kind, name = destination
-        if kind is Kind.QUEUE and name in self.queues:
+        if kind is DestinationKind.QUEUE and name in self.queues:
             self.queue(name, owner)
 
     async def _change(self, events: tuple[Event, ...]) -> None:
@@ -196,16 +202,16 @@ class VirtualHost:
         publication: Publication | None,
         check: Check | None = None,
     ) -> Sequence[Message]:
-        """To that exchange, which is in their envelopes, too. Returns those that went nowhere.
+        """Publish messages to an exchange, which must be the one in their envelopes.
 
-        `check` is asked about topics that are reached by their names alone. Raises what it
-        does, UnknownExchange, ExchangeRefused, InvalidRoutingHeader; what came before the
-        message that is wrong is published.
+        Returns the messages that no queue or topic gets. `check` is called with the name of each
+        topic that the default exchange leads to. Raises what `check` raises, UnknownExchange,
+        ExchangeRefused, InvalidRoutingHeader; the messages before the faulty one are published.
         """
         assert self._publisher is not None
         return self._publisher.publish(exchange, messages, publication, check=check)
 
-    def _dead_letters(
+    def _publish_dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
     ) -> Sequence[Message]:
         assert self._publisher is not None
@@ -227,8 +233,11 @@ class VirtualHost:
             return messages
 
     def _may_reach_topics(self, queue: Queue) -> bool:
-        """Whether its dead letters may, by name: the declared key was checked with who declared
-        it, those of the messages were not."""
+        """Return whether dead letters of the queue may go to topics.
+
+        Through the default exchange they would reach topics by their routing key. A key in the
+        queue's settings was checked when the queue was declared; a message's own key was not.
+        """
         settings = queue.settings
         return (
             settings.dead_letter_exchange != DEFAULT_EXCHANGE
@@ -240,65 +249,65 @@ class VirtualHost:
         feed = self._feeds.get(name)
         if feed is None:
             assert self._maker is not None
-            streams = partial(self._streams_of, name)
-            reader, broker = self._maker.reader, self._broker
-            feed = TopicFeed(streams, reader, broker.codec_worker, broker.turns)
+            served = partial(self._served_partitions_of, name)
+            feed = TopicFeed(served, self._broker.codec_worker, self._broker.turns)
             self._feeds[name] = feed
         return feed
 
-    def _streams_of(self, name: str) -> list[Stream]:
+    def _served_partitions_of(self, name: str) -> list[ServedPartition]:
         topic = self.stream(name)
-        if topic is None:
-            return []
-        return [self._broker.stream(topic, index) for index in range(topic.partition_count)]
+        return [] if topic is None else self._broker.served_partitions(topic)
 
     # --- delayed exchanges
 
-    async def _open_waiting_room(self) -> None:
-        await self._inventory.prepare_waiting()
-        self._find_waiting_room()
+    async def _open_delay_store(self) -> None:
+        await self._inventory.prepare_delayed()
+        self._find_delay_store()
 
-    def _find_waiting_room(self) -> None:
-        queue = self._inventory.waiting
-        if self._waiting_room is None and queue is not None:
+    def _find_delay_store(self) -> None:
+        queue = self._inventory.delayed
+        if self._delay_store is None and queue is not None:
             assert self._maker is not None
-            self._waiting_room = WaitingRoom(queue, self._maker.reader, self._release)
+            self._delay_store = DelayStore(queue, self._release)
 
     def _hold(
         self, held: Held, run: Run, publication: Publication | None, until_settled: bool
     ) -> None:
-        assert self._waiting_room is not None, "no delayed exchange is declared without one"
-        self._waiting_room.hold(held, run, publication, until_settled)
+        assert self._delay_store is not None, "no delayed exchange is declared without one"
+        self._delay_store.hold(held, run, publication, until_settled)
 
     def _release(self, start: str, messages: Sequence[Message], publication: Publication) -> None:
         assert self._publisher is not None
         self._publisher.publish(start, messages, publication, inside=True)
 
-    # --- life, for the broker
+    # --- called by the broker
 
     def add_stream(self, name: str) -> None:
-        """There is a topic."""
+        """Make a new topic known, so that it can be bound and published to."""
         self._inventory.add_stream(name)
 
     def remove_stream(self, name: str, *records: Record) -> None:
-        """The topic is deleted, which is recorded together with what leads to it."""
+        """Remove a deleted topic and its bindings, and record both together with `records`."""
         self._inventory.remove_stream(name, *records)
         self._feeds.pop(name, None)
 
     def restore(self, stored: Sequence[StoredQueue], events: Sequence[Event]) -> None:
-        """What the catalog has. All streams are open, and all topics are added."""
+        """Restore queues, exchanges and bindings from the catalog.
+
+        All partitions must be open, and all topics added.
+        """
         for each in stored:
             self._inventory.restore(each)
         for event in events:
             self.router.apply(event)
-        self._find_waiting_room()
+        self._find_delay_store()
         if self._deduplication is not None:
             self._deduplication.restored(self.router.exchanges())
 
     async def clear(self, *records: Record) -> None:
-        """The virtual host is deleted, which is recorded together with all that is in it.
+        """Delete everything in the virtual host, and record that together with `records`.
 
-        Raises StorageError, and then it is not.
+        Raises StorageError, and then the virtual host is not deleted.
         """
         await self._inventory.clear(*records)
 

@@ -1,5 +1,4 @@
-"""The virtual hosts of a broker. The first, `/`, is always there, and shares its names with
-the topics."""
+"""The virtual hosts of a broker. The first, `/`, always exists and has the topics, too."""
 
 from __future__ import annotations
 
@@ -7,11 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from entrepot.broker.catalog import INTERNAL_NAMES, StoredQueue, View
+from entrepot.broker.catalog import INTERNAL_NAMES, CatalogView, StoredQueue
 from entrepot.broker.permissions import permission_deleted_record
 from entrepot.broker.queue.memory_use import MemoryUse
-from entrepot.broker.queue.message import PropertyReader
-from entrepot.broker.router.event import Exchange
+from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.records import (
     DEFAULT_VHOST,
@@ -24,6 +22,7 @@ from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost, VhostRefused
 from entrepot.core.names import is_short
+from entrepot.core.neutral import Formats
 from entrepot.core.ports import Clock
 
 if TYPE_CHECKING:
@@ -35,17 +34,18 @@ class VirtualHosts:
         self,
         broker: Broker,
         clock: Clock,
-        reader: PropertyReader | None,
+        formats: Formats | None,
+        dialect: Dialect | None,
         predeclared: Sequence[Exchange] = (),
     ) -> None:
-        """Without a reader no queue can be made; what there is of them is kept.
-
-        The predeclared exchanges are in each virtual host.
-        """
+        """Without `formats` and `dialect`, queues can neither be made nor used; their records are
+        kept. Each virtual host has the predeclared exchanges."""
         self._broker = broker
         self._predeclared = predeclared
-        self._maker = None if reader is None else QueueMaker(broker, clock, reader)
-        self._kept, self._kept_routing = KeptVhosts(), KeptRouting(reader)
+        self._maker: QueueMaker | None = None
+        if formats is not None and dialect is not None:
+            self._maker = QueueMaker(broker, clock, formats, dialect)
+        self._kept, self._kept_routing = KeptVhosts(), KeptRouting(dialect)
         self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
 
     def _new(self, name: str) -> VirtualHost:
@@ -62,7 +62,7 @@ class VirtualHosts:
         return self._vhosts[DEFAULT_VHOST]
 
     def get(self, name: str) -> VirtualHost:
-        """Raises UnknownVhost."""
+        """Return a virtual host. Raises UnknownVhost."""
         found = self._vhosts.get(name)
         if found is None or found.is_deleted:
             raise UnknownVhost(f"vhost '{name}' not found")
@@ -70,13 +70,16 @@ class VirtualHosts:
 
     @property
     def memory_use(self) -> MemoryUse | None:
-        """What messages take that are nowhere but in memory; None without queues."""
+        """The memory that transient messages use. None means: this broker has no queues."""
         return None if self._maker is None else self._maker.memory_use
 
     # --- changing
 
     async def create(self, name: str) -> VirtualHost:
-        """Or find it. Raises VhostRefused, StorageError; UnknownVhost while it is deleted."""
+        """Create a virtual host, or return the existing one.
+
+        Raises VhostRefused, StorageError; UnknownVhost while it is being deleted.
+        """
         if not name or not name.isprintable() or not is_short(name):
             raise VhostRefused(
                 f"a vhost's name is printable and has 1 to {limits.NAME_BYTES_MAX} bytes"
@@ -90,18 +93,18 @@ class VirtualHosts:
         return self.get(name)
 
     async def delete(self, name: str) -> None:
-        """With all that is in it. Connections to it are closed.
+        """Delete a virtual host and all that is in it, and close the connections to it.
 
         Raises UnknownVhost, VhostRefused, StorageError.
         """
         self.get(name)
         if name == DEFAULT_VHOST:
             raise VhostRefused(f"vhost '{name}' is always there")
-        # Shielded: who asked may go away, the change goes on.
+        # Shielded: the change goes on even if the client that asked for it disconnects.
         await asyncio.shield(asyncio.ensure_future(self._delete(name)))
 
     async def _delete(self, name: str) -> None:
-        vhost = self.get(name)  # Somebody else may have begun to delete it in this turn.
+        vhost = self.get(name)  # Again: another call may have begun to delete it in this turn.
         entries = self._broker.permissions.entries
         permissions = [permission_deleted_record(user, of) for user, of in entries if of == name]
         await vhost.clear(vhost_deleted_record(name), *permissions)
@@ -112,14 +115,14 @@ class VirtualHosts:
             if session.facts().vhost == name:
                 session.close(f"vhost '{name}' is deleted")
 
-    # --- life
+    # --- start and stop
 
-    def views(self) -> Mapping[str, View]:
-        """Of the catalog: they fold what there is at the start."""
+    def views(self) -> Mapping[str, CatalogView]:
+        """Return the views that the catalog fills with its records at a start."""
         return {"vhost": self._kept, "routing": self._kept_routing}
 
     def open(self) -> None:
-        """Make what the catalog has. The log is ready."""
+        """Make the virtual hosts and queues that the catalog has. The log must be open."""
         for name in self._kept.names:
             self._vhosts.setdefault(name, self._new(name))
         if self._maker is not None:

@@ -1,28 +1,27 @@
-"""One AMQP client's connection: bytes in, bytes out, in order, and not more than fits.
+"""The adapter of one AMQP client: a pump with AMQP's codec, limits and error replies.
 
-What a client says is served in its order by the handshake and then by the connection. What
-comes of a block of input is written at its end, at once. A client that publishes faster than
-the disk takes it, or does not read what it is sent, is not read from until that is better;
-and while messages take too much memory, those who publish are not, and are told so.
+The handshake serves a client's first events, then the connection serves the rest. The adapter
+stops reading from a client that publishes faster than the disk writes, or that does not read
+what it is sent, until it has caught up. While messages take too much memory it stops reading
+from every client that publishes, and sends it `connection.blocked`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
-from functools import partial
-from typing import Any
 
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
-from entrepot.core.ports import NOTHING_UNFINISHED, Link, Unfinished
+from entrepot.core.errors import PeerError
+from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Link, Unfinished
 from entrepot.gateway.amqp.connection import Connection
 from entrepot.gateway.amqp.context import Context
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.handshake import Handshake, Terms
-from entrepot.gateway.amqp.heartbeat import Heartbeat
+from entrepot.gateway.amqp.heartbeat import HeartbeatTimer
 from entrepot.gateway.amqp.outbox import Outbox
+from entrepot.gateway.pump import Pump
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import FrameBuffer, ProtocolHeader
 from entrepot.wire.amqp.methods.connection import Blocked, Close, CloseOk, Unblocked
@@ -30,67 +29,59 @@ from entrepot.wire.amqp.scan import Event
 
 log = logging.getLogger("entrepot.amqp")
 
-_TURN_EVENTS_MAX = 500  # Or as many as there is time for; then the others have their turn.
-# Consumers are not delivered to above half of it; a client that asks for answers and does not
-# read them gets here, and is not heard until it has.
+# With more unsent bytes than this the client is not read from. Deliveries stop at half of it, so
+# only a client that sends requests and does not read the answers gets here.
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class AmqpAdapter:
-    """Receiver of one link."""
-
+class AmqpAdapter(Pump[ProtocolHeader | Event]):
     def __init__(self, link: Link, context: Context) -> None:
-        self._link = link
-        self.guard = link.guard
+        broker = context.broker
+        self._inbox = FrameBuffer(message_bytes_max=context.message_bytes_max, format=AMQP)
+        self._handshake = Handshake(self, link, context)
+        super().__init__(link, self._inbox, self._handshake.serve, context.clock, broker.faults)
         self._context = context
-        memory = context.broker.vhosts.memory_use
+        memory = broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
         self._memory = memory
         self._connected_ms = context.clock.now_ms()
-        self._inbox = FrameBuffer(message_bytes_max=context.message_bytes_max)
-        self.outbox = Outbox(link, self._before_write, self._after_write)
-        self._handshake = Handshake(self, link, context)
-        self._connection: Connection | None = None  # Until the handshake is over.
-        self._events: deque[ProtocolHeader | Event] = deque()
-        self._events_bytes = 0  # What they were as bytes, with those before them in the queue.
-        self._serving: asyncio.Future[Any] | None = None  # What the next event waits for.
-        self._heartbeat: Heartbeat | None = None
-        self._is_open = True
-        self._is_woken = False  # `_work` is about to be called.
-        self._is_blocked = False  # The client is told to wait, for there is too little memory.
-        self.is_paused = False
-        self.reads = 0  # So far.
-        self._deadline = asyncio.get_running_loop().call_later(
+        self.outbox = Outbox(link, self.wake)
+        self._connection: Connection | None = None  # None until the handshake is over.
+        self._unfinished_bytes = 0  # Of incomplete frames and contents.
+        self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
+        self._heartbeat: HeartbeatTimer | None = None
+        self._is_blocked = False  # It publishes, and memory is low: it is not read from.
+        self._deadline = self._loop.call_later(
             limits.LOGIN_MS_MAX / 1_000, self.guard, self.give_up, "no login in time"
         )
 
     # --- Receiver
 
-    def writable(self) -> memoryview:
-        return self._inbox.writable()
-
     def received(self, size: int) -> None:
         self.reads += 1
-        before = self._inbox.unfinished_bytes + (self._events_bytes if self._events else 0)
-        self._events.extend(self._inbox.received(size))
-        self._events_bytes = before + size - self._inbox.unfinished_bytes
-        self._work()
-
-    def drained(self) -> None:
-        self._after_write()
+        held = self._unfinished_bytes + size
+        if self._events:
+            held += self._events_bytes
+        self._events.extend(self._scan(size))
+        self._unfinished_bytes = self._inbox.unfinished_bytes
+        self._events_bytes = held - self._unfinished_bytes
+        self.work()
 
     def closed(self, reason: str) -> None:
-        self._is_open = False
-        self._inbox = FrameBuffer()  # Not to hold what came until this is collected as garbage.
-        self._events.clear()
+        super().closed(reason)
+        self._inbox = FrameBuffer()  # Frees the input now, not when this is collected.
+        self.use(self._inbox)
+        self._unfinished_bytes = 0
         self._deadline.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        self._release()
-        log.debug("%s: %s", self._link.peer, reason)
+        self.release()
+        log.debug("%s: %s", self.link.peer, reason)
 
     def unfinished(self) -> Unfinished:
-        size = self._inbox.unfinished_bytes + (self._events_bytes if self._events else 0)
+        size = self._unfinished_bytes
+        if self._events:
+            size += self._events_bytes
         if not size:
             return NOTHING_UNFINISHED
         return Unfinished(size, self._inbox.unfinished_number, not self.is_paused)
@@ -98,164 +89,115 @@ class AmqpAdapter:
     def refuse(self, reason: str) -> None:
         self.end(AmqpError(ReplyCode.RESOURCE_ERROR, reason))
 
-    def _release(self) -> None:
+    # --- turns
+
+    def output(self) -> list[Buffer]:
+        if self._connection is not None:
+            self._connection.end_turn()
+        return self.outbox.take()
+
+    def pace(self) -> None:
+        """Stop reading while the client is too fast, or while it publishes and memory is low."""
+        connection = self._connection
+        backlog = self.outbox.bytes_waiting + self.link.backlog
+        is_much = bool(self._events) or backlog > _BACKLOG_BYTES_MAX
+        if connection is not None:
+            if connection.is_backlogged:
+                connection.wake_consumers()
+            is_blocked = self._memory.is_high and connection.has_published
+            if is_blocked is not self._is_blocked:
+                self._is_blocked = is_blocked
+                self._send_blocked(connection)
+            is_much = is_much or is_blocked or connection.is_publishing_much
+        if is_much is not self.is_paused:
+            self.pause(is_much)
+
+    def _memory_changed(self, is_high: bool) -> None:
+        self.guard(self.pace)
+
+    def _send_blocked(self, connection: Connection) -> None:
+        if connection.can("connection.blocked"):
+            method = Blocked("low on memory") if self._is_blocked else Unblocked()
+            self.outbox.method(0, method)
+
+    def release(self) -> None:
+        """Unregister the connection and end its channels.
+
+        Called again when a request was still awaited, for what it has created since.
+        """
         if self._connection is not None:
             self._context.broker.sessions.remove(self)
             self._memory.unlisten(self)
             self._connection.release()
 
-    # --- serving
-
-    def _work(self) -> None:
-        """Serve what waits, or as much of it as one may have at a time."""
-        self._is_woken = False
-        self.outbox.is_held = True
-        now_s = self._context.clock.monotonic
-        until_s = now_s() + limits.TURN_MS / 1_000
-        for _ in range(_TURN_EVENTS_MAX):
-            if not self._may_serve():
-                break
-            self._serve(self._events.popleft())
-            if now_s() >= until_s:
-                break
-        if self._connection is not None:
-            self._connection.feed()
-        self.outbox.flush()
-        if self._may_serve() and not self._is_woken:
-            self._is_woken = True
-            asyncio.get_running_loop().call_soon(self.guard, self._work)
-
-    def _may_serve(self) -> bool:
-        return bool(self._events) and self._serving is None and self._is_open
-
-    def _serve(self, event: ProtocolHeader | Event) -> None:
-        try:
-            if self._connection is None:
-                work = self._handshake.serve(event)
-            else:
-                assert not isinstance(event, ProtocolHeader)
-                work = self._connection.serve(event)
-        except AmqpError as error:
-            self._fail(error)
-            return
-        if work is not None:
-            self._serving = asyncio.ensure_future(work)
-            self._serving.add_done_callback(partial(self.guard, self._served))
-
-    def _served(self, done: asyncio.Future[Any]) -> None:
-        self._serving = None
-        error = None if done.cancelled() else done.exception()
-        if not self._is_open:
-            self._release()  # Something may have been made for a client that is gone.
-            return
-        if isinstance(error, AmqpError):
-            self._fail(error)
-        elif error is not None:
-            self._context.broker.faults.caught(f"{self._link.peer}: a method failed", error)
-            self.end(AmqpError(ReplyCode.INTERNAL_ERROR, "internal error"))
-        self._work()
-
-    def _before_write(self) -> None:
-        if self._connection is not None:
-            self._connection.tell_confirms()
-
-    def _after_write(self) -> None:
-        if self._connection is not None:
-            self._connection.feed_starved()
-        self._pace()
-
-    def landed(self) -> None:
-        """Something that was published has arrived."""
-        self.outbox.wake()
-
-    def _pace(self) -> None:
-        """Stop reading from a client that goes too fast, and from all that publish when there
-        is too little memory."""
-        connection = self._connection
-        is_blocked = connection is not None and connection.has_published and self._memory.is_high
-        if is_blocked is not self._is_blocked:
-            self._is_blocked = is_blocked
-            self._tell_blocked()
-        pauses = (
-            is_blocked
-            or bool(self._events)
-            or self.outbox.backlog > _BACKLOG_BYTES_MAX
-            or (connection is not None and connection.is_landing_much)
-        )
-        if pauses is not self.is_paused:
-            self.is_paused = pauses
-            if pauses:
-                self._link.pause()
-            else:
-                self._link.resume()
-
-    def _memory_changed(self, is_high: bool) -> None:
-        self.guard(self._pace)
-
-    def _tell_blocked(self) -> None:
-        if self._connection is not None and self._connection.can("connection.blocked"):
-            method = Blocked("low on memory") if self._is_blocked else Unblocked()
-            self.outbox.method(0, method)
-
-    # --- the handshake's side
+    # --- called by the handshake
 
     def tuned(self, frame_bytes_max: int, heartbeat_s: int) -> None:
+        """Apply the frame size and the heartbeat interval that were agreed on."""
         self._inbox.tune(frame_bytes_max)
         if heartbeat_s:
-            self._heartbeat = Heartbeat(self, heartbeat_s)
+            self._heartbeat = HeartbeatTimer(self, heartbeat_s)
 
     def opened(self, terms: Terms, vhost: VirtualHost) -> None:
+        """Let the connection serve all events from now on."""
         self._deadline.cancel()
         self._connection = Connection(self, self._context, terms, vhost)
+        self.serve = self._connection.serve
         broker = self._context.broker
         self._memory.listen(self, self._memory_changed)
         broker.sessions.add(self)
         log.info("%s: user '%s' granted access to vhost '%s'", terms.peer, terms.user, vhost.name)
 
     def log_refusal(self, reason: str) -> None:
-        log.warning("%s: %s", self._link.peer, reason)
+        log.warning("%s: %s", self.link.peer, reason)
 
-    # --- the end
+    # --- closing
 
-    def _fail(self, error: AmqpError) -> None:
-        """Close what the mistake was made in."""
-        if self._connection is None or error.closes_connection:
+    def failed(self, error: PeerError | None) -> None:
+        """Close the channel or the connection, whichever the error closes."""
+        if error is None:
+            self.end(AmqpError(ReplyCode.INTERNAL_ERROR, "internal error"))
+        elif not isinstance(error, AmqpError):
+            raise error
+        elif self._connection is None or error.closes_connection:
             self.end(error)
-            return
-        log.warning("%s: channel %d closed: %s", self._link.peer, error.channel, error.text)
-        self._inbox.close_channel(error.channel)
-        self._connection.close_channel(error)
+        else:
+            log.warning("%s: channel %d closed: %s", self.link.peer, error.channel, error.text)
+            self._inbox.close_channel(error.channel)
+            self._connection.close_channel(error)
 
     def end(self, error: AmqpError) -> None:
-        """Close the connection, and say why to those who have a name."""
+        """Close the connection, and send the reason if the client has logged in."""
         if not self._is_open:
             return
-        log.warning("%s: closed: %s", self._link.peer, error.text)
+        log.warning("%s: closed: %s", self.link.peer, error.text)
         if self._connection is not None or self._handshake.may_explain:
             self.outbox.method(0, Close(error.code, error.text, *error.method_id))
         self.hang_up(error.text)
 
     def leave(self) -> None:
-        """The client has closed the connection. What it had is free when it hears of it, unless
-        that is very much."""
-        self._release()
+        """Answer the client's `connection.close`, after its channels were released.
+
+        Only messages that take more than a turn to requeue are requeued later.
+        """
+        self.release()
         self.outbox.method(0, CloseOk())
         self.hang_up("closed by the client")
 
     def hang_up(self, reason: str) -> None:
-        """After what is said. Nothing may be delivered to it from now on."""
+        """Write what is queued, then close the link. Nothing is delivered from now on."""
         if self._is_open:
             self._is_open = False
-            self._release()
-            self.outbox.flush()
-            self._link.close(reason)
+            self.release()
+            self.flush()
+            self.link.close(reason)
 
     def give_up(self, reason: str) -> None:
-        """Nobody listens any more."""
-        log.warning("%s: closed: %s", self._link.peer, reason)
+        """Abort the link without an explanation: the client does not respond."""
+        log.warning("%s: closed: %s", self.link.peer, reason)
         self._is_open = False
-        self._release()
-        self._link.abort(reason)
+        self.release()
+        self.link.abort(reason)
 
     # --- Session
 

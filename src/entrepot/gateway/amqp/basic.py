@@ -1,18 +1,18 @@
-"""The basic class, but for publishing (`publishing`): consuming, getting, acknowledging."""
+"""The basic class without publishing (see `publishing`): consuming, getting, acknowledging."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
-from entrepot.broker.permissions import Right
-from entrepot.broker.router.event import Kind
-from entrepot.core import limits
-from entrepot.core.value import describe, freeze
+from entrepot.core.value import freeze
 from entrepot.gateway.amqp.consumer import QueueConsumer, ReplyConsumer, with_counts
-from entrepot.gateway.amqp.property_reader import REPLY_TO
+from entrepot.gateway.amqp.format import AMQP, REPLY_TO
 from entrepot.gateway.amqp.queue import check_stream
 from entrepot.gateway.amqp.stream_consumer import StreamConsumer
+from entrepot.gateway.rabbitmq.erlang import describe
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods.basic import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def qos(channel: Channel, method: Qos) -> None:
-    """A prefetch per consumer is that of consumers to come; one for all counts at once."""
+    """Set the prefetch of consumers created from now on or, if global, of the whole channel."""
     if method.prefetch_size:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
     if method.is_global:
@@ -58,10 +58,10 @@ def consume(channel: Channel, method: Consume) -> None:
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{method.consumer_tag}'"
         )
-    if len(channel.consumers) >= limits.AMQP_CONSUMERS_MAX:
+    if len(channel.consumers) >= amqp_limits.CONSUMERS_MAX:
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
-            f"reached maximum ({limits.AMQP_CONSUMERS_MAX}) of consumers per channel",
+            f"reached maximum ({amqp_limits.CONSUMERS_MAX}) of consumers per channel",
         )
     tag = method.consumer_tag or channel.connection.context.name("amq.ctag")
     if name == REPLY_TO:
@@ -87,7 +87,7 @@ def _consumer(
     channel: Channel, name: str, tag: str, method: Consume
 ) -> QueueConsumer | StreamConsumer:
     connection = channel.connection
-    connection.check(Right.READ, Kind.QUEUE, name)
+    connection.check(Operation.READ, ResourceKind.QUEUE, name)
     stream = connection.vhost.stream(name)
     if stream is not None:
         return _stream_consumer(channel, stream, tag, method)
@@ -138,7 +138,10 @@ def _stream_consumer(channel: Channel, topic: Topic, tag: str, method: Consume) 
 
 
 def cancel(channel: Channel, method: Cancel) -> None:
-    """What is not acknowledged stays with the channel. A tag that nobody has is fine."""
+    """Remove a consumer; an unknown tag is no error.
+
+    Its unacknowledged messages stay with the channel.
+    """
     consumer = channel.consumers.pop(method.consumer_tag, None)
     if consumer is not None:
         consumer.stop()
@@ -149,13 +152,13 @@ def cancel(channel: Channel, method: Cancel) -> None:
 
 
 def cancel_ok(channel: Channel, method: CancelOk) -> None:
-    """The client agrees to what we said of a queue that is gone."""
+    """Ignore the answer to a `basic.cancel` that we sent because a queue is gone."""
 
 
 def get(channel: Channel, method: Get) -> None:
     name = channel.queue_name(method.queue)
     connection = channel.connection
-    connection.check(Right.READ, Kind.QUEUE, name)
+    connection.check(Operation.READ, ResourceKind.QUEUE, name)
     if connection.vhost.stream(name) is not None:
         raise AmqpError(
             ReplyCode.NOT_IMPLEMENTED,
@@ -163,7 +166,7 @@ def get(channel: Channel, method: Get) -> None:
             f"queue '{name}' in vhost '{connection.vhost.name}'",
         )
     queue = connection.vhost.queue(name, connection)
-    if not method.no_ack and channel.unacked.count >= limits.AMQP_UNACKED_MAX:
+    if not method.no_ack and channel.unacked.count >= amqp_limits.UNACKED_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, "too many messages are not acknowledged")
     found = queue.get(channel, auto_ack=method.no_ack)
     if found is None:
@@ -176,9 +179,11 @@ def get(channel: Channel, method: Get) -> None:
     if not method.no_ack:
         channel.unacked.add(tag, channel.gets_of(queue), lane, offsets)
     redelivered = attempts is not None and attempts[0] > 0
-    (exchange, key, properties), body = run.messages[0]
-    answer = GetOk(tag, redelivered, exchange, key, queue.ready_count)
-    chunks = content(channel.number, answer, properties, body, connection.frame_bytes_max)
+    envelope, body = run.messages[0]
+    answer = GetOk(tag, redelivered, envelope.exchange, envelope.subject, queue.ready_count)
+    head = AMQP.head_of(envelope)
+    chunks = content(channel.number, answer, head, body, connection.frame_bytes_max)
+    connection.context.messages.delivered += 1
     connection.outbox.send(chunks)
 
 

@@ -1,7 +1,7 @@
-"""One channel: what its client publishes, consumes, acknowledges and has not committed.
+"""One channel: its consumers, unacknowledged deliveries, publisher confirms and transaction.
 
-Acknowledgements come in runs, and are given to the queues in runs: see `unacked`. When the
-channel goes, everything that was delivered on it and not acknowledged is ready again.
+Acknowledgements of consecutive delivery tags are passed to the queues together: see `unacked`.
+When the channel is closed, everything delivered on it and not acknowledged is requeued.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.sessions import ChannelFacts
-from entrepot.core import limits
 from entrepot.gateway.amqp.confirms import Confirms
 from entrepot.gateway.amqp.consumer import Gets, QueueConsumer, ReplyConsumer
 from entrepot.gateway.amqp.shared_room import SharedRoom
 from entrepot.gateway.amqp.stream_consumer import StreamConsumer
-from entrepot.gateway.amqp.transaction import Outcome, Transaction, conclude
+from entrepot.gateway.amqp.transaction import ChannelTransaction, Disposition, conclude
 from entrepot.gateway.amqp.unacked import Held, Unacked, unknown_tag
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.method import Method
 
@@ -31,24 +31,24 @@ class Channel:
         self.connection = connection
         self.number = number
         self.is_open = True
-        self.queue_last = ""  # The one that was declared last: an empty name means it.
-        self.prefetch = 0  # Of consumers to come; 0: no bound.
-        self.prefetch_global = 0  # Of all together.
+        self.queue_last = ""  # Name of the queue declared last; an empty name refers to it.
+        self.prefetch = 0  # Of each consumer created from now on. 0 means: no limit.
+        self.prefetch_global = 0  # Of all consumers together. 0 means: no limit.
         self._shared_room = SharedRoom(self)
         self.tag_next = 1
         self.unacked = Unacked()
-        self.unacked_consumed = 0  # Of the unacked, those that were delivered to consumers.
+        self.unacked_consumed = 0  # Those of `unacked` that consumers got, not `basic.get`.
         self.consumers: dict[str, Consumer] = {}
-        self.reply_consumer: ReplyConsumer | None = None  # One of them.
-        self._gets: Gets | None = None  # Of the queue that was asked last.
+        self.reply_consumer: ReplyConsumer | None = None  # Also in `consumers`.
+        self._gets: Gets | None = None  # Of the queue of the last `basic.get`.
         self.confirms: Confirms | None = None
-        self.transaction: Transaction | None = None
+        self.transaction: ChannelTransaction | None = None
 
     def answer(self, method: Method) -> None:
         self.connection.outbox.method(self.number, method)
 
     def queue_name(self, name: str) -> str:
-        """Raises AmqpError when the last one is meant and there is none."""
+        """Return the name or, if it is empty, that of the queue declared last. Raises AmqpError."""
         if not name and not self.queue_last:
             raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
         return name or self.queue_last
@@ -56,49 +56,55 @@ class Channel:
     # --- acknowledging
 
     def acknowledge(self, tags: list[int], *, is_multiple: bool) -> None:
-        """Raises AmqpError for a tag that is not there; those before it are acknowledged."""
+        """Settle these deliveries. Raises AmqpError for an unknown tag, after settling those before
+        it."""
+        if len(tags) == 1 and not is_multiple and self.transaction is None:
+            held = self.unacked.take_first(tags[0])
+            if held is not None:
+                held.holder.settle(held.lane, held.offsets)
+                return
         if is_multiple:
             for tag in tags:
-                self._conclude(self.unacked.take_through(tag), Outcome.SETTLED)
+                self._conclude(self.unacked.take_through(tag), Disposition.SETTLED)
             return
         for first, end in _rows(tags):
-            self._take(first, end, Outcome.SETTLED)
+            self._take(first, end, Disposition.SETTLED)
 
     def reject(self, tag: int, *, is_multiple: bool, requeue: bool) -> None:
-        outcome = Outcome.REQUEUED if requeue else Outcome.REJECTED
+        disposition = Disposition.REQUEUED if requeue else Disposition.REJECTED
         if is_multiple:
-            self._conclude(self.unacked.take_through(tag), outcome)
+            self._conclude(self.unacked.take_through(tag), disposition)
         else:
-            self._take(tag, tag + 1, outcome)
+            self._take(tag, tag + 1, disposition)
 
     def recover(self) -> None:
-        """Everything that is not acknowledged goes back."""
-        conclude(self.unacked.take_all(), Outcome.REQUEUED)
+        """Requeue everything that is not acknowledged."""
+        conclude(self.unacked.take_all(), Disposition.REQUEUED)
 
-    def _take(self, first: int, end: int, outcome: Outcome) -> None:
+    def _take(self, first: int, end: int, disposition: Disposition) -> None:
         taken, known_end = self.unacked.take(first, end)
-        self._conclude(taken, outcome)
+        self._conclude(taken, disposition)
         if known_end < end:
             raise unknown_tag(known_end)
 
-    def _conclude(self, taken: list[Held], outcome: Outcome) -> None:
+    def _conclude(self, taken: list[Held], disposition: Disposition) -> None:
         if self.transaction is None:
-            conclude(taken, outcome)
+            conclude(taken, disposition)
         else:
-            self.transaction.hold_outcome(taken, outcome)
+            self.transaction.hold_disposition(taken, disposition)
 
     # --- consuming
 
     def room(self, consumer: QueueConsumer, wanted: int) -> int:
-        """How much of what a consumer could take the channel lets it have."""
-        room = min(wanted, limits.AMQP_UNACKED_MAX - self.unacked.count)
+        """Return how many messages the channel lets this consumer have now; at most `wanted`."""
+        room = min(wanted, amqp_limits.UNACKED_MAX - self.unacked.count)
         if self.prefetch_global:
             shared = self.prefetch_global - self.unacked_consumed
-            room = self._shared_room.promise(consumer, room, shared)
+            room = self._shared_room.reserve(consumer, room, shared)
         return room
 
     def delivered(self, consumer: QueueConsumer, count: int) -> None:
-        """To be acknowledged."""
+        """Count messages that were delivered and have to be acknowledged."""
         self.unacked_consumed += count
         if self.prefetch_global:
             self._shared_room.used(consumer, count)
@@ -111,19 +117,20 @@ class Channel:
         self.consumers.pop(tag, None)
 
     def gets_of(self, queue: Queue) -> Gets:
+        """Return the holder of messages that `basic.get` takes from this queue."""
         if self._gets is None or self._gets.queue is not queue:
             self._gets = Gets(self, queue)
         return self._gets
 
-    # --- the end
+    # --- closing
 
     def release(self) -> None:
-        """The client has closed it, or we have."""
+        """Stop the channel and requeue what is not acknowledged."""
         self.stop()
         self.give_back()
 
     def stop(self) -> None:
-        """Nothing more comes to it."""
+        """Stop all deliveries and confirms."""
         self.is_open = False
         if self.confirms is not None:
             self.confirms.is_over = True
@@ -132,7 +139,7 @@ class Channel:
         self.consumers.clear()
 
     def give_back(self) -> None:
-        """All that was delivered on it and not acknowledged."""
+        """Requeue all messages that were delivered on this channel and not acknowledged."""
         held = self.unacked.take_all()
         if self.transaction is not None:
             held += self.transaction.taken()
@@ -148,7 +155,7 @@ class Channel:
             self.unacked.count,
             self.confirms.waiting if self.confirms is not None else 0,
             transaction.message_count if transaction is not None else 0,
-            transaction.outcome_count if transaction is not None else 0,
+            transaction.disposition_count if transaction is not None else 0,
             self.prefetch,
             self.prefetch_global,
             self.confirms is not None,
@@ -157,7 +164,7 @@ class Channel:
 
 
 def _rows(tags: list[int]) -> list[tuple[int, int]]:
-    """Tags in a row as first and end; nearly always there is one row."""
+    """Return the rows of consecutive tags, as first and end; usually there is only one."""
     first = tags[0]
     if tags == list(range(first, first + len(tags))):
         return [(first, first + len(tags))]

@@ -1,9 +1,9 @@
-"""Publisher confirms of one channel: which messages arrived, told in as few words as possible.
+"""Publisher confirms of one channel, in as few frames as possible.
 
-Messages are numbered as they come. What was published in a run arrives as one, so it is
-remembered as one. At the end of a turn everything is told that is known by then: up to the
-first run that is still on its way with one acknowledgement for all; what comes after that
-one by one, for an acknowledgement of many speaks of all that came before.
+Messages are numbered as they are published. The messages of a run are committed together, so
+they share one `Confirm`. All messages that are committed at the end of a turn are confirmed:
+those before the oldest uncommitted run with one `basic.ack` that has `multiple` set, later ones
+one by one, because `multiple` acknowledges all earlier messages, too.
 """
 
 from __future__ import annotations
@@ -14,87 +14,95 @@ from struct import Struct
 
 from entrepot.broker.queue.message import Failure, Refused
 from entrepot.core.ports import Buffer
-from entrepot.wire.amqp.frames import END, method_frame
+from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods.basic import Ack, Nack
-from entrepot.wire.amqp.scan import METHOD
+from entrepot.wire.amqp.scan import FRAME_END, METHOD
 
-_ACK = Struct(">BHIHHQB")
+_ACK = Struct(">BHIHHQBB")
 _ACK_BYTES = 13
+_CLASS_ID, _METHOD_ID = Ack.ID
 
 
 class Confirm:
-    """Messages of one run, on their way. To be called when they arrive, or will not."""
+    """The confirm of one run of messages. It is called when they are committed or have failed."""
 
-    __slots__ = ("_confirms", "first", "has_arrived", "last", "lost")
+    __slots__ = ("_confirms", "first", "is_known", "last", "lost")
 
     def __init__(self, confirms: Confirms, first: int, last: int) -> None:
         self._confirms = confirms
         self.first = first
         self.last = last
-        self.has_arrived = False
-        self.lost: Collection[int] = ()  # Numbers of those that some queue has not got.
+        self.is_known = False  # Whether they are committed or have failed.
+        self.lost: Collection[int] = ()  # Numbers of messages that some queue did not store.
 
     def __call__(self, failure: Failure | None) -> None:
-        self.has_arrived = True
+        self.is_known = True
         if failure is not None:
             self.lost = range(self.first, self.last + 1)
             if isinstance(failure, Refused) and failure.places is not None:
                 self.lost = {self.first + place: None for place in failure.places}
-        self._confirms.arrived(self)
+        self._confirms.add_known(self)
 
 
 class Confirms:
-    __slots__ = ("_arrived", "_channel", "_number", "_telling", "_waiting", "is_over")
+    __slots__ = ("_channel", "_confirming", "_known", "_number", "_waiting", "is_over")
 
-    def __init__(self, channel: int, telling: dict[Confirms, None]) -> None:
-        """`telling` are those of a connection that have something to tell."""
+    def __init__(self, channel: int, confirming: dict[Confirms, None]) -> None:
+        """`confirming` collects those of a connection that have something to send this turn."""
         self._channel = channel
-        self._telling = telling
-        self._number = 0  # Of the last message.
-        # Nothing was said of these yet. By their first numbers, in order.
+        self._confirming = confirming
+        self._number = 0  # Of the last message published.
+        # Runs that are not confirmed, by the numbers of their first messages, in order.
         self._waiting: OrderedDict[int, Confirm] = OrderedDict()
-        self._arrived: list[Confirm] = []  # Those of which there is something to say.
+        self._known: list[Confirm] = []  # Those that are committed or have failed.
         self.is_over = False  # The channel is closed.
 
     @property
     def waiting(self) -> int:
-        """Messages of which nothing was said yet."""
+        """Return how many messages are not confirmed."""
         return sum(each.last - each.first + 1 for each in self._waiting.values())
 
-    def depart(self, count: int) -> Confirm:
+    def expect(self, count: int) -> Confirm:
+        """Number the next messages; return their confirm, to be called with the result."""
         first = self._number + 1
         self._number += count
         confirm = Confirm(self, first, self._number)
         self._waiting[first] = confirm
         return confirm
 
-    def arrived(self, confirm: Confirm) -> None:
+    def add_known(self, confirm: Confirm) -> None:
+        """Have a run confirmed at the end of the turn, unless the channel is closed."""
         if not self.is_over:
-            self._arrived.append(confirm)
-            self._telling[self] = None
+            self._known.append(confirm)
+            self._confirming[self] = None
 
-    def tell(self) -> list[Buffer]:
-        """What is known and was not told."""
-        said = self._tell_oldest()
-        for confirm in self._arrived:
+    def take_frames(self) -> list[Buffer]:
+        """Return acks and nacks for all runs that are committed or have failed."""
+        known, self._known = self._known, []
+        if len(known) == 1 == len(self._waiting) and not known[0].lost:  # One run: the usual case.
+            confirm = known[0]
+            self._waiting.clear()
+            return [self._ack(confirm.last, is_multiple=confirm.last > confirm.first)]
+        frames = self._confirm_oldest()
+        for confirm in known:
             if confirm.first in self._waiting:
-                said.append(self._tell_each(confirm))
-        self._arrived.clear()
-        return said
+                frames.append(self._confirm_each(confirm))
+        return frames
 
-    def _tell_oldest(self) -> list[Buffer]:
-        """Up to the first that is on its way, or lost."""
+    def _confirm_oldest(self) -> list[Buffer]:
+        """Return one ack for all runs before the first that is not committed, or lost messages."""
         last, count = 0, 0
         while self._waiting:
             confirm = next(iter(self._waiting.values()))
-            if not confirm.has_arrived or confirm.lost:
+            if not confirm.is_known or confirm.lost:
                 break
             del self._waiting[confirm.first]
             count += confirm.last - confirm.first + 1
             last = confirm.last
         return [self._ack(last, is_multiple=count > 1)] if last else []
 
-    def _tell_each(self, confirm: Confirm) -> bytes:
+    def _confirm_each(self, confirm: Confirm) -> bytes:
+        """Return an ack or a nack for each message of the run."""
         del self._waiting[confirm.first]
         frames = []
         for number in range(confirm.first, confirm.last + 1):
@@ -106,4 +114,6 @@ class Confirms:
         return b"".join(frames)
 
     def _ack(self, number: int, *, is_multiple: bool) -> bytes:
-        return _ACK.pack(METHOD, self._channel, _ACK_BYTES, *Ack.ID, number, is_multiple) + END
+        return _ACK.pack(
+            METHOD, self._channel, _ACK_BYTES, _CLASS_ID, _METHOD_ID, number, is_multiple, FRAME_END
+        )

@@ -1,9 +1,9 @@
-"""A connection that is open: its channels, and what is said on them.
+"""An open connection: its channels, and how their methods are served.
 
-What a client says is served in its order. Most of it is served at once; what has to wait,
-as a declaration that must be permanent, holds up everything after it on this connection.
-Publishing never waits, only its confirmation does; but there is a bound to what is on its way
-to the disk, and who reaches it is not read from.
+A client's methods are served in order. Most are served at once; one that has to wait, such as a
+declaration that must be on disk, delays everything after it on this connection. Publishing never
+waits, only its confirm does; but what is published and not committed is limited, and a client
+that reaches the limit is not read from.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.event import Kind
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.broker.virtual_host.publisher import Check
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
@@ -31,8 +30,11 @@ from entrepot.gateway.amqp.errors import explain
 from entrepot.gateway.amqp.handshake import Terms
 from entrepot.gateway.amqp.outbox import Outbox
 from entrepot.gateway.amqp.publishing import publish
+from entrepot.gateway.rabbitmq.rights import refusal
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.deliver import Tails
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.frames import ProtocolHeader
 from entrepot.wire.amqp.method import Id, Method, read_id
 from entrepot.wire.amqp.methods import basic, decode
 from entrepot.wire.amqp.methods import channel as channels
@@ -42,7 +44,7 @@ from entrepot.wire.amqp.scan import Acks, Content, Event, Heartbeat, MethodFrame
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.adapter import AmqpAdapter
 
-_DELIVERY_BYTES = 1 * limits.KIB  # Of one message, before any was delivered.
+_DELIVERY_BYTES = 1 * limits.KIB  # Of a message, assumed before the first delivery.
 
 
 class Connection:
@@ -56,38 +58,41 @@ class Connection:
         self.vhost = vhost
         self.outbox: Outbox = adapter.outbox
         self.frame_bytes_max = terms.frame_bytes_max
-        self.tails = Tails()  # Of all its consumers.
+        self.tails = Tails()  # Shared by all its consumers.
         self.channels: dict[int, Channel] = {}
-        self._closing: dict[int, None] = {}  # Channels that we closed and the client has not.
-        self._roomy: dict[Queue, None] = {}  # Their consumers have room again.
-        self._delivery_bytes = _DELIVERY_BYTES  # About so much, each.
-        self._is_starved = False  # A consumer got less than it would take.
+        self._closing: dict[int, None] = {}  # Channels we closed, until close-ok.
+        self._link = adapter.link
+        self._wake = adapter.wake
+        self._queues_with_room: dict[Queue, None] = {}  # To be dispatched at the end of the turn.
+        self._delivery_bytes = _DELIVERY_BYTES  # Average size of a message in the last delivery.
+        self.is_backlogged = False  # Deliveries wait until the client reads.
         self.has_published = False
-        self.bytes_landing = 0  # Published, and not permanent.
-        self.runs_landing = 0
-        self._calm: asyncio.Future[None] | None = None  # Done when nothing is landing.
-        self.telling: dict[Confirms, None] = {}  # Have something to confirm.
+        self._bytes_uncommitted = 0  # Published and not committed.
+        self._runs_uncommitted = 0
+        self.is_publishing_much = False  # One of these two is above its limit.
+        self._all_committed: asyncio.Future[None] | None = None  # Done when no run is uncommitted.
+        self.confirming: dict[Confirms, None] = {}  # With something to send this turn.
 
-    # --- what is said
+    # --- serving events
 
-    def serve(self, event: Event) -> Awaitable[None] | None:
-        """Raises AmqpError, with the channel that it closes."""
+    def serve(self, event: ProtocolHeader | Event) -> Awaitable[None] | None:
+        """Serve an event. Raises AmqpError with the channel to close."""
         if isinstance(event, Publishes):
-            channel = self._find(event.channel, basic.Publish.ID)
+            channel = self.channels.get(event.channel) or self._find(event, basic.Publish.ID)
             if channel is not None:
                 try:
                     publish(channel, event.target, event.messages)
                 except (PeerError, StorageError) as error:
                     raise explain(error, event.channel, basic.Publish.ID) from None
         elif isinstance(event, Acks):
-            channel = self._find(event.channel, basic.Ack.ID)
+            channel = self.channels.get(event.channel) or self._find(event, basic.Ack.ID)
             if channel is not None:
                 try:
                     channel.acknowledge(event.tags, is_multiple=event.is_multiple)
                 except PeerError as error:
                     raise explain(error, event.channel, basic.Ack.ID) from None
         elif isinstance(event, MethodFrame):
-            return self._serve_method(event.channel, decode(event.payload))
+            return self._serve_method(event, decode(event.payload))
         elif isinstance(event, AmqpError):
             if event.channel not in self._closing:
                 raise event
@@ -99,37 +104,44 @@ class Connection:
             assert isinstance(event, Heartbeat), event
         return None
 
-    def _find(self, number: int, method_id: Id) -> Channel | None:
-        """None: it is being closed, and what is said there is not heard. Raises AmqpError."""
+    def _find(self, event: Publishes | Acks | MethodFrame, method_id: Id) -> Channel | None:
+        """Return the event's channel; None means: we are closing it, ignore the event.
+
+        Raises AmqpError for a channel that is not open.
+        """
+        number = event.channel
         channel = self.channels.get(number)
         if channel is None and number not in self._closing:
             raise _at(number, ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", method_id)
         return channel
 
-    def _serve_method(self, number: int, method: Method) -> Awaitable[None] | None:
+    def _serve_method(self, event: MethodFrame, method: Method) -> Awaitable[None] | None:
+        number = event.channel
         if number == 0:
             self._serve_connection(method)
             return None
         if self._serve_channel(number, self.channels.get(number), method):
             return None
-        channel = self._find(number, method.ID)
+        channel = self._find(event, method.ID)
         if channel is None:
             return None
         try:
             verb = verbs.find(method)
-            if self.runs_landing and isinstance(method, verbs.AFTER_PUBLISHES):
-                work: Awaitable[None] | None = self._serve_calmly(verb, channel, method)
+            if self._runs_uncommitted and isinstance(method, verbs.AFTER_PUBLISHES):
+                work: Awaitable[None] | None = self._serve_after_publishes(verb, channel, method)
             else:
                 work = verb(channel, method)
         except (PeerError, StorageError) as error:
             raise explain(error, number, method.ID) from None
         return None if work is None else self._finish(work, number, method.ID)
 
-    async def _serve_calmly(self, verb: verbs.Verb, channel: Channel, method: Method) -> None:
-        """Once that is there which the client has published before."""
-        if self.runs_landing:
-            self._calm = asyncio.get_running_loop().create_future()
-            await self._calm
+    async def _serve_after_publishes(
+        self, verb: verbs.Verb, channel: Channel, method: Method
+    ) -> None:
+        """Serve the method when everything that the client published before it is committed."""
+        if self._runs_uncommitted:
+            self._all_committed = asyncio.get_running_loop().create_future()
+            await self._all_committed
         work = verb(channel, method)
         if work is not None:
             await work
@@ -145,7 +157,7 @@ class Connection:
             case connections.Close():
                 self._adapter.leave()
             case connections.UpdateSecret():
-                # Users are asked for theirs at the login; there is nothing that could expire.
+                # Secrets are checked at the login only, so there is none that could expire.
                 self.outbox.method(0, connections.UpdateSecretOk())
             case connections.CloseOk():
                 pass
@@ -157,7 +169,7 @@ class Connection:
                 )
 
     def _serve_channel(self, number: int, channel: Channel | None, method: Method) -> bool:
-        """Whether it was about the channel itself."""
+        """Serve a method that opens or closes a channel; return whether it was served."""
         match method:
             case channels.CloseOk():
                 self._closing.pop(number, None)
@@ -189,7 +201,7 @@ class Connection:
         self.outbox.method(number, channels.OpenOk())
 
     def close_channel(self, error: AmqpError) -> None:
-        """It went too far. Nothing more is heard from the channel until the client agrees."""
+        """Close the channel of the error. Its input is ignored until the client's close-ok."""
         channel = self.channels.get(error.channel)
         if channel is not None:
             self._drop(channel)
@@ -201,109 +213,109 @@ class Connection:
         del self.channels[channel.number]
         channel.release()
 
-    # --- who may do what
+    # --- capabilities and permissions
 
     def can(self, capability: str) -> bool:
-        """Whether the client has said that it knows this."""
+        """Return whether the client has announced this capability."""
         capabilities = self.terms.client_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
-    def check(self, right: Right, kind: Kind, name: str) -> None:
-        """Raises AmqpError."""
-        user, vhost = self.terms.user, self.vhost.name
-        if not self.context.broker.permissions.allows(user, vhost, right, name):
-            shown = name or DEFAULT_EXCHANGE_NAME
-            raise AmqpError(
-                ReplyCode.ACCESS_REFUSED,
-                f"{right.value} access to {kind.value} '{shown}' in vhost '{vhost}' "
-                f"refused for user '{user}'",
-            )
+    def check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
+        """Raise AmqpError unless the client may do this."""
+        principal, vhost = self.terms.principal, self.vhost.name
+        if not principal.may(operation, kind, name, vhost):
+            text = refusal(operation, kind, name, vhost, principal.user)
+            raise AmqpError(ReplyCode.ACCESS_REFUSED, text)
 
     def topic_check(self) -> Check | None:
-        """What is asked about topics that a publish reaches by name; None: nothing."""
-        if self.context.broker.permissions.is_unlimited(self.terms.user):
+        """Return the check for topics that a publish addresses by name. None means: no check."""
+        if self.terms.principal.is_unlimited:
             return None
-        return partial(self.check, Right.WRITE, Kind.QUEUE)
-
-    def check_any(self, kind: Kind, name: str) -> None:
-        """To look whether something is there, any right to it is enough."""
-        user, vhost = self.terms.user, self.vhost.name
-        allows = self.context.broker.permissions.allows
-        if not any(allows(user, vhost, right, name) for right in Right):
-            self.check(Right.CONFIGURE, kind, name)
+        return partial(self.check, Operation.WRITE, ResourceKind.QUEUE)
 
     # --- publishing
 
-    def departed(self, size: int) -> None:
+    def publish_begun(self, size: int) -> None:
+        """Count a run of messages as uncommitted."""
         self.has_published = True
-        self.bytes_landing += size
-        self.runs_landing += 1
+        self._bytes_uncommitted += size
+        self._runs_uncommitted += 1
+        if (
+            self._bytes_uncommitted > amqp_limits.UNCOMMITTED_BYTES_MAX
+            or self._runs_uncommitted > amqp_limits.UNCONFIRMED_RUNS_MAX
+        ):
+            self.is_publishing_much = True
 
-    def landed(self, size: int | None) -> None:
-        """It is permanent, or it is known that it will not be."""
+    def publish_ended(self, size: int | None) -> None:
+        """Stop counting a run that is committed or has failed. None means: it was not counted."""
         if size is not None:
-            self.bytes_landing -= size
-            self.runs_landing -= 1
-            if not self.runs_landing and self._calm is not None:
-                self._calm.set_result(None)
-                self._calm = None
-        self._adapter.landed()
-
-    @property
-    def is_landing_much(self) -> bool:
-        return (
-            self.bytes_landing > limits.AMQP_UNCOMMITTED_BYTES_MAX
-            or self.runs_landing > limits.AMQP_UNCONFIRMED_RUNS_MAX
-        )
-
-    def tell_confirms(self) -> None:
-        while self.telling:
-            confirms, _ = self.telling.popitem()
-            if not confirms.is_over:
-                self.outbox.send(confirms.tell())
+            self._bytes_uncommitted -= size
+            self._runs_uncommitted -= 1
+            if self.is_publishing_much:
+                self.is_publishing_much = (
+                    self._bytes_uncommitted > amqp_limits.UNCOMMITTED_BYTES_MAX
+                    or self._runs_uncommitted > amqp_limits.UNCONFIRMED_RUNS_MAX
+                )
+            if not self._runs_uncommitted and self._all_committed is not None:
+                self._all_committed.set_result(None)
+                self._all_committed = None
+        self._wake()
 
     # --- consuming
 
     def room(self) -> int:
-        """How many messages may be delivered before the client has read some."""
-        left = limits.BACKLOG_BYTES_HIGH - self.outbox.backlog
+        """Return how many messages may be delivered before the client has read some."""
+        left = limits.BACKLOG_BYTES_HIGH - self.outbox.bytes_waiting - self._link.backlog
         if left < 0:
-            self._is_starved = True
+            self.is_backlogged = True
             return 0
         return left // self._delivery_bytes + 1
 
     def delivered(self, chunks: list[Buffer], count: int) -> None:
+        """Send encoded messages, and remember their average size."""
+        self.context.messages.delivered += count
         before = self.outbox.bytes_waiting
         self.outbox.send(chunks)
         self._delivery_bytes = (self.outbox.bytes_waiting - before) // count
 
     def has_room(self, queue: Queue) -> None:
-        self._roomy[queue] = None
+        """Have the queue dispatched at the end of the turn, because a consumer of it has room."""
+        self._queues_with_room[queue] = None
 
-    def feed(self) -> None:
-        """At the end of a turn: let the queues know of consumers with room."""
-        while self._roomy:
-            queue, _ = self._roomy.popitem()
-            queue.dispatch()
+    def dispatch(self) -> None:
+        """Dispatch the queues whose consumers have room again."""
+        while self._queues_with_room:
+            queue, _ = self._queues_with_room.popitem()
+            if queue.ready_count:  # After most acknowledgements there is nothing to dispatch.
+                queue.dispatch()
 
-    def feed_starved(self) -> None:
-        """After a write: the client has read something."""
-        if self._is_starved and self.outbox.backlog <= limits.BACKLOG_BYTES_HIGH:
-            self._is_starved = False
+    def wake_consumers(self) -> None:
+        """Continue deliveries that waited for the client to read, if it has read enough."""
+        if self.is_backlogged and self.outbox.backlog <= limits.BACKLOG_BYTES_HIGH:
+            self.is_backlogged = False
             for channel in list(self.channels.values()):
                 channel.wake_consumers()
 
-    # --- the end
+    def end_turn(self) -> None:
+        """Dispatch queues and send confirms, at the end of a turn."""
+        if self._queues_with_room:
+            self.dispatch()
+        while self.confirming:
+            confirms, _ = self.confirming.popitem()
+            if not confirms.is_over:
+                self.outbox.send(confirms.take_frames())
+
+    # --- closing
 
     def release(self) -> None:
-        """Everything it has goes back, or goes with it."""
+        """Stop all channels, requeue unacknowledged messages, and delete exclusive queues."""
         channels, self.channels = [*self.channels.values()], {}
         for channel in channels:
             self.guard(channel.stop)
-        self.context.broker.turns.start(self._give_back(channels))
+        self.context.broker.turns.start(self._requeue_unacked(channels))
         self.guard(self.vhost.connection_gone, self)
 
-    def _give_back(self, channels: list[Channel]) -> Steps[None]:
+    def _requeue_unacked(self, channels: list[Channel]) -> Steps[None]:
         for channel in channels:
             self.guard(channel.give_back)
             yield

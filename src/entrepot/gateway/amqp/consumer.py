@@ -1,8 +1,8 @@
-"""Who gets a queue's messages on a channel: consumers, single gets, and waiters for answers.
+"""What a channel's messages are delivered to: consumers, `basic.get`, and reply consumers.
 
-A consumer has room for as many messages as its prefetch and the channel's leave, and as long
-as the connection takes what it is sent: a client that does not read is sent no more. Nothing
-is delivered to it before the client has heard that it is a consumer.
+A consumer has room for as many messages as its own prefetch and the channel's allow. A client
+that does not read what it is sent gets no more. Nothing is delivered before the client was
+sent `basic.consume-ok`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from entrepot.broker.queue.lane import Waiter
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.sessions import ConsumerFacts
-from entrepot.core.envelope import Envelope
+from entrepot.core.message import Envelope
 from entrepot.core.ports import Buffer
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.patience import patience
 from entrepot.wire.amqp.deliver import DeliverEncoder
 from entrepot.wire.amqp.methods.basic import Cancel
@@ -29,7 +30,7 @@ _COUNT = "x-delivery-count"
 
 
 class Delivering:
-    """A consumer's end of a channel: tags are given, and messages become frames."""
+    """Sends messages to one consumer: assigns delivery tags and encodes frames."""
 
     def __init__(self, channel: Channel, tag: str) -> None:
         self.tag = tag
@@ -37,11 +38,11 @@ class Delivering:
         self._channel = channel
         connection = channel.connection
         self._encoder = DeliverEncoder(
-            channel.number, tag, connection.frame_bytes_max, connection.tails
+            channel.number, tag, connection.frame_bytes_max, AMQP.head_of, connection.tails
         )
 
     def send(self, taken: Taken) -> int:
-        """Returns the first message's delivery tag."""
+        """Send messages; return the delivery tag of the first."""
         offsets, run, attempts = taken
         channel = self._channel
         first = channel.tag_next
@@ -54,7 +55,7 @@ class Delivering:
         return first
 
     def _encode_again(self, first: int, taken: Taken) -> list[Buffer]:
-        """Some of them were delivered before."""
+        """Encode messages of which some were delivered before."""
         _, run, attempts = taken
         assert attempts is not None
         messages = enumerate(zip(run.messages, attempts, strict=True), first)
@@ -63,10 +64,10 @@ class Delivering:
         )
 
     def cancelled(self) -> None:
-        """What it consumed from is gone."""
-        self._channel.connection.guard(self._tell_cancelled)
+        """Remove the consumer and notify the client, because the queue or stream is gone."""
+        self._channel.connection.guard(self._notify_cancelled)
 
-    def _tell_cancelled(self) -> None:
+    def _notify_cancelled(self) -> None:
         self._channel.consumer_cancelled(self.tag)
         if self._channel.connection.can("consumer_cancel_notify"):
             notice = Cancel(self.tag, nowait=True)
@@ -74,7 +75,7 @@ class Delivering:
 
 
 class QueueConsumer(Delivering):
-    """The queue's `Consumer`, and the holder of what is delivered to it."""
+    """A consumer of a queue (its `Consumer`), and the `Holder` of what is delivered to it."""
 
     def __init__(
         self,
@@ -93,12 +94,12 @@ class QueueConsumer(Delivering):
         self.arguments = arguments
         priority = arguments.get("x-priority")
         self.priority = priority if isinstance(priority, int) else 0
-        self.prefetch = 0 if auto_ack else channel.prefetch  # 0: no bound.
-        self._patience = patience(queue, arguments)
+        self.prefetch = 0 if auto_ack else channel.prefetch  # 0 means: no limit.
+        self._batching = patience(queue, arguments)
         self.is_started = False
         self.is_active = not queue.settings.single_active
 
-    # --- the queue's side
+    # --- called by the queue
 
     def room(self) -> int:
         if not self.is_started:
@@ -110,42 +111,42 @@ class QueueConsumer(Delivering):
                 room = min(room, self.prefetch - self.unacked)
             if room > 0:
                 room = channel.room(self, room)
-        if room > 0 and self._patience is not None and not self._patience.is_over():
+        if room > 0 and self._batching is not None and not self._batching.is_over():
             return 0
         return max(room, 0)
 
     def deliver(self, lane: int, taken: Taken) -> None:
-        """Called by the queue, which goes on whatever happens here."""
+        """Deliver messages. An error closes this connection only: the queue goes on."""
         self._channel.connection.guard(self._deliver, lane, taken)
 
     def _deliver(self, lane: int, taken: Taken) -> None:
-        if not self.auto_ack:  # Before it is sent: what fails there goes back.
+        if not self.auto_ack:  # Before sending: if that fails, they are requeued.
             count = len(taken.offsets)
             self.unacked += count
             self._channel.delivered(self, count)
             self._channel.unacked.add(self._channel.tag_next, self, lane, taken.offsets)
         self.send(taken if taken.attempts is None else with_counts(self.queue, taken))
-        if self._patience is not None:
-            self._patience.begin()
+        if self._batching is not None:
+            self._batching.begin()
 
     def activated(self, is_active: bool) -> None:
         self.is_active = is_active
 
-    # --- the channel's side
+    # --- called by the channel
 
     def start(self) -> None:
-        """The client knows of it: let the messages come."""
+        """Begin to deliver, after the client was sent `basic.consume-ok`."""
         self.is_started = True
         self.queue.dispatch()
 
     def stop(self) -> None:
         self.is_started = False
-        if self._patience is not None:
-            self._patience.begin()
+        if self._batching is not None:
+            self._batching.begin()
         self.queue.remove_consumer(self)
 
     def release(self) -> None:
-        """The channel is gone, and all that was not acknowledged goes back."""
+        """Requeue all unacknowledged messages."""
         self.queue.release(self)
 
     def wake(self) -> None:
@@ -185,7 +186,10 @@ class QueueConsumer(Delivering):
 
 
 def with_counts(queue: Queue, taken: Taken) -> Taken:
-    """A quorum queue says of each message how often it was delivered before."""
+    """Return the messages with a header that counts their earlier deliveries.
+
+    Only quorum queues add it; those of other queues are returned as they are.
+    """
     offsets, run, attempts = taken
     if not queue.settings.keeps_all or attempts is None:
         return taken
@@ -197,12 +201,12 @@ def with_counts(queue: Queue, taken: Taken) -> Taken:
 
 
 def _counted(envelope: Envelope, tried: int) -> Envelope:
-    view = PropertyView(envelope.properties)
-    return envelope._replace(properties=view.patch_headers({_COUNT: Int64(tried)}))
+    own = AMQP.own(envelope)
+    return own.with_head(PropertyView(own.head).patch_headers({_COUNT: Int64(tried)}))
 
 
 class Gets:
-    """What a channel has got from one queue, message by message."""
+    """The `Holder` of messages that a channel got from one queue with `basic.get`."""
 
     def __init__(self, channel: Channel, queue: Queue) -> None:
         self._channel = channel
@@ -225,7 +229,7 @@ class Gets:
 
 
 class ReplyConsumer(Delivering):
-    """Waits for answers: see `reply_to`."""
+    """A consumer of direct replies: see `reply_to`."""
 
     def __init__(self, channel: Channel, tag: str) -> None:
         super().__init__(channel, tag)
@@ -237,13 +241,13 @@ class ReplyConsumer(Delivering):
         self._channel.connection.guard(self.send, taken)
 
     def start(self) -> None:
-        """Nobody knows its name before the client does."""
+        """Do nothing: replies come by themselves."""
 
     def stop(self) -> None:
         self._replies.remove(self._vhost, self.name)
 
     def wake(self) -> None:
-        """Nothing waits for it."""
+        """Do nothing: replies are never queued."""
 
     def facts(self) -> ConsumerFacts:
         return ConsumerFacts(self.tag, self.name, auto_ack=True)

@@ -1,33 +1,33 @@
-"""What an AMQP connection may use of the house."""
+"""What all connections of an AMQP endpoint share: the broker, the clock, settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from entrepot.broker.broker import Broker
+from entrepot.broker.login import LoginPolicy
 from entrepot.core import limits
+from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock, Entropy
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
 from entrepot.gateway.amqp.reply_to import Replies, unguessable
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One for all connections of an endpoint."""
+    """Shared by all connections of an endpoint."""
 
     broker: Broker
     clock: Clock
     entropy: Entropy
-    reader: AmqpPropertyReader
     replies: Replies
+    login: LoginPolicy
     version: str
-    host: str  # Where the endpoint is.
+    host: str  # Of the endpoint, as is the port.
     port: int
-    asks_users: bool = False  # Whoever is in the users' store; else there is but one user.
     is_tls: bool = False
-    message_bytes_max: int = limits.AMQP_MESSAGE_BYTES
-    is_open: bool = False  # To all: somebody has said that whoever reaches the port may come in.
+    message_bytes_max: int = limits.MESSAGE_BYTES
+    messages: MessageCount = field(default_factory=MessageCount)
 
     def name(self, prefix: str) -> str:
-        """One that nobody has: `amq.gen-…`, as RabbitMQ makes them."""
+        """Return a new unique name such as `amq.gen-…`, as RabbitMQ generates them."""
         return f"{prefix}-{unguessable(self.entropy)}"

@@ -1,7 +1,7 @@
-"""What went wrong in the broker, as AMQP's reply codes.
+"""Translation of the broker's errors to AMQP's reply codes.
 
-The texts are the broker's own, which are RabbitMQ's where clients could match on them. The
-code decides how much is closed: see `wire.amqp.errors`.
+The texts are the broker's; where clients could match on them they are RabbitMQ's. The code
+decides whether the channel or the connection is closed: see `wire.amqp.errors`.
 """
 
 from entrepot.core import errors
@@ -18,13 +18,13 @@ _CODES: dict[type[Exception], ReplyCode] = {
     errors.QueueNameRefused: ReplyCode.ACCESS_REFUSED,
     errors.QueueInUse: ReplyCode.ACCESS_REFUSED,
     errors.QueueLocked: ReplyCode.RESOURCE_LOCKED,
-    errors.QueueDown: ReplyCode.NOT_FOUND,  # As of a queue that RabbitMQ's supervisor gave up.
+    errors.QueueDown: ReplyCode.NOT_FOUND,  # As RabbitMQ, of a queue that crashed for good.
     StorageError: ReplyCode.INTERNAL_ERROR,
 }
 
 
 def code_of(error: Exception) -> ReplyCode:
-    """Most of what a broker refuses is a precondition that does not hold."""
+    """Return the reply code for an error; most are failed preconditions."""
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind]
@@ -32,7 +32,7 @@ def code_of(error: Exception) -> ReplyCode:
 
 
 def explain(error: PeerError | StorageError, channel: int, method_id: Id) -> AmqpError:
-    """The same mistake, with where it was made."""
+    """Return the error as an AmqpError with the channel and the method in which it occurred."""
     if isinstance(error, AmqpError):
         return AmqpError(error.code, error.explanation, channel=channel, method_id=method_id)
     return AmqpError(code_of(error), str(error), channel=channel, method_id=method_id)

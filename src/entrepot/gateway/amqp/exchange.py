@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entrepot.broker.permissions import Right
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Kind
+from entrepot.broker.router.event import Binding, Destination, DestinationKind
 from entrepot.core.value import freeze_table
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.exchange_arguments import (
@@ -32,7 +32,7 @@ _BREAKS = str.maketrans("", "", "\r\n")
 
 
 def clean(name: str) -> str:
-    """A line break in a name is left out, as in RabbitMQ."""
+    """Return the name without line breaks, as RabbitMQ does."""
     return name.translate(_BREAKS)
 
 
@@ -40,7 +40,7 @@ async def declare(channel: Channel, method: Declare) -> None:
     connection = channel.connection
     name = clean(method.exchange)
     if method.passive:
-        connection.check_any(Kind.EXCHANGE, name)
+        connection.check(Operation.DESCRIBE, ResourceKind.EXCHANGE, name)
         decision.find(connection.vhost.router, name)
     else:
         declaration = ExchangeDeclaration(
@@ -52,11 +52,11 @@ async def declare(channel: Channel, method: Declare) -> None:
             auto_delete=method.auto_delete,
             internal=method.internal,
         )
-        connection.check(Right.CONFIGURE, Kind.EXCHANGE, name)
+        connection.check(Operation.CREATE, ResourceKind.EXCHANGE, name)
         is_new = connection.vhost.router.exchange(name) is None
         if is_new and declaration.alternate is not None:
-            connection.check(Right.READ, Kind.EXCHANGE, name)
-            connection.check(Right.WRITE, Kind.EXCHANGE, declaration.alternate)
+            connection.check(Operation.READ, ResourceKind.EXCHANGE, name)
+            connection.check(Operation.WRITE, ResourceKind.EXCHANGE, declaration.alternate)
         await connection.vhost.declare_exchange(declaration)
     if not method.nowait:
         channel.answer(DeclareOk())
@@ -65,7 +65,7 @@ async def declare(channel: Channel, method: Declare) -> None:
 async def delete(channel: Channel, method: Delete) -> None:
     connection = channel.connection
     name = clean(method.exchange)
-    connection.check(Right.CONFIGURE, Kind.EXCHANGE, name)
+    connection.check(Operation.DELETE, ResourceKind.EXCHANGE, name)
     check_deletable(connection.vhost.name, name)
     await connection.vhost.delete_exchange(name, if_unused=method.if_unused)
     if not method.nowait:
@@ -87,14 +87,14 @@ async def unbind(channel: Channel, method: Unbind) -> None:
 
 
 def _ends(channel: Channel, method: Bind | Unbind) -> tuple[str, Destination, str]:
-    """Return the source, the destination and the key."""
+    """Return source, destination and key. Raises AmqpError unless the client may bind them."""
     source, destination = clean(method.source), clean(method.destination)
-    check_binding(channel, source, Kind.EXCHANGE, destination)
-    return source, Destination(Kind.EXCHANGE, destination), method.routing_key
+    check_binding(channel, source, ResourceKind.EXCHANGE, destination)
+    return source, Destination(DestinationKind.EXCHANGE, destination), method.routing_key
 
 
-def check_binding(channel: Channel, source: str, kind: Kind, destination: str) -> None:
-    """Whether the client may bind or unbind these."""
+def check_binding(channel: Channel, source: str, kind: ResourceKind, destination: str) -> None:
+    """Raise AmqpError unless the client may bind or unbind these."""
     connection = channel.connection
-    connection.check(Right.WRITE, kind, destination)
-    connection.check(Right.READ, Kind.EXCHANGE, source)
+    connection.check(Operation.WRITE, kind, destination)
+    connection.check(Operation.READ, ResourceKind.EXCHANGE, source)

@@ -1,7 +1,6 @@
-"""Methods without consequences: `channel.flow`, and the tickets of AMQP 0-8.
+"""Methods that change nothing: `channel.flow`, and the access tickets of AMQP 0-8.
 
-A client may ask whether messages flow; that they stop it says with its prefetch, here as in
-RabbitMQ.
+A client cannot stop deliveries with `channel.flow`, here as in RabbitMQ; it has a prefetch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From the first byte to an open connection: who is there, how large, how often, and where.
+"""From the first byte to an open connection: login, limits, heartbeat and virtual host.
 
-The server begins, the client answers, in an order from which nobody may depart. Until the
-client has a name, a mistake ends the connection without an explanation; one that knows how
-to be told of a failed login is told, in words that say nothing of the reason.
+The server begins and the client answers, in a fixed order. Before the login, an error closes
+the connection without an explanation. A client with the capability for it is sent a notice of a
+failed login, which does not say why it failed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from entrepot.broker.access import Principal
+from entrepot.broker.login import LoginRefused
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
-from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Link
 from entrepot.gateway.amqp.context import Context
-from entrepot.gateway.amqp.login import LoginRefused, login, mechanisms
+from entrepot.gateway.amqp.login import login, mechanisms
+from entrepot.gateway.rabbitmq.rights import vhost_refusal
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import PROTOCOL_HEADER, ProtocolHeader
 from entrepot.wire.amqp.methods import decode
@@ -52,19 +55,23 @@ CAPABILITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the two sides have agreed on."""
+    """What client and server have agreed on."""
 
     peer: str
-    user: str
+    principal: Principal
     mechanism: str
     client_properties: Mapping[str, object]
     frame_bytes_max: int
     channels_max: int
     heartbeat_s: int
 
+    @property
+    def user(self) -> str:
+        return self.principal.user
 
-class State(Enum):
-    """What is waited for."""
+
+class HandshakeState(Enum):
+    """What the client has to send next."""
 
     GREETING = "greeting"
     STARTING = "starting"
@@ -77,13 +84,13 @@ class Handshake:
         self._adapter = adapter
         self._link = link
         self._context = context
-        self._state = State.GREETING
-        self._user = ""
+        self._state = HandshakeState.GREETING
+        self._principal: Principal | None = None  # None before the login.
         self._start_ok = StartOk()
         self._tune_ok = TuneOk()
 
     def serve(self, event: ProtocolHeader | Event) -> Awaitable[None] | None:
-        """Raises AmqpError."""
+        """Serve an event of a connection that is not open yet. Raises AmqpError."""
         if isinstance(event, ProtocolHeader):
             self._greet(event)
             return None
@@ -95,12 +102,12 @@ class Handshake:
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "a channel before the connection is open")
         method = decode(event.payload)
         match self._state, method:
-            case State.STARTING, StartOk():
+            case HandshakeState.STARTING, StartOk():
                 self._start_ok = method
                 return self._login()
-            case State.TUNING, TuneOk():
+            case HandshakeState.TUNING, TuneOk():
                 self._tune(method)
-            case State.OPENING, Open():
+            case HandshakeState.OPENING, Open():
                 self._open(method)
             case _, Close():
                 self._adapter.outbox.method(0, CloseOk())
@@ -115,15 +122,15 @@ class Handshake:
 
     @property
     def may_explain(self) -> bool:
-        """Whether the client has a name."""
-        return self._state in (State.TUNING, State.OPENING)
+        """Return whether the client has logged in, so that errors may be explained to it."""
+        return self._state in (HandshakeState.TUNING, HandshakeState.OPENING)
 
     def _greet(self, header: ProtocolHeader) -> None:
         if not header.is_ours:
             self._adapter.outbox.send([PROTOCOL_HEADER])
             self._adapter.hang_up(f"not AMQP 0-9-1: {header.octets!r}")
             return
-        self._state = State.STARTING
+        self._state = HandshakeState.STARTING
         offered = " ".join(mechanisms(self._link)).encode()
         start = Start(0, 9, self._server_properties(), offered, b"en_US")
         self._adapter.outbox.method(0, start)
@@ -139,15 +146,16 @@ class Handshake:
         }
 
     async def _login(self) -> None:
-        mechanism = self._start_ok.mechanism
+        mechanism, response = self._start_ok.mechanism, self._start_ok.response
         try:
-            self._user = await login(self._context, self._link, mechanism, self._start_ok.response)
+            policy = self._context.login
+            self._principal = await login(policy, self._link, mechanism, response)
         except LoginRefused as refused:
             self._adapter.log_refusal(str(refused))
             self._refuse_login(mechanism)
             return
-        self._state = State.TUNING
-        tune = Tune(limits.AMQP_CHANNELS_MAX, limits.AMQP_FRAME_BYTES_MAX, limits.AMQP_HEARTBEAT_S)
+        self._state = HandshakeState.TUNING
+        tune = Tune(amqp_limits.CHANNELS_MAX, amqp_limits.FRAME_BYTES_MAX, amqp_limits.HEARTBEAT_S)
         self._adapter.outbox.method(0, tune)
 
     def _refuse_login(self, mechanism: str) -> None:
@@ -166,10 +174,10 @@ class Handshake:
             (
                 "frame_max",
                 method.frame_max,
-                limits.AMQP_FRAME_BYTES_MIN,
-                limits.AMQP_FRAME_BYTES_MAX,
+                amqp_limits.FRAME_BYTES_MIN,
+                amqp_limits.FRAME_BYTES_MAX,
             ),
-            ("channel_max", method.channel_max, 1, limits.AMQP_CHANNELS_MAX),
+            ("channel_max", method.channel_max, 1, amqp_limits.CHANNELS_MAX),
         ):
             if value == 0 or value > value_max:
                 detail = " (no limit)" if name == "channel_max" and value == 0 else ""
@@ -177,15 +185,16 @@ class Handshake:
             if value < value_min:
                 raise _not_agreed(f"{name} = {value} is lower than the minimum", value_min)
         self._tune_ok = method
-        self._state = State.OPENING
+        self._state = HandshakeState.OPENING
         self._adapter.tuned(method.frame_max, method.heartbeat)
 
     def _open(self, method: Open) -> None:
-        vhost = self._vhost(method.virtual_host)
+        assert self._principal is not None
+        vhost = self._vhost(method.virtual_host, self._principal)
         start_ok, tune_ok = self._start_ok, self._tune_ok
         terms = Terms(
             self._link.peer,
-            self._user,
+            self._principal,
             start_ok.mechanism,
             start_ok.client_properties,
             tune_ok.frame_max,
@@ -195,20 +204,16 @@ class Handshake:
         self._adapter.outbox.method(0, OpenOk())
         self._adapter.opened(terms, vhost)
 
-    def _vhost(self, name: str) -> VirtualHost:
-        broker = self._context.broker
+    def _vhost(self, name: str, principal: Principal) -> VirtualHost:
         try:
-            vhost = broker.vhosts.get(name)
+            vhost = self._context.broker.vhosts.get(name)
         except UnknownVhost:
             raise AmqpError(
                 ReplyCode.NOT_ALLOWED, f"vhost {name} not found", method_id=Open.ID
             ) from None
-        if not broker.permissions.may_enter(self._user, name):
-            raise AmqpError(
-                ReplyCode.NOT_ALLOWED,
-                f"access to vhost '{name}' refused for user '{self._user}'",
-                method_id=Open.ID,
-            )
+        if not principal.may_enter(name):
+            refusal = vhost_refusal(name, principal.user)
+            raise AmqpError(ReplyCode.NOT_ALLOWED, refusal, method_id=Open.ID)
         return vhost
 
 

@@ -1,8 +1,8 @@
-"""Signs of life, both ways: whoever has said nothing for too long is taken for gone.
+"""Heartbeats in both directions: a client that is silent for too long is disconnected.
 
-We speak twice in the agreed interval, unless something else was said. A peer is given two
-intervals, as RabbitMQ gives it; any bytes are a sign. While we are not reading from it, it
-cannot be blamed for its silence.
+We send a heartbeat twice in the agreed interval, unless something else was sent. A client may
+be silent for two intervals, as in RabbitMQ; any bytes count as a heartbeat. While we do not read
+from a client, its silence does not count.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _TICKS_PER_INTERVAL = 2
 _INTERVALS_SILENT_MAX = 2
 
 
-class Heartbeat:
+class HeartbeatTimer:
     def __init__(self, adapter: AmqpAdapter, interval_s: int) -> None:
         self._adapter = adapter
         self._interval_s = interval_s
-        self._writes = self._reads = 0  # At the last tick.
+        self._writes = self._reads = 0  # Of the adapter, at the last tick.
         self._ticks_silent = 0
         self._timer = self._arm()
 
@@ -36,10 +36,10 @@ class Heartbeat:
 
     def _tick(self) -> None:
         adapter = self._adapter
-        if adapter.outbox.writes == self._writes:
+        if adapter.writes == self._writes:
             adapter.outbox.send((HEARTBEAT_FRAME,))
-            adapter.outbox.flush()
-        self._writes = adapter.outbox.writes
+            adapter.flush()
+        self._writes = adapter.writes
         is_silent = adapter.reads == self._reads and not adapter.is_paused
         self._ticks_silent = self._ticks_silent + 1 if is_silent else 0
         self._reads = adapter.reads

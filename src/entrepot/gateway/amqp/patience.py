@@ -1,8 +1,9 @@
-"""Whether a consumer is sent each message at once, or many together.
+"""Delivery in batches, for consumers that ask for it.
 
-By default at once. One that is woken for nothing by single messages may say when it is worth
-it: as soon as `x-batch-count` messages are ready, or `x-batch-ms` milliseconds after the first
-of them, whatever is sooner. Meanwhile they stay in the queue, where others may have them.
+By default a message is delivered at once. A consumer for which that is too often can ask for
+batches: messages are delivered when `x-batch-count` of them are ready, or `x-batch-ms`
+milliseconds after the first of them, whichever is sooner. Until then they stay in the queue,
+where other consumers may get them.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ import asyncio
 from collections.abc import Mapping
 
 from entrepot.broker.queue.queue import Queue
-from entrepot.core import limits
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 
 COUNT, WAIT_MS = "x-batch-count", "x-batch-ms"
 
 
 class Patience:
+    """Decides when the next batch of one consumer is delivered."""
+
     def __init__(self, queue: Queue, count: int, wait_ms: int) -> None:
         self._queue = queue
         self._count = count
         self._wait_ms = wait_ms
-        self._timer: asyncio.TimerHandle | None = None  # Since something is ready.
-        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None  # Runs while messages are ready.
+        self._is_over = False  # Whether the timer has ended.
 
     def is_over(self) -> bool:
-        """Whether to send what is ready; asked when something is."""
+        """Return whether to deliver now. Called when messages are ready; starts the timer."""
         if not self._is_over and self._queue.ready_count < self._count:
             if self._timer is None:
                 loop = asyncio.get_running_loop()
@@ -39,7 +42,7 @@ class Patience:
         self._queue.dispatch()
 
     def begin(self) -> None:
-        """Anew: something was sent, or nobody waits any more."""
+        """Reset the timer, after a delivery or when the consumer stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -47,16 +50,17 @@ class Patience:
 
 
 def patience(queue: Queue, arguments: Mapping[str, object]) -> Patience | None:
-    """None: none. Raises AmqpError."""
+    """Read a consumer's arguments. None means: deliver at once. Raises AmqpError."""
     if COUNT not in arguments and WAIT_MS not in arguments:
         return None
-    count = _number(arguments, COUNT, limits.AMQP_BATCH_COUNT_MAX)
-    wait_ms = _number(arguments, WAIT_MS, limits.AMQP_BATCH_MS_MAX)
+    count = _number(arguments, COUNT, amqp_limits.BATCH_COUNT_MAX)
+    wait_ms = _number(arguments, WAIT_MS, amqp_limits.BATCH_MS_MAX)
     return Patience(queue, count, wait_ms)
 
 
 def _number(arguments: Mapping[str, object], name: str, most: int) -> int:
-    """Each needs the other: a batch that is never full must not wait for ever."""
+    """Read one of the two arguments. Each needs the other: a batch that is never full must not
+    wait for ever."""
     value = arguments.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise AmqpError(

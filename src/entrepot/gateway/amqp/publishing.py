@@ -1,66 +1,69 @@
-"""Publishing: a run of messages to one exchange, looked at, sent on, and accounted for.
+"""Publishing: a run of messages to one exchange is checked, sent to the queues, and counted.
 
-Nothing here looks at messages one by one when they have the same properties, as those of a
-run nearly always do, under whatever keys. What is wrong with one message closes the channel;
-those before it in the run are published all the same, and those after it are not.
+The messages of a run usually share an envelope, which is then checked once. An invalid message
+closes the channel; those before it in the run are published, and those after it are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
-from entrepot.broker.permissions import Right
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.message import Failure, Publication
-from entrepot.broker.router.event import DEFAULT_EXCHANGE, Kind
+from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.core import limits
-from entrepot.core.envelope import Message, kinds, routing_keys
 from entrepot.core.errors import PeerError, UnknownExchange
-from entrepot.gateway.amqp.property_reader import may_be_patient
+from entrepot.core.message import Envelope, Message, distinct, subjects
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
 from entrepot.wire.amqp.deliver import returned
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
-from entrepot.wire.amqp.place import Target
 from entrepot.wire.amqp.properties import PropertyView
+from entrepot.wire.amqp.publish_method import PublishTarget
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel
     from entrepot.gateway.amqp.connection import Connection
 
+# Called once, when all messages of a run are committed or have failed.
 Told = Callable[[Failure | None], None]
 
 
-def publish(channel: Channel, target: Target, messages: list[Message]) -> None:
-    """Raises a PeerError."""
+def publish(channel: Channel, target: PublishTarget, messages: list[Message]) -> None:
+    """Publish messages, up to the first that is invalid. Raises a PeerError."""
     if target.immediate:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
-    channel.connection.check(Right.WRITE, Kind.EXCHANGE, target.exchange)
+    channel.connection.check(Operation.WRITE, ResourceKind.EXCHANGE, target.exchange)
+    if len(messages) == 1:
+        _take(channel, target, _checked_one(channel, messages))
+        return
     accepted, error = _checked(channel, messages)
     if accepted:
-        for some in _replies_apart(target, accepted):
-            for part in _large_apart(some):
-                _take(channel, target, part)
+        for part in _parts(target, accepted):
+            _take(channel, target, part)
     if error is not None:
         raise error
 
 
-def _replies_apart(target: Target, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """All of them, nearly always; or the answers to each one who waits for some by themselves."""
-    if target.exchange != DEFAULT_EXCHANGE or not any(map(_reply_name, routing_keys(messages))):
+def _parts(target: PublishTarget, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Return the messages in parts that are published together; usually there is only one.
+
+    Direct replies to one consumer are a part of their own, and so is each large message, which
+    is written in slices.
+    """
+    is_default = target.exchange == DEFAULT_EXCHANGE
+    has_replies = is_default and any(map(_reply_name, subjects(messages)))
+    if not has_replies and sum([len(body) for _, body in messages]) <= limits.LARGE_BYTES:
         yield messages
         return
-    for _, some in groupby(messages, lambda message: _reply_name(message[0].routing_key)):
-        yield list(some)
 
+    def kind(message: Message) -> tuple[bool, str]:
+        envelope, body = message
+        return len(body) > limits.LARGE_BYTES, _reply_name(envelope.subject) if is_default else ""
 
-def _large_apart(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """All of them, nearly always; or each large one by itself: it is written in slices."""
-    if len(messages) == 1 or sum([len(body) for _, body in messages]) <= limits.LARGE_BYTES:
-        yield messages
-        return
-    for is_large, some in groupby(messages, lambda each: len(each[1]) > limits.LARGE_BYTES):
+    for (is_large, _), some in groupby(messages, kind):
         if is_large:
             yield from ([each] for each in some)
         else:
@@ -68,129 +71,154 @@ def _large_apart(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def _reply_name(key: str) -> str:
-    """Who waits for what has this key; empty when it is a message like others."""
+    """Return the key if it is the name of a reply consumer; otherwise an empty text."""
     return key if key.startswith(REPLY_PREFIX) else ""
 
 
-def _take(channel: Channel, target: Target, messages: Sequence[Message]) -> None:
+def _take(channel: Channel, target: PublishTarget, messages: Sequence[Message]) -> None:
+    """Send messages to the queues; in a transaction, hold them until the commit."""
     if channel.transaction is None:
-        told = None if channel.confirms is None else channel.confirms.depart(len(messages))
-        send(channel, target, messages, told)
+        done = None if channel.confirms is None else channel.confirms.expect(len(messages))
+        send(channel, target, messages, done)
         return
     vhost = channel.connection.vhost
     if vhost.router.exchange(target.exchange) is None:
         raise UnknownExchange(f"no exchange '{target.exchange}' in vhost '{vhost.name}'")
     check = channel.connection.topic_check() if target.exchange == DEFAULT_EXCHANGE else None
-    if check is not None:  # Now rather than at the commit, where a part could be published.
-        for key in routing_keys(messages):
+    if check is not None:  # At the commit a part could be published already.
+        for key in subjects(messages):
             if vhost.stream(key) is not None:
                 check(key)
     channel.transaction.hold(target, messages)
 
 
-class Flight:
-    """A run on its way to the queues. Keeps its weight until it is there.
+class InFlight(Publication):
+    """A run that is published and not committed. Its bytes count as uncommitted until it is.
 
-    One that is confirmed when it is consumed has none: that may take long, and the connection
-    may be needed for the consuming. The queues have a bound of their own for those.
+    A run that is confirmed when it is consumed is not counted; its size is None. Consuming may
+    take long, and may need this same connection. Queues have a limit of their own for those.
     """
 
-    __slots__ = ("_connection", "_size", "_told", "publication")
+    __slots__ = ("_connection", "_size")
 
-    def __init__(self, connection: Connection, size: int | None, told: Told | None) -> None:
+    def __init__(self, connection: Connection, size: int | None, done: Told | None) -> None:
+        super().__init__(done)
         self._connection = connection
         self._size = size
-        self._told = told
-        self.publication = Publication(partial(connection.guard, self._landed))
         if size is not None:
-            connection.departed(size)
+            connection.publish_begun(size)
 
-    def _landed(self, failure: Failure | None) -> None:
-        if self._told is not None:
-            self._told(failure)
-        self.end()
+    def _end(self, failure: Failure | None) -> None:
+        self._connection.guard(self._finish, failure)
 
-    def end(self) -> None:
-        """It has arrived, or was never sent because something is wrong with it."""
-        self._connection.landed(self._size)
+    def _finish(self, failure: Failure | None) -> None:
+        if self._done is not None:
+            self._done(failure)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Stop counting the run: it is committed, has failed, or was not sent at all."""
+        self._connection.publish_ended(self._size)
 
 
 def send(
     channel: Channel,
-    target: Target,
+    target: PublishTarget,
     messages: Sequence[Message],
-    told: Told | None,
+    done: Told | None,
 ) -> None:
-    """To the queues, and back what went nowhere, where that was asked for.
+    """Send messages to the queues, and return unroutable ones to the client if it asked for that.
 
-    `told` hears when all of it has arrived, after what is returned was sent.
+    `done` is called when all are committed or have failed, after unroutable ones were returned.
     """
     connection = channel.connection
     size = None
-    if not any(map(may_be_patient, kinds(messages))):
+    if len(messages) == 1:
+        if not messages[0][0].handling.confirms_when_consumed:
+            size = len(messages[0][1])
+    elif not any(each.handling.confirms_when_consumed for each in distinct(messages)):
         size = sum([len(body) for _, body in messages])
-    flight = Flight(connection, size, told)
+    in_flight = InFlight(connection, size, done)
+    connection.context.messages.published += len(messages)
     vhost, exchange = connection.vhost, target.exchange
     try:
-        nowhere: Sequence[Message]
-        if exchange == DEFAULT_EXCHANGE and (name := _reply_name(messages[0][0].routing_key)):
-            nowhere = connection.context.replies.deliver(vhost.name, name, messages)
+        unroutable: Sequence[Message]
+        if exchange == DEFAULT_EXCHANGE and (name := _reply_name(messages[0][0].subject)):
+            unroutable = connection.context.replies.deliver(vhost.name, name, messages)
         else:
             check = connection.topic_check()
-            nowhere = vhost.publish(exchange, messages, flight.publication, check)
+            unroutable = vhost.publish(exchange, messages, in_flight, check)
     except PeerError:
-        flight.end()
+        in_flight.give_up()
         raise
-    if nowhere and target.mandatory:
-        _give_back(channel, nowhere)
-    flight.publication.arrived()
+    if unroutable and target.mandatory:
+        _return_unroutable(channel, unroutable)
+    in_flight.arrived()
 
 
-def _give_back(channel: Channel, messages: Sequence[Message]) -> None:
+def _return_unroutable(channel: Channel, messages: Sequence[Message]) -> None:
     connection = channel.connection
     for message in messages:
         chunks = returned(channel.number, ReplyCode.NO_ROUTE, message, connection.frame_bytes_max)
         connection.outbox.send(chunks)
 
 
-# What is wrong with a message.
+# Checking messages.
+
+
+def _checked_one(channel: Channel, messages: list[Message]) -> list[Message]:
+    """Return a run of one message with its checked envelope. Raises a PeerError."""
+    ((envelope, body),) = messages
+    if envelope.is_checked:
+        return messages
+    seen = _check(channel, envelope)
+    return messages if seen is envelope else [(seen, body)]
 
 
 def _checked(
-    channel: Channel, messages: list[Message]
-) -> tuple[Sequence[Message], AmqpError | None]:
-    """Those up to the first that is wrong, and what is wrong with it."""
-    checked: dict[bytes, bytes] = {}
-    failure: AmqpError | None = None
-    for properties in kinds(messages):
+    channel: Channel, messages: Sequence[Message]
+) -> tuple[Sequence[Message], PeerError | None]:
+    """Return the messages before the first invalid one with checked envelopes, and its error."""
+    if len(messages) == 1 and messages[0][0].is_checked:
+        return messages, None
+    checked: dict[int, Envelope] = {}
+    failure: PeerError | None = None
+    has_changed = False
+    for envelope in distinct(messages):
         try:
-            checked[properties] = _check(channel, properties)
-        except AmqpError as error:
-            messages = [*takewhile(lambda each: each[0].properties in checked, messages)]
+            seen = envelope if envelope.is_checked else _check(channel, envelope)
+        except PeerError as error:
+            messages = [*takewhile(lambda each: id(each[0]) in checked, messages)]
             failure = error
             break
-    if any(before is not after for before, after in checked.items()):
-        messages = [
-            (envelope._replace(properties=checked[envelope.properties]), body)
-            for envelope, body in messages
-        ]
+        checked[id(envelope)] = seen
+        has_changed = has_changed or seen is not envelope
+    if has_changed:
+        messages = [(checked[id(envelope)], body) for envelope, body in messages]
     return messages, failure
 
 
-def _check(channel: Channel, properties: bytes) -> bytes:
-    """Raises AmqpError."""
-    found = channel.connection.context.reader.inspect(properties)
+def _check(channel: Channel, envelope: Envelope) -> Envelope:
+    """Check an envelope; return the one to publish. Raises a PeerError.
+
+    It is another one if `reply_to` has to be replaced by the name of the reply consumer.
+    """
+    found = AMQP.inspect(envelope.head)
+    envelope.handling = found.handling
+    user = channel.connection.terms.user
     if found.asks_reply:
         consumer = channel.reply_consumer
         if consumer is None:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, "fast reply consumer does not exist")
-        properties = PropertyView(properties).patch({"reply_to": consumer.name})
+        patched = PropertyView(envelope.head).patch({"reply_to": consumer.name})
+        envelope = envelope.with_head(patched)
+    else:
+        envelope.is_checked = not found.refusal and found.user_id is None
     if found.refusal:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, found.refusal)
-    user = channel.connection.terms.user
     if found.user_id is not None and found.user_id != user:
         raise AmqpError(
             ReplyCode.PRECONDITION_FAILED,
             f"user_id property set to '{found.user_id}' but authenticated user was '{user}'",
         )
-    return properties
+    return envelope

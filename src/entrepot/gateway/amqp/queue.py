@@ -1,19 +1,20 @@
-"""The queue class: queues and streams, and what is bound to them."""
+"""The queue class: declares, deletes, purges and binds queues and streams."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
-from entrepot.broker.permissions import Right
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, Kind
+from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, DestinationKind
 from entrepot.core.errors import QueueDown, UnknownQueue
-from entrepot.core.value import FrozenTable, describe, freeze_table, lookup
+from entrepot.core.value import FrozenTable, freeze_table, lookup
 from entrepot.gateway.amqp.exchange import check_binding, clean
-from entrepot.gateway.amqp.property_reader import REPLY_TO
+from entrepot.gateway.amqp.format import REPLY_TO
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.erlang import describe
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration, check_queue_name
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods.queue import (
@@ -53,7 +54,10 @@ async def declare(channel: Channel, method: Declare) -> None:
 
 
 def _reply_consumers(channel: Channel, name: str) -> int:
-    """Such a name is there while somebody waits for answers; the general one always is."""
+    """Return the number of consumers of a direct reply-to name.
+
+    The general name always exists. Raises UnknownQueue for another one without a consumer.
+    """
     connection = channel.connection
     vhost = connection.vhost.name
     if name != REPLY_TO and not connection.context.replies.has(vhost, name):
@@ -63,7 +67,7 @@ def _reply_consumers(channel: Channel, name: str) -> int:
 
 def _find(channel: Channel, name: str) -> Queue | Topic:
     connection = channel.connection
-    connection.check_any(Kind.QUEUE, name)
+    connection.check(Operation.DESCRIBE, ResourceKind.QUEUE, name)
     stream = connection.vhost.stream(name)
     return stream if stream is not None else connection.vhost.queue(name, connection)
 
@@ -73,9 +77,9 @@ async def _declare(channel: Channel, name: str, method: Declare) -> Queue | Topi
     check_queue_name(name)
     name = name or connection.context.name("amq.gen")
     arguments = freeze_table(method.arguments)
-    connection.check(Right.CONFIGURE, Kind.QUEUE, name)
+    connection.check(Operation.CREATE, ResourceKind.QUEUE, name)
     if name not in connection.vhost.queues:
-        _check_letters(channel, name, arguments)
+        _check_dead_letters(channel, name, arguments)
     declaration = QueueDeclaration(
         connection.vhost.name,
         name,
@@ -87,38 +91,39 @@ async def _declare(channel: Channel, name: str, method: Declare) -> Queue | Topi
     return await connection.vhost.declare_queue(declaration, connection)
 
 
-def _check_letters(channel: Channel, name: str, arguments: FrozenTable) -> None:
-    """Who has its dead letters published must be allowed to publish there itself."""
+def _check_dead_letters(channel: Channel, name: str, arguments: FrozenTable) -> None:
+    """Raise AmqpError unless the client itself may publish to the dead letter exchange."""
     connection = channel.connection
-    letters = lookup(arguments, _DEAD_LETTER_EXCHANGE)
-    if letters is None:
+    exchange = lookup(arguments, _DEAD_LETTER_EXCHANGE)
+    if exchange is None:
         return
-    if not isinstance(letters, str):
+    if not isinstance(exchange, str):
         raise AmqpError(
             ReplyCode.PRECONDITION_FAILED,
-            f"invalid type '{describe(letters)[0]}' for arg '{_DEAD_LETTER_EXCHANGE}' "
+            f"invalid type '{describe(exchange)[0]}' for arg '{_DEAD_LETTER_EXCHANGE}' "
             f"in queue '{name}' in vhost '{connection.vhost.name}'",
         )
-    connection.check(Right.READ, Kind.QUEUE, name)
-    connection.check(Right.WRITE, Kind.EXCHANGE, letters)
+    connection.check(Operation.READ, ResourceKind.QUEUE, name)
+    connection.check(Operation.WRITE, ResourceKind.EXCHANGE, exchange)
     key = lookup(arguments, _DEAD_LETTER_KEY)
-    if letters == DEFAULT_EXCHANGE and isinstance(key, str) and key not in connection.vhost.queues:
-        connection.check(Right.WRITE, Kind.QUEUE, key)  # It may be a topic, or become one.
+    if exchange == DEFAULT_EXCHANGE and isinstance(key, str) and key not in connection.vhost.queues:
+        # The key may name a topic, now or later.
+        connection.check(Operation.WRITE, ResourceKind.QUEUE, key)
 
 
 def _counts(channel: Channel, found: Queue | Topic) -> tuple[int, int]:
-    """Messages and consumers. Raises QueueDown."""
+    """Return the numbers of messages and of consumers. Raises QueueDown."""
     if isinstance(found, Queue):
         found.check_up()
         return found.ready_count, found.consumer_count
     broker = channel.connection.context.broker
     check_stream(channel, found)
-    partitions = [broker.stream(found, index).partition for index in range(found.partition_count)]
+    partitions = [served.partition for served in broker.served_partitions(found)]
     return sum(each.high_watermark - each.offset_start for each in partitions), 0
 
 
 def check_stream(channel: Channel, topic: Topic) -> None:
-    """Raises QueueDown."""
+    """Raise QueueDown if the topic has failed."""
     connection = channel.connection
     fault = connection.context.broker.fault_of(topic)
     if fault is not None:
@@ -128,7 +133,7 @@ def check_stream(channel: Channel, topic: Topic) -> None:
 async def delete(channel: Channel, method: Delete) -> None:
     name = clean(channel.queue_name(method.queue))
     connection = channel.connection
-    connection.check(Right.CONFIGURE, Kind.QUEUE, name)
+    connection.check(Operation.DELETE, ResourceKind.QUEUE, name)
     count = await connection.vhost.delete_queue(
         name, connection, if_unused=method.if_unused, if_empty=method.if_empty
     )
@@ -139,7 +144,7 @@ async def delete(channel: Channel, method: Delete) -> None:
 def purge(channel: Channel, method: Purge) -> None:
     name = channel.queue_name(method.queue)
     connection = channel.connection
-    connection.check(Right.READ, Kind.QUEUE, name)
+    connection.check(Operation.READ, ResourceKind.QUEUE, name)
     if connection.vhost.stream(name) is not None:
         raise AmqpError(
             ReplyCode.NOT_IMPLEMENTED,
@@ -167,7 +172,7 @@ async def unbind(channel: Channel, method: Unbind) -> None:
 def _ends(channel: Channel, method: Bind | Unbind) -> tuple[str, Destination, str]:
     """Return the source, the destination and the key.
 
-    Without a queue's name the last one is meant, and by an empty key its name, too.
+    Without a queue's name the queue declared last is meant, and an empty key means its name.
     """
     name = channel.queue_name(method.queue)
     key = method.routing_key or ("" if method.queue else name)
@@ -176,5 +181,5 @@ def _ends(channel: Channel, method: Bind | Unbind) -> tuple[str, Destination, st
         raise AmqpError(
             ReplyCode.ACCESS_REFUSED, "cannot bind or unbind to a volatile (direct reply-to) queue"
         )
-    check_binding(channel, source, Kind.QUEUE, name)
-    return source, Destination(Kind.QUEUE, name), key
+    check_binding(channel, source, ResourceKind.QUEUE, name)
+    return source, Destination(DestinationKind.QUEUE, name), key

@@ -1,8 +1,8 @@
-"""Direct reply-to: answers go straight to the channel that asked, without a queue.
+"""Direct reply-to: replies go straight to the channel that sent the request, without a queue.
 
-A client consumes from the name below and publishes requests with it as `reply-to`; whoever
-receives such a request sees a name of its own in its place, which leads to that channel only
-and is gone with it. Nothing waits: an answer for which nobody is there is unroutable.
+A client consumes from `amq.rabbitmq.reply-to` and publishes requests with that name as
+`reply-to`. Receivers of a request see a generated name in its place, which leads to that channel
+only and ends with it. Replies are never queued: one without a consumer is unroutable.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from entrepot.broker.queue.message import Run, Taken
-from entrepot.core.envelope import Message
+from entrepot.core.message import Message
 from entrepot.core.ports import Entropy
-from entrepot.gateway.amqp.property_reader import REPLY_TO
+from entrepot.gateway.amqp.format import REPLY_TO
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.consumer import ReplyConsumer
@@ -23,14 +23,14 @@ REPLY_PREFIX = f"{REPLY_TO}."
 
 
 class Replies:
-    """All channels of a broker that wait for answers."""
+    """All reply consumers of a broker, by their generated names."""
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
         self._consumers: dict[tuple[str, str], ReplyConsumer] = {}  # By virtual host and name.
 
     def add(self, vhost: str, consumer: ReplyConsumer) -> str:
-        """The name that leads to it."""
+        """Register a consumer; return the name generated for it."""
         name = REPLY_PREFIX + unguessable(self._entropy)
         self._consumers[vhost, name] = consumer
         return name
@@ -42,7 +42,7 @@ class Replies:
         return (vhost, name) in self._consumers
 
     def deliver(self, vhost: str, name: str, messages: Sequence[Message]) -> Sequence[Message]:
-        """Those for which nobody is there."""
+        """Deliver replies; return them if their consumer is gone."""
         consumer = self._consumers.get((vhost, name))
         if consumer is None:
             return messages

@@ -1,8 +1,8 @@
-"""Room that all consumers of a channel share: a prefetch for the whole channel.
+"""The room that all consumers of a channel share: the prefetch of the whole channel.
 
-A queue asks all its consumers how much room they have before it gives anything to one of
-them. So what one consumer was promised is not promised to another in the same turn of the
-loop; each is promised its part of what is left, and may ask again.
+A queue asks all its consumers how much room they have before it delivers to any of them. So
+room that was reserved for one consumer is not given to another in the same turn of the loop.
+Each gets a part of what is left; one that gets nothing is woken in the next turn.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ if TYPE_CHECKING:
 class SharedRoom:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._promised: dict[QueueConsumer, int] = {}  # In this turn.
-        self._disappointed: dict[QueueConsumer, None] = {}
+        self._reserved: dict[QueueConsumer, int] = {}  # Messages, in this turn.
+        self._refused: dict[QueueConsumer, None] = {}  # Got nothing in this turn.
 
-    def promise(self, consumer: QueueConsumer, wanted: int, room: int) -> int:
-        """So much room is there for all; how much of it is for this one."""
-        self._promised.pop(consumer, None)
-        if not self._promised and not self._disappointed:
+    def reserve(self, consumer: QueueConsumer, wanted: int, room: int) -> int:
+        """Reserve a part of the room that all share; return how many messages this one may get."""
+        self._reserved.pop(consumer, None)
+        if not self._reserved and not self._refused:
             guard = self._channel.connection.guard
             asyncio.get_running_loop().call_soon(guard, self._forget)
-        others = max(1, len(self._channel.consumers) - len(self._promised))
-        left = max(0, room - sum(self._promised.values()))
-        promised = min(wanted, -(-left // others))
-        self._promised[consumer] = promised
-        if not promised and room > 0:
-            self._disappointed[consumer] = None
-        return promised
+        others = max(1, len(self._channel.consumers) - len(self._reserved))
+        left = max(0, room - sum(self._reserved.values()))
+        reserved = min(wanted, -(-left // others))
+        self._reserved[consumer] = reserved
+        if not reserved and room > 0:
+            self._refused[consumer] = None
+        return reserved
 
     def used(self, consumer: QueueConsumer, count: int) -> None:
-        if consumer in self._promised:
-            self._promised[consumer] = max(0, self._promised[consumer] - count)
+        """Reduce a reservation by messages that were delivered."""
+        if consumer in self._reserved:
+            self._reserved[consumer] = max(0, self._reserved[consumer] - count)
 
     def _forget(self) -> None:
-        disappointed = list(self._disappointed)
-        self._promised.clear()
-        self._disappointed.clear()
-        for consumer in disappointed:
+        """End the turn: drop all reservations, and wake consumers that got nothing."""
+        refused = list(self._refused)
+        self._reserved.clear()
+        self._refused.clear()
+        for consumer in refused:
             consumer.wake()

@@ -1,9 +1,9 @@
-"""A consumer of a stream, which is a topic: it reads from a place on, and takes nothing away.
+"""A consumer of a stream, which is a topic: it reads from an offset on and removes nothing.
 
-Where it begins is said with `x-stream-offset`: first, last (the newest batch), next, a number,
-a time, or how long ago. Every message carries its offset in a header of that name. An
-acknowledgement makes room for more, and that is all it does. A topic with several partitions
-is read side by side, and an offset is one of each.
+`x-stream-offset` says where it begins: first, last (the newest batch), next, an offset, a
+timestamp, or a time ago. Every message carries its offset in a header of that name. An
+acknowledgement only makes room for more deliveries. The partitions of a topic are read in turn,
+and `x-stream-offset` applies to each of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from entrepot.broker.catalog import Topic
 from entrepot.broker.queue.lane import Piece, Waiter
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.stream_reader import StreamReader, Where, offset_at, offset_of
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.sessions import ConsumerFacts
-from entrepot.broker.stream import Stream
-from entrepot.core import limits
-from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
+from entrepot.core.message import Envelope, Message
 from entrepot.gateway.amqp.consumer import Delivering
+from entrepot.gateway.amqp.format import AMQP
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.amqp.table import Int64, Timestamp, field
@@ -41,7 +42,7 @@ _UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000}
 _UNITS_MS |= {"h": 3_600_000, "m": 60_000, "s": 1_000}
 _AGO = re.compile(r"([0-9]{1,12})([YMDhms])")
 _NUMBER = Struct(">q")
-_TURN_PIECES_MAX = 10  # Then the others have their turn.
+_TURN_PIECES_MAX = 10  # Delivered before other connections get their turn.
 
 
 class StreamConsumer(Delivering):
@@ -54,29 +55,30 @@ class StreamConsumer(Delivering):
         self._arguments = arguments
         self.prefetch = channel.prefetch
         self._is_started = False
-        self._is_woken = False  # `_work` is about to be called.
-        self._turn = 0  # The reader that is asked first.
+        self._is_woken = False  # `_work` is scheduled.
+        self._turn = 0  # The reader that is tried first.
         context = channel.connection.context
-        streams = [context.broker.stream(topic, index) for index in range(topic.partition_count)]
         self._readers = [
-            StreamReader(stream, context.reader, self._offset(stream)) for stream in streams
+            StreamReader(served, context.broker.formats, self._offset(served))
+            for served in context.broker.served_partitions(topic)
         ]
 
-    def _offset(self, stream: Stream) -> int:
+    def _offset(self, served: ServedPartition) -> int:
+        """Return the offset at which to begin in one partition. Raises AmqpError."""
         wanted = self._arguments.get(OFFSET)
         if wanted is None:
-            return offset_of(stream, Where.NEXT)
+            return offset_of(served, Where.NEXT)
         if isinstance(wanted, Timestamp):
-            return offset_at(stream, wanted * 1_000)
+            return offset_at(served, wanted * 1_000)
         if isinstance(wanted, int) and not isinstance(wanted, bool):
             return max(0, int(wanted))
         if isinstance(wanted, str):
             if wanted in tuple(Where):
-                return offset_of(stream, Where(wanted))
+                return offset_of(served, Where(wanted))
             ago = _AGO.fullmatch(wanted)
             if ago is not None:
                 clock = self._channel.connection.context.clock
-                return offset_at(stream, clock.now_ms() - int(ago[1]) * _UNITS_MS[ago[2]])
+                return offset_at(served, clock.now_ms() - int(ago[1]) * _UNITS_MS[ago[2]])
         raise AmqpError(
             ReplyCode.PRECONDITION_FAILED,
             f"failed consuming from stream {self._where}: {{invalid_offset_arg,{wanted!r}}}",
@@ -86,7 +88,7 @@ class StreamConsumer(Delivering):
     def _where(self) -> str:
         return f"queue '{self._topic.name}' in vhost '{self._channel.connection.vhost.name}'"
 
-    # --- the channel's side
+    # --- called by the channel
 
     def start(self) -> None:
         self._is_started = True
@@ -104,12 +106,12 @@ class StreamConsumer(Delivering):
         self._channel.connection.vhost.unwatch_stream(self._topic.name, self)
 
     def _gone(self) -> None:
-        """Nothing more can be read."""
+        """Stop and notify the client, because the stream is deleted or cannot be read."""
         self.stop()
         self.cancelled()
 
     def release(self) -> None:
-        """Nothing was taken."""
+        """Do nothing: a stream has nothing to requeue."""
 
     def settle(self, lane: int, offsets: range) -> None:
         self.unacked -= len(offsets)
@@ -136,16 +138,16 @@ class StreamConsumer(Delivering):
     # --- reading
 
     def wake(self) -> None:
-        """There may be more, or more room."""
+        """Schedule reading: there may be more messages, or more room."""
         if self._is_started and not self._is_woken:
             self._is_woken = True
             guard = self._channel.connection.guard
             asyncio.get_running_loop().call_soon(guard, self._work)
 
     def _room(self) -> int:
-        """A channel's unacknowledged are bounded by the prefetch here, which there must be."""
+        """Return how many messages may be read now. Consumers of streams always have a prefetch."""
         room = min(self.prefetch - self.unacked, self._channel.connection.room())
-        return min(room, limits.AMQP_READ_AHEAD_MAX)
+        return min(room, amqp_limits.READ_AHEAD_MAX)
 
     def _work(self) -> None:
         self._is_woken = False
@@ -164,7 +166,7 @@ class StreamConsumer(Delivering):
         self.wake()
 
     def _behind(self) -> int | None:
-        """A reader that has more; they take turns."""
+        """Return the index of a reader that has more messages, taking turns; None if none has."""
         count = len(self._readers)
         for lane in range(self._turn, self._turn + count):
             if self._readers[lane % count].is_behind:
@@ -182,20 +184,24 @@ class StreamConsumer(Delivering):
 
 
 def _with_offsets(offsets: range, messages: Sequence[Message]) -> list[Message]:
-    """Each with its offset in a header. Where it goes is found once for equal properties."""
+    """Return the messages, each with its offset in a header.
+
+    Its place in the properties is found once for consecutive messages with equal ones.
+    """
     found: list[Message] = []
     known, before, after = b"", b"", b""
-    for offset, ((exchange, key, properties), body) in zip(offsets, messages, strict=True):
-        if properties != known:
-            known = properties
-            before, after = _around_offset(properties)
+    for offset, (envelope, body) in zip(offsets, messages, strict=True):
+        head = AMQP.head_of(envelope)
+        if head != known:
+            known = head
+            before, after = _around_offset(head)
         numbered = before + _NUMBER.pack(offset) + after
-        found.append((Envelope(exchange, key, numbered), body))
+        found.append((Envelope(envelope.exchange, envelope.subject, numbered, AMQP), body))
     return found
 
 
 def _around_offset(properties: bytes) -> tuple[bytes, bytes]:
-    """The properties with such a header, before and after the number in it."""
+    """Return the properties with an offset header, up to its number and from there on."""
     written = PropertyView(properties).patch_headers({OFFSET: Int64(0)})
     header = field(OFFSET, Int64(0))
     start = written.rindex(header)

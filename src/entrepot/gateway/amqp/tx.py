@@ -1,4 +1,4 @@
-"""The tx class: what a transaction is, is told in `transaction`."""
+"""The tx class: begins, commits and rolls back transactions (see `transaction`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.queue.message import Failure, Publication
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.publishing import send
-from entrepot.gateway.amqp.transaction import Transaction
+from entrepot.gateway.amqp.transaction import ChannelTransaction
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods.tx import (
     Commit,
@@ -27,13 +27,13 @@ def select(channel: Channel, method: Select) -> None:
     if channel.confirms is not None:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
-        channel.transaction = Transaction()
+        channel.transaction = ChannelTransaction()
     channel.answer(SelectOk())
 
 
 async def commit(channel: Channel, method: Commit) -> None:
     transaction = _open(channel)
-    channel.transaction = Transaction()
+    channel.transaction = ChannelTransaction()
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(failure: Failure | None) -> None:
@@ -47,32 +47,32 @@ async def commit(channel: Channel, method: Commit) -> None:
             error = AmqpError(ReplyCode.PRECONDITION_FAILED, "partial tx completion")
             done.set_exception(error)
 
-    all_of_it = Publication(finish)
-    _publish(channel, transaction, all_of_it)
+    publication = Publication(finish)
+    _publish(channel, transaction, publication)
     for holder in transaction.conclude():
-        all_of_it.expect()
-        holder.when_settled(all_of_it.arrived)
-    channel.connection.feed()
-    all_of_it.arrived()
+        publication.expect()
+        holder.when_settled(publication.arrived)
+    channel.connection.dispatch()
+    publication.arrived()
     await done
     if channel.is_open:
         channel.answer(CommitOk())
 
 
-def _publish(channel: Channel, transaction: Transaction, all_of_it: Publication) -> None:
+def _publish(channel: Channel, transaction: ChannelTransaction, publication: Publication) -> None:
     for target, messages in transaction.published():
-        all_of_it.expect()
-        send(channel, target, messages, all_of_it.arrived)
+        publication.expect()
+        send(channel, target, messages, publication.arrived)
 
 
 def rollback(channel: Channel, method: Rollback) -> None:
     transaction = _open(channel)
     channel.unacked.restore(transaction.taken())
-    channel.transaction = Transaction()
+    channel.transaction = ChannelTransaction()
     channel.answer(RollbackOk())
 
 
-def _open(channel: Channel) -> Transaction:
+def _open(channel: Channel) -> ChannelTransaction:
     if channel.transaction is None:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, "channel is not transactional")
     return channel.transaction

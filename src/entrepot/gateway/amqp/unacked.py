@@ -1,10 +1,10 @@
-"""What a channel has delivered and its client has not acknowledged.
+"""Deliveries of a channel that its client has not acknowledged.
 
-Deliveries come in runs and have tags in a row, and so do acknowledgements, mostly. So this
-keeps runs: tags from one number to another, who holds the messages, and their offsets, which
-are a range too. A run that continues the one before becomes part of it, and a run of which
-something is acknowledged is cut. A client that acknowledges in order costs the same however
-much it has; one that picks costs a run for every gap it leaves.
+Deliveries have consecutive tags, and so do most acknowledgements. So this keeps runs: a range
+of tags, the holder of the messages, and their offsets, which are a range, too. A run that
+continues the one before is joined to it, and a run is cut when a part of it is acknowledged.
+A client that acknowledges in order costs the same however many deliveries there are; one that
+does not costs a run for every gap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 
 
 class Holder(Protocol):
-    """Whoever the messages were delivered to: a consumer, or a `basic.get`."""
+    """What messages were delivered to: a consumer, or `basic.get`."""
 
     def settle(self, lane: int, offsets: range) -> None: ...
 
@@ -27,20 +27,20 @@ class Holder(Protocol):
     def requeue(self, lane: int, offsets: range) -> None: ...
 
     def when_settled(self, waiter: Waiter) -> None:
-        """Call back once all that was settled so far is permanent, or will not be."""
+        """Call the waiter when all that was settled so far is committed or has failed."""
 
     def release(self) -> None:
-        """Everything it holds goes back."""
+        """Requeue all messages that it holds."""
 
 
 class Held(NamedTuple):
-    """Messages of one holder, of one lane of its queue."""
+    """A run of unacknowledged messages of one holder, from one lane of its queue."""
 
     tag_first: int
     tag_end: int
     holder: Holder
     lane: int
-    offsets: range  # As many as there are tags; of any step.
+    offsets: range  # One for each tag; with any step.
 
     def cut(self, tag_first: int, tag_end: int) -> Held:
         first = self.tag_first
@@ -52,15 +52,15 @@ class Unacked:
     __slots__ = ("_firsts", "_runs", "count")
 
     def __init__(self) -> None:
-        self._runs: list[Held] = []  # By their tags. They do not overlap.
-        self._firsts: list[int] = []  # The first tag of each.
+        self._runs: list[Held] = []  # In the order of their tags, which do not overlap.
+        self._firsts: list[int] = []  # The first tag of each run.
         self.count = 0
 
     def __iter__(self) -> Iterator[Held]:
         return iter(self._runs)
 
     def add(self, tag_first: int, holder: Holder, lane: int, offsets: range) -> None:
-        """A tag that is greater than all before it, and those after that."""
+        """Add a delivery. Its tags must be greater than all before."""
         self.count += len(offsets)
         added = Held(tag_first, tag_first + len(offsets), holder, lane, offsets)
         if self._runs:
@@ -71,8 +71,25 @@ class Unacked:
         self._runs.append(added)
         self._firsts.append(tag_first)
 
+    def take_first(self, tag: int) -> Held | None:
+        """Remove and return this tag if it is the oldest; otherwise return None."""
+        runs = self._runs
+        if not runs or runs[0].tag_first != tag:
+            return None
+        self.count -= 1
+        oldest = runs[0]
+        if oldest.tag_end == tag + 1:
+            del runs[0], self._firsts[0]
+            return oldest
+        runs[0] = oldest.cut(tag + 1, oldest.tag_end)
+        self._firsts[0] = tag + 1
+        return oldest.cut(tag, tag + 1)
+
     def take(self, tag_first: int, tag_end: int) -> tuple[list[Held], int]:
-        """Those tags, up to the first that is not there; and where that was."""
+        """Remove the tags before the first that is unknown.
+
+        Return their runs, and the unknown tag, or `tag_end` if all are known.
+        """
         start = index = self._index(tag_first)
         tag = tag_first
         while tag < tag_end and index < len(self._runs) and self._runs[index].tag_first <= tag:
@@ -81,7 +98,7 @@ class Unacked:
         return (self._cut(start, index, tag_first, tag) if index > start else []), tag
 
     def take_through(self, tag: int) -> list[Held]:
-        """That tag and all before it; 0 is all there are. Raises AmqpError."""
+        """Remove and return this tag and all before it; 0 means: all. Raises AmqpError."""
         if tag == 0:
             return self.take_all()
         index = self._index(tag)
@@ -90,23 +107,24 @@ class Unacked:
         return self._cut(0, index + 1, self._firsts[0], tag + 1)
 
     def take_all(self) -> list[Held]:
+        """Remove and return everything."""
         taken, self._runs, self._firsts, self.count = self._runs, [], [], 0
         return taken
 
     def restore(self, runs: list[Held]) -> None:
-        """These were taken, and are here again."""
+        """Add runs again that were removed."""
         merged = sorted([*self._runs, *runs], key=lambda run: run.tag_first)
         self._runs = merged
         self._firsts = [run.tag_first for run in merged]
         self.count += sum(len(run.offsets) for run in runs)
 
     def _index(self, tag: int) -> int:
-        """The run with that tag; if there is none, the one after it."""
+        """Return the index of the run with this tag, or else of the run after it."""
         index = bisect_right(self._firsts, tag) - 1
         return index if index >= 0 and self._runs[index].tag_end > tag else index + 1
 
     def _cut(self, start: int, end: int, tag_first: int, tag_end: int) -> list[Held]:
-        """Take the tags out of the runs from `start` to `end`, which have all of them."""
+        """Remove and return the tags, all of which are in the runs from `start` to `end`."""
         taken = self._runs[start:end]
         first, last = taken[0], taken[-1]
         rest = []
@@ -129,7 +147,7 @@ def _size(run: Held) -> int:
 
 
 def _joined(run: Held, added: Held) -> Held | None:
-    """The two as one run, when they can be."""
+    """Return the two as one run, or None when they cannot be one."""
     if run.holder is not added.holder or run.lane != added.lane or run.tag_end != added.tag_first:
         return None
     before, after = run.offsets, added.offsets

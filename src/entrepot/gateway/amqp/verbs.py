@@ -1,4 +1,4 @@
-"""Which method is served where. What is not in the table is none of a server's methods."""
+"""The functions that serve methods. A method that is not in the table is refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from entrepot.wire.amqp.method import Method
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel
 
-# Returns what has to be waited for before anything else is served. Raises a PeerError or a
-# StorageError, at once or while it is waited for.
+# Serves a method. Returns what must be awaited before the next event is served, if anything.
+# Raises a PeerError or a StorageError, at once or while it is awaited.
 Verb = Callable[["Channel", Any], Awaitable[None] | None]
 
 _VERBS: dict[type[Method], Verb] = {
@@ -45,11 +45,12 @@ _VERBS: dict[type[Method], Verb] = {
     wire.tx.Rollback: tx.rollback,
 }
 
-# Who asks for these may have published before, and expects to find that.
+# Served when the client's earlier publishes are committed, because it expects to see them.
 AFTER_PUBLISHES = (wire.basic.Get, wire.queue.Declare, wire.queue.Purge, wire.queue.Delete)
 
 
 def find(method: Method) -> Verb:
+    """Return the function that serves the method. Raises AmqpError if there is none."""
     verb = _VERBS.get(type(method))
     if verb is None:
         raise AmqpError(ReplyCode.COMMAND_INVALID, "unimplemented method")

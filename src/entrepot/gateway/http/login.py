@@ -1,54 +1,39 @@
-"""Who asks: a name and a password with every request, by HTTP's Basic scheme.
+"""Logins: a user name and a password with every request, by HTTP's Basic scheme.
 
-The rule is that of AMQP: where the broker asks who its clients are, they are the users of its
-store. Where it asks nobody, there is the user `guest` with the password `guest`, from this
-machine only, unless the broker is said to be open to others; and from this machine a request
-must be addressed to it, too, lest a page in a browser talks to the broker under a name of its
-own.
-
-Failed logins are answered at one time after the attempt, whatever was wrong with them, so
-that the time does not tell whether there is such a user.
+Whether somebody is let in is decided by the broker's login policy. What it cannot know is
+whom a request was addressed to: one from this machine must be addressed to this machine, too,
+lest a page in a browser talks to the broker as the guest, under a name of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from base64 import b64decode
-from ipaddress import ip_address
 
-from entrepot.broker.users import Users
-from entrepot.core import limits
+from entrepot.broker.access import Principal
+from entrepot.broker.login import LoginPolicy, LoginRefused, Origin, is_loopback
 from entrepot.wire.http.request import HttpError, Request
 
-GUEST = "guest"
+log = logging.getLogger("entrepot.http")
+
+_BASIC = "Basic"
 
 
-class Login:
-    def __init__(self, users: Users, *, asks_users: bool, is_open: bool = False) -> None:
-        """`is_open`: where nobody is asked, guest may come from anywhere."""
-        self._users = users
-        self._asks_users = asks_users
-        self._is_open = is_open
-
-    async def user(self, request: Request, peer_host: str) -> str:
-        """Raises HttpError."""
-        name, password = _credentials(request)
-        loop = asyncio.get_running_loop()
-        answer_at = loop.time() + limits.LOGIN_FAILURE_MS / 1_000
-        if self._asks_users:
-            is_known = await self._users.knows(name, password)
-        else:
-            is_here = self._is_open or _is_here(request, peer_host)
-            is_known = is_here and (name, password) == (GUEST, GUEST)
-        if not is_known:
-            await asyncio.sleep(answer_at - loop.time())
-            raise HttpError(401, "Login failed")
-        return name
+async def log_in(policy: LoginPolicy, request: Request, peer_host: str) -> Principal:
+    """Return who sent the request. Raises HttpError, late where a password was given."""
+    user, password = _credentials(request)
+    try:
+        origin = Origin(peer_host, _BASIC, _is_addressed_here(request))
+        return await policy.by_password(user, password, origin)
+    except LoginRefused as refused:
+        log.warning("%s: %s", peer_host, refused)
+        raise HttpError(401, "Login failed") from None
 
 
 def _credentials(request: Request) -> tuple[str, str]:
+    """Return name and password of the request. Raises HttpError."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
+    if scheme.lower() != _BASIC.lower():
         raise HttpError(401, "a user and a password are needed")
     try:
         name, colon, password = b64decode(token.strip(), validate=True).decode().partition(":")
@@ -59,14 +44,8 @@ def _credentials(request: Request) -> tuple[str, str]:
     return name, password
 
 
-def _is_here(request: Request, peer_host: str) -> bool:
+def _is_addressed_here(request: Request) -> bool:
+    """Return whether a request is addressed to a local name."""
     host = request.headers.get("host", "localhost")
     named = host.rpartition("]")[0].strip("[") if host.startswith("[") else host.split(":")[0]
-    return _is_loopback(peer_host) and (named == "localhost" or _is_loopback(named))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return named == "localhost" or is_loopback(named)

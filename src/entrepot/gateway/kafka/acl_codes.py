@@ -1,8 +1,8 @@
-"""ACLs in Kafka's numbers: read from requests, matched by filters, told in answers.
+"""Translates ACL entries and filters from and to the numbers of Kafka's requests.
 
-In a filter, 1 stands for anything, and of patterns 2 (MATCH) for those that would cover
-the name. 0 is what a client did not know itself. Of what Kafka has and we do not
-(delegation tokens and their owners) there are no entries.
+In a filter, the number 1 (ANY) matches everything; the pattern type 2 (MATCH) matches entries
+whose pattern covers the name. 0 (UNKNOWN) is refused. Delegation tokens and their owners, which
+Kafka has and this broker does not, have no entries.
 """
 
 from collections.abc import Iterable
@@ -11,19 +11,14 @@ from typing import NamedTuple, Protocol
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i32
 
-from entrepot.broker.access import (
-    ANY,
-    CLUSTER_NAME,
-    OPERATIONS,
-    Acl,
-    Operation,
-    Pattern,
-    Permission,
-    ResourceKind,
-)
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.acls import ANY, OPERATIONS, Acl, Pattern, PermissionType
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.principals import principal_of, user_of
 from entrepot.gateway.kafka.refusal import Refusal
+
+CLUSTER_NAME = "kafka-cluster"
 
 KINDS = {
     ResourceKind.TOPIC: i8(2),
@@ -45,13 +40,13 @@ OPERATION_CODES = {
     Operation.ALTER_CONFIGS: i8(11),
     Operation.IDEMPOTENT_WRITE: i8(12),
 }
-PERMISSIONS = {Permission.DENY: i8(2), Permission.ALLOW: i8(3)}
+PERMISSIONS = {PermissionType.DENY: i8(2), PermissionType.ALLOW: i8(3)}
 
-NOT_TOLD = i32(-(2**31))  # In place of the bits of operations, when nobody asked.
+NOT_TOLD = i32(-(2**31))  # In place of the bits, when the request did not ask for them.
 
 _ANYTHING = 1
 _MATCH = 2
-# The largest number Kafka has given, whether we know it or not.
+# The largest number that Kafka defines, supported here or not.
 _KIND_LAST, _PATTERN_LAST, _OPERATION_LAST, _PERMISSION_LAST = 7, 4, 15, 3
 
 _KIND_OF = {code: kind for kind, code in KINDS.items()}
@@ -115,7 +110,7 @@ def codes_of(acl: Acl) -> Codes:
 
 
 def acl_of(wanted: Creation) -> Acl:
-    """Raises PeerError for what cannot be an entry, or would never have an effect."""
+    """Return the entry. Raises PeerError if it is invalid or could never have an effect."""
     kind = _KIND_OF.get(wanted.resource_type)
     pattern = _PATTERN_OF.get(wanted.resource_pattern_type)
     operation = _OPERATION_OF.get(wanted.operation)
@@ -128,20 +123,19 @@ def acl_of(wanted: Creation) -> Acl:
         raise PeerError(f"there are no entries for operation {wanted.operation}")
     if permission is None:
         raise PeerError(f"an entry's permission is not {wanted.permission_type}")
-    name, principal = wanted.resource_name, wanted.principal
+    name = wanted.resource_name
     if not name:
         raise PeerError("the resource has no name")
     if kind is ResourceKind.CLUSTER and name != CLUSTER_NAME:
         raise PeerError(f"the cluster's name is {CLUSTER_NAME}")
-    if not principal.startswith("User:") or principal == "User:":
-        raise PeerError(f"a principal is written as User:name, not {principal[:100]!r}")
+    user = user_of(wanted.principal)
     if not wanted.host:
         raise PeerError("an entry has a host, or * for all of them")
-    return Acl(kind, pattern, name, principal, wanted.host, operation, permission)
+    return Acl(kind, pattern, name, user, wanted.host, operation, permission)
 
 
 def matching(wanted: Filter, acls: Iterable[Acl]) -> list[Acl]:
-    """Raises PeerError for a filter with numbers that Kafka has not given."""
+    """Return the entries that a filter matches. Raises PeerError for unknown numbers."""
     for code, last in (
         (wanted.resource_type_filter, _KIND_LAST),
         (wanted.pattern_type_filter, _PATTERN_LAST),
@@ -159,7 +153,7 @@ def _matches(wanted: Filter, acl: Acl) -> bool:
         wanted.resource_type_filter in (_ANYTHING, codes.kind)
         and wanted.operation in (_ANYTHING, codes.operation)
         and wanted.permission_type in (_ANYTHING, codes.permission)
-        and wanted.principal_filter in (None, acl.principal)
+        and wanted.principal_filter in (None, principal_of(acl.user))
         and wanted.host_filter in (None, acl.host)
         and wanted.pattern_type_filter in (_ANYTHING, _MATCH, codes.pattern)
         and _names(wanted, acl)
@@ -178,7 +172,7 @@ def _names(wanted: Filter, acl: Acl) -> bool:
 
 
 def operation_bits(context: Context, kind: ResourceKind, name: str) -> i32:
-    """What the peer may do to it, one bit for each operation, as answers carry it."""
+    """Return what the peer may do to a resource, one bit for each operation."""
     bits = 0
     for operation in OPERATIONS[kind]:
         if context.allows(operation, kind, name):
@@ -189,7 +183,7 @@ def operation_bits(context: Context, kind: ResourceKind, name: str) -> i32:
 def cluster_bits(context: Context) -> i32:
     if not context.allows_on_cluster(Operation.DESCRIBE):
         return i32(0)
-    return operation_bits(context, ResourceKind.CLUSTER, CLUSTER_NAME)
+    return operation_bits(context, ResourceKind.CLUSTER, "")
 
 
 def check_authorization_is_on(context: Context) -> None:

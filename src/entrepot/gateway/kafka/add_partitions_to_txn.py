@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn (key 24), v0 to v5: partitions join a transaction, before they are written.
+"""AddPartitionsToTxn (key 24), v0 to v5: add partitions to a transaction, before they are written.
 
-All of them or none: when one is not there or not allowed, the others are answered with
-OPERATION_NOT_ATTEMPTED. v2: PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH. v4: many
-transactions at once, and `verify_only`, which asks instead of adding; only for who may act
-for the cluster.
+All partitions are added or none: when one does not exist or is not allowed, the others are
+answered with OPERATION_NOT_ATTEMPTED. Before v2, INVALID_PRODUCER_EPOCH takes the place of
+PRODUCER_FENCED. v4: several transactions in a request, and `verify_only`, which checks instead of
+adding; both need the right to act for the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,8 +37,8 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation
-from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.transaction import Producer
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.core.errors import NotInTransaction
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
@@ -48,15 +48,13 @@ from entrepot.gateway.kafka.topics import topic_of
 from entrepot.gateway.kafka.transactions import check_transactional_id, coordinator_code
 from entrepot.wire.kafka.frames import RequestHeader
 
-MODEL_VERSIONS = (3,)
-
 _VERSION_FENCED = 2
 
 Topics = Iterable[AddPartitionsToTxnTopicV3 | AddPartitionsToTxnTopic]
-Codes = Mapping[Place, ErrorCode]
+Codes = Mapping[TopicPartition, ErrorCode]
 
 
-async def handle_versioned(
+async def handle(
     context: Context,
     header: RequestHeader,
     request: AddPartitionsToTxnRequestV3 | AddPartitionsToTxnRequest,
@@ -85,7 +83,9 @@ async def _from_producer(
     places = await turns.run(_places(request.v3_and_below_topics))
     codes = await turns.run(_missing(context, places, from_producer=True))
     if not codes:
-        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        producer = ProducerIdentity(
+            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+        )
         try:
             check_transactional_id(context, Operation.WRITE, transactional_id)
             await context.broker.transactions.add_partitions(transactional_id, producer, places)
@@ -106,7 +106,7 @@ def _results_v3(
     for topic in topics:
         rows = yield from listed(
             AddPartitionsToTxnPartitionResultV3(
-                partition_index=index, partition_error_code=codes[Place(topic.name, index)]
+                partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
             )
             for index in topic.partitions
         )
@@ -137,7 +137,7 @@ def _results(
     for topic in topics:
         rows = yield from listed(
             AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=codes[Place(topic.name, index)]
+                partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
             )
             for index in topic.partitions
         )
@@ -148,10 +148,10 @@ def _results(
 
 
 async def _add_or_verify(
-    context: Context, wanted: AddPartitionsToTxnTransaction, places: list[Place]
+    context: Context, wanted: AddPartitionsToTxnTransaction, places: list[TopicPartition]
 ) -> Codes:
     transactions = context.broker.transactions
-    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     codes = dict.fromkeys(places, ErrorCode.none)
     try:
         if not wanted.verify_only:
@@ -167,13 +167,15 @@ async def _add_or_verify(
     return codes
 
 
-def _places(topics: Topics) -> Steps[list[Place]]:
-    found = (Place(topic.name, index) for topic in topics for index in topic.partitions)
+def _places(topics: Topics) -> Steps[list[TopicPartition]]:
+    found = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
     return (yield from listed(found))
 
 
-def _missing(context: Context, places: list[Place], *, from_producer: bool) -> Steps[Codes]:
-    """What every partition is told when one of them cannot be had; empty when all can."""
+def _missing(
+    context: Context, places: list[TopicPartition], *, from_producer: bool
+) -> Steps[Codes]:
+    """Return an error code for each partition if one cannot be added. Empty means: all can."""
     codes = {}
     for place in places:
         yield
@@ -183,7 +185,7 @@ def _missing(context: Context, places: list[Place], *, from_producer: bool) -> S
                 context.broker.check_foreign(topic.name)
             else:
                 topic = context.broker.topic(place.topic)
-            context.broker.stream(topic, place.partition)
+            context.broker.served_partition(topic, place.partition)
         except KNOWN as error:
             codes[place] = reason_of(error)[0]
     if not codes:

@@ -1,8 +1,8 @@
 """AlterClientQuotas (key 49), v0 and v1: set quotas, or remove them.
 
-On users, client ids and both, and for the limits that are kept: quotas on addresses and
-on the controller's work are refused rather than stored and ignored. Answered when all
-of it is permanent; an entity whose changes are not all good is left as it is.
+Quotas can be set on users, client ids, and both together. Quotas on addresses and on the
+controller's work are not supported and refused. Answered when all changes are permanent. If one
+change of an entity is invalid, none of its changes is made.
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterCl
 
 
 def _values_after(before: Mapping[Limit, float], entry: RequestEntry) -> dict[Limit, float]:
-    """Raises PeerError."""
+    """Return the limits of an entity with the changes of an entry. Raises PeerError."""
     values = dict(before)
     if len({op.key for op in entry.ops}) < len(entry.ops):
         raise PeerError("a quota is in the request twice")

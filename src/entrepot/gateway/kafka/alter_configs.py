@@ -1,14 +1,14 @@
-"""AlterConfigs (key 33), v0 to v2: set exactly these on a topic, a share group
-or the server.
+"""AlterConfigs (key 33), v0 to v2: replace all settings of a topic, a share group or the server.
 
-What is left out goes back to its default. Newer clients use IncrementalAlterConfigs.
+A setting that is not in the request goes back to its default. Newer clients use
+IncrementalAlterConfigs.
 """
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 from entrepot.core.errors import PeerError
-from entrepot.gateway.kafka.config_changes import Target, change_all
+from entrepot.gateway.kafka.config_changes import ConfigTarget, change_all
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
 
@@ -29,7 +29,7 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
     )
 
 
-def _settings_after(target: Target, resource: AlterConfigsResource) -> dict[str, str]:
+def _settings_after(target: ConfigTarget, resource: AlterConfigsResource) -> dict[str, str]:
     settings = {}
     for each in resource.configs:
         if each.value is None:

@@ -1,9 +1,8 @@
 """AlterPartitionReassignments (key 45), v0 and v1: place partitions on other nodes.
 
-There is one node, and everything is on it. To place a partition there is done at once; any
-other node is INVALID_REPLICA_ASSIGNMENT; and there is never a move to be called off (null).
-
-v1: whether the number of replicas may change, which makes no difference here.
+There is one node, which has all partitions. To place a partition on it has no effect; any other
+node is answered with INVALID_REPLICA_ASSIGNMENT. To cancel a move (null) is refused, because none
+is ever in progress. v1: whether the number of replicas may change, which is ignored.
 """
 
 from kio.schema.alter_partition_reassignments.v1.request import (
@@ -54,7 +53,7 @@ def _answer(
     code, text = ErrorCode.none, None
     try:
         check_on_cluster(context, Operation.ALTER)
-        context.broker.stream(context.broker.topic(name), wanted.partition_index)
+        context.broker.served_partition(context.broker.topic(name), wanted.partition_index)
         _check_replicas(context, wanted)
     except PeerError as error:
         code, text = reason_of(error)

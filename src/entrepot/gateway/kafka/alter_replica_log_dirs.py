@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (key 34), v1 and v2: move partitions to a directory.
 
-There is one directory, which DescribeLogDirs calls "/", and everything is in it already.
-Another one is LOG_DIR_NOT_FOUND.
+There is one directory, which DescribeLogDirs calls "/", and all partitions are in it. Any other
+directory is answered with LOG_DIR_NOT_FOUND.
 """
 
 from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
@@ -48,7 +48,7 @@ def _moved(context: Context, name: str, index: i32, path: str) -> ErrorCode:
     if path != ROOT:
         return ErrorCode.log_dir_not_found
     try:
-        stream = context.broker.stream(context.broker.topic(name), index)
+        served = context.broker.served_partition(context.broker.topic(name), index)
     except UnknownTopic:
         return ErrorCode.replica_not_available
-    return ErrorCode.none if stream.partition.stopped is None else ErrorCode.kafka_storage_error
+    return ErrorCode.none if served.partition.stopped is None else ErrorCode.kafka_storage_error

@@ -1,7 +1,7 @@
-"""AlterShareGroupOffsets (key 91), v0: where a share group without members goes on.
+"""AlterShareGroupOffsets (key 91), v0: set the start offsets of a share group without members.
 
-Everything from the offset on is delivered again, or for the first time; what is below it
-no more. A group that is not there is founded.
+Records from the offset on are delivered, also if they were settled before; records below it are
+not delivered any more. A group that does not exist is created.
 """
 
 from collections.abc import Mapping

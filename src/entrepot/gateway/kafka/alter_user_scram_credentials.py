@@ -1,8 +1,8 @@
-"""AlterUserScramCredentials (key 51), v0: users, and new passwords for them.
+"""AlterUserScramCredentials (key 51), v0: create users, change their passwords, delete them.
 
-The client sends the salted password, never the password. Answered when all of it is
-permanent. A user's credentials are changed once in a request; a user whose last SCRAM
-credential is deleted is gone.
+The client sends the salted password, never the password itself. Answered when all changes are
+permanent. A request may name a user's credential only once. A user whose last SCRAM credential is
+deleted is deleted.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from entrepot.gateway.kafka.describe_user_scram_credentials import CODES
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, check_on_cluster, reason_of
 
-Change = ScramCredentialDeletion | ScramCredentialUpsertion
+CredentialChange = ScramCredentialDeletion | ScramCredentialUpsertion
 
 _MECHANISMS = {code: mechanism for mechanism, code in CODES.items()}
 
@@ -37,7 +37,7 @@ _MECHANISMS = {code: mechanism for mechanism, code in CODES.items()}
 async def handle(
     context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    changes: list[Change] = [*request.deletions, *request.upsertions]
+    changes: list[CredentialChange] = [*request.deletions, *request.upsertions]
     times = Counter(change.name for change in changes)
     users = context.broker.users
     errors: dict[str, Exception] = {}
@@ -63,8 +63,8 @@ async def handle(
     )
 
 
-def _record(users: Users, change: Change) -> Record:
-    """Raises Refusal."""
+def _record(users: Users, change: CredentialChange) -> Record:
+    """Return the record that makes a change. Raises Refusal."""
     mechanism = _MECHANISMS.get(change.mechanism)
     if mechanism is None:
         raise Refusal(ErrorCode.unsupported_sasl_mechanism, "unknown SCRAM mechanism")

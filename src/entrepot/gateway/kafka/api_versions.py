@@ -1,9 +1,8 @@
-"""ApiVersions (key 18), v0 to v4: what this broker serves.
+"""ApiVersions (key 18), v0 to v4: list the APIs and versions that this broker supports.
 
-A client asks in the newest version it knows. One we do not know is answered in v0
-with UNSUPPORTED_VERSION and the whole list, so that it can ask again. From v3 on the
-answer has features: which transactions there are, that groups may be modern, and that
-they may share.
+A client sends the newest version it knows. If the broker does not know that version, it answers
+in v0 with UNSUPPORTED_VERSION and the list, so that the client can choose one. From v3 on the
+answer also lists features: the transaction version, the group version and the share version.
 """
 
 from typing import Any
@@ -26,8 +25,8 @@ from entrepot.wire.kafka.api import Api, response_class
 from entrepot.wire.kafka.frames import response_header, size_prefix
 from entrepot.wire.kafka.layout import encode
 
-# Name, the first version of it that there is, and the one in use. Before v4 of the answer
-# clients take no first version of 0.
+# Each has a name, its first version, and the version in use. The first is never 0, which clients
+# take only from v4 of the answer on.
 _FEATURES = (
     ("group.version", 1, 1),
     ("share.version", 1, 1),
@@ -40,7 +39,7 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 
 def unsupported(correlation_id: int) -> list[Chunk]:
-    """The whole frame: the header's version depends on ours, not on theirs."""
+    """Return the whole frame of the answer to a version that is not served: it is in version 0."""
     layout: type[Any] = response_class(Api.API_VERSIONS, 0)
     body = encode(_answer(ErrorCode.unsupported_version), layout)
     head = response_header(Api.API_VERSIONS, 0, correlation_id)
@@ -50,11 +49,11 @@ def unsupported(correlation_id: int) -> list[Chunk]:
 def _answer(error: ErrorCode) -> ApiVersionsResponse:
     served = (
         ApiVersion(
-            api_key=i16(api),
-            min_version=i16(_announced_first(api)),
-            max_version=i16(api.version_last),
+            api_key=i16(entry.api),
+            min_version=i16(_announced_first(entry.api)),
+            max_version=i16(entry.api.version_last),
         )
-        for api in apis.SERVED
+        for entry in apis.SERVED
     )
     return ApiVersionsResponse(
         error_code=error,
@@ -75,8 +74,9 @@ def _answer(error: ErrorCode) -> ApiVersionsResponse:
 
 
 def _announced_first(api: Api) -> int:
-    """librdkafka takes codecs to need an old Produce, so, like Kafka 4, we announce v0.
+    """Return the oldest version to announce.
 
-    No client uses it: a version before 3 cannot carry record batches, and is refused.
+    For Produce that is v0, as with Kafka 4: without it librdkafka believes that there are no
+    codecs. No client uses it, because a version before 3 cannot carry record batches.
     """
     return 0 if api is Api.PRODUCE else api.version_first

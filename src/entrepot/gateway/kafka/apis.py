@@ -1,191 +1,109 @@
-"""Which APIs are served, by which module.
+"""Lists the APIs that are served.
 
-A module serves one API in all versions. Most have `handle(context, request)`,
-which takes and returns kio's newest classes, whatever version is on the wire, or
-`handle_versioned(context, header, request)` where the version or the client's id counts; they
-return the answer, or an awaitable for it, or are generators and make it in steps.
-Produce, Fetch and ShareFetch have `serve` and work on the frame; heartbeats are `repeated`.
-Modules, and kio's classes with them, are loaded when a client first asks, in a turn of its own:
-a client that asks for one API after the other would hold up everybody.
+Each entry has the API with its key and versions, how it is served (`serving`), and a function
+that imports its handler (`handlers`). `login.SERVED` lists those that a client may use before it
+has logged in.
+
+The first request for an API imports its handler, in a turn of its own, so that a client which
+uses one API after the other does not delay other clients for long.
 """
 
-from collections.abc import Awaitable, Callable, Generator
-from dataclasses import replace
-from datetime import timedelta
 from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from entrepot.core import limits
-from entrepot.core.steps import Steps
-from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka import handlers
 from entrepot.gateway.kafka.repeated import Repeated
-from entrepot.gateway.kafka.throttle import Cost
-from entrepot.wire.kafka.api import Api, request_class, response_class
-from entrepot.wire.kafka.frames import RequestHeader
-from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
-
-if TYPE_CHECKING:
-    from entrepot.gateway.kafka.adapter import Answer
-
-_LIGHT = (Api.API_VERSIONS, Api.PRODUCE, Api.FETCH)  # Nearly everybody's first requests.
-
-Serve = Callable[[Context, RequestHeader, memoryview, int, "Answer"], Awaitable[None] | None]
-
-Handle = Callable[[Context, RequestHeader, Any], Any]
-
-SERVED = (
-    Api.PRODUCE,
-    Api.FETCH,
-    Api.LIST_OFFSETS,
-    Api.METADATA,
-    Api.OFFSET_COMMIT,
-    Api.OFFSET_FETCH,
-    Api.FIND_COORDINATOR,
-    Api.JOIN_GROUP,
-    Api.HEARTBEAT,
-    Api.LEAVE_GROUP,
-    Api.SYNC_GROUP,
-    Api.DESCRIBE_GROUPS,
-    Api.LIST_GROUPS,
-    Api.SASL_HANDSHAKE,
-    Api.API_VERSIONS,
-    Api.CREATE_TOPICS,
-    Api.DELETE_TOPICS,
-    Api.DELETE_RECORDS,
-    Api.INIT_PRODUCER_ID,
-    Api.OFFSET_FOR_LEADER_EPOCH,
-    Api.ADD_PARTITIONS_TO_TXN,
-    Api.ADD_OFFSETS_TO_TXN,
-    Api.END_TXN,
-    Api.TXN_OFFSET_COMMIT,
-    Api.DESCRIBE_ACLS,
-    Api.CREATE_ACLS,
-    Api.DELETE_ACLS,
-    Api.DESCRIBE_CONFIGS,
-    Api.ALTER_CONFIGS,
-    Api.ALTER_REPLICA_LOG_DIRS,
-    Api.DESCRIBE_LOG_DIRS,
-    Api.SASL_AUTHENTICATE,
-    Api.CREATE_PARTITIONS,
-    Api.DELETE_GROUPS,
-    Api.ELECT_LEADERS,
-    Api.INCREMENTAL_ALTER_CONFIGS,
-    Api.ALTER_PARTITION_REASSIGNMENTS,
-    Api.LIST_PARTITION_REASSIGNMENTS,
-    Api.OFFSET_DELETE,
-    Api.DESCRIBE_CLIENT_QUOTAS,
-    Api.ALTER_CLIENT_QUOTAS,
-    Api.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    Api.ALTER_USER_SCRAM_CREDENTIALS,
-    Api.DESCRIBE_QUORUM,
-    Api.DESCRIBE_CLUSTER,
-    Api.DESCRIBE_PRODUCERS,
-    Api.DESCRIBE_TRANSACTIONS,
-    Api.LIST_TRANSACTIONS,
-    Api.CONSUMER_GROUP_HEARTBEAT,
-    Api.CONSUMER_GROUP_DESCRIBE,
-    Api.LIST_CONFIG_RESOURCES,
-    Api.DESCRIBE_TOPIC_PARTITIONS,
-    Api.SHARE_GROUP_HEARTBEAT,
-    Api.SHARE_GROUP_DESCRIBE,
-    Api.SHARE_FETCH,
-    Api.SHARE_ACKNOWLEDGE,
-    Api.DESCRIBE_SHARE_GROUP_OFFSETS,
-    Api.ALTER_SHARE_GROUP_OFFSETS,
-    Api.DELETE_SHARE_GROUP_OFFSETS,
+from entrepot.gateway.kafka.serving import (
+    AtOnce,
+    Awaited,
+    AwaitedWithHeader,
+    FromFrame,
+    InSteps,
+    Serve,
+    ServedApi,
 )
+from entrepot.wire.kafka.api import Api
+
+SERVED: tuple[ServedApi, ...] = (
+    FromFrame(Api.PRODUCE, handlers.produce, is_light=True),
+    FromFrame(Api.FETCH, handlers.fetch, is_light=True),
+    InSteps(Api.LIST_OFFSETS, handlers.list_offsets),
+    Awaited(Api.METADATA, handlers.metadata, models=(0, 10, 11)),
+    AwaitedWithHeader(Api.OFFSET_COMMIT, handlers.offset_commit, models=(9,)),
+    InSteps(Api.OFFSET_FETCH, handlers.offset_fetch, models=(7, 9)),
+    Awaited(Api.FIND_COORDINATOR, handlers.find_coordinator, models=(3,)),
+    AwaitedWithHeader(Api.JOIN_GROUP, handlers.join_group),
+    Repeated(Api.HEARTBEAT, handlers.heartbeat),
+    AtOnce(Api.LEAVE_GROUP, handlers.leave_group, models=(2,)),
+    Awaited(Api.SYNC_GROUP, handlers.sync_group),
+    AwaitedWithHeader(Api.DESCRIBE_GROUPS, handlers.describe_groups),
+    InSteps(Api.LIST_GROUPS, handlers.list_groups),
+    AtOnce(Api.SASL_HANDSHAKE, handlers.sasl_handshake, models=(0,)),
+    AtOnce(Api.API_VERSIONS, handlers.api_versions, is_light=True),
+    Awaited(Api.CREATE_TOPICS, handlers.create_topics),
+    Awaited(Api.DELETE_TOPICS, handlers.delete_topics, models=(5,)),
+    Awaited(Api.DELETE_RECORDS, handlers.delete_records),
+    AwaitedWithHeader(Api.INIT_PRODUCER_ID, handlers.init_producer_id),
+    InSteps(Api.OFFSET_FOR_LEADER_EPOCH, handlers.offset_for_leader_epoch),
+    AwaitedWithHeader(Api.ADD_PARTITIONS_TO_TXN, handlers.add_partitions_to_txn, models=(3,)),
+    AwaitedWithHeader(Api.ADD_OFFSETS_TO_TXN, handlers.add_offsets_to_txn),
+    AwaitedWithHeader(Api.END_TXN, handlers.end_txn),
+    Awaited(Api.WRITE_TXN_MARKERS, handlers.write_txn_markers),
+    AwaitedWithHeader(Api.TXN_OFFSET_COMMIT, handlers.txn_offset_commit),
+    InSteps(Api.DESCRIBE_ACLS, handlers.describe_acls),
+    Awaited(Api.CREATE_ACLS, handlers.create_acls),
+    Awaited(Api.DELETE_ACLS, handlers.delete_acls),
+    InSteps(Api.DESCRIBE_CONFIGS, handlers.describe_configs),
+    Awaited(Api.ALTER_CONFIGS, handlers.alter_configs),
+    AtOnce(Api.ALTER_REPLICA_LOG_DIRS, handlers.alter_replica_log_dirs),
+    InSteps(Api.DESCRIBE_LOG_DIRS, handlers.describe_log_dirs),
+    Awaited(Api.SASL_AUTHENTICATE, handlers.sasl_authenticate),
+    Awaited(Api.CREATE_PARTITIONS, handlers.create_partitions),
+    Awaited(Api.DELETE_GROUPS, handlers.delete_groups),
+    InSteps(Api.ELECT_LEADERS, handlers.elect_leaders),
+    Awaited(Api.INCREMENTAL_ALTER_CONFIGS, handlers.incremental_alter_configs),
+    AtOnce(Api.ALTER_PARTITION_REASSIGNMENTS, handlers.alter_partition_reassignments),
+    AtOnce(Api.LIST_PARTITION_REASSIGNMENTS, handlers.list_partition_reassignments),
+    Awaited(Api.OFFSET_DELETE, handlers.offset_delete),
+    AtOnce(Api.DESCRIBE_CLIENT_QUOTAS, handlers.describe_client_quotas),
+    Awaited(Api.ALTER_CLIENT_QUOTAS, handlers.alter_client_quotas),
+    AtOnce(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, handlers.describe_user_scram_credentials),
+    Awaited(Api.ALTER_USER_SCRAM_CREDENTIALS, handlers.alter_user_scram_credentials),
+    AtOnce(Api.DESCRIBE_QUORUM, handlers.describe_quorum),
+    AtOnce(Api.DESCRIBE_CLUSTER, handlers.describe_cluster),
+    InSteps(Api.DESCRIBE_PRODUCERS, handlers.describe_producers),
+    InSteps(Api.DESCRIBE_TRANSACTIONS, handlers.describe_transactions),
+    Awaited(Api.LIST_TRANSACTIONS, handlers.list_transactions),
+    Repeated(Api.CONSUMER_GROUP_HEARTBEAT, handlers.consumer_group_heartbeat),
+    InSteps(Api.CONSUMER_GROUP_DESCRIBE, handlers.consumer_group_describe),
+    AwaitedWithHeader(Api.LIST_CONFIG_RESOURCES, handlers.list_config_resources),
+    InSteps(Api.DESCRIBE_TOPIC_PARTITIONS, handlers.describe_topic_partitions),
+    Repeated(Api.SHARE_GROUP_HEARTBEAT, handlers.share_group_heartbeat),
+    InSteps(Api.SHARE_GROUP_DESCRIBE, handlers.share_group_describe),
+    FromFrame(Api.SHARE_FETCH, handlers.share_fetch),
+    Awaited(Api.SHARE_ACKNOWLEDGE, handlers.share_acknowledge),
+    InSteps(Api.DESCRIBE_SHARE_GROUP_OFFSETS, handlers.describe_share_group_offsets),
+    Awaited(Api.ALTER_SHARE_GROUP_OFFSETS, handlers.alter_share_group_offsets),
+    Awaited(Api.DELETE_SHARE_GROUP_OFFSETS, handlers.delete_share_group_offsets),
+)
+
+_BY_KEY: dict[int, ServedApi] = {int(entry.api): entry for entry in SERVED}
 
 
 def is_heavy(api_key: int, version: int) -> bool:
-    """Say whether it is served, and what it needs takes a while to load."""
-    return api_key not in _LIGHT and _is_served(api_key, version)
+    """Return whether this version is served and its handler takes long to import."""
+    entry = _entry(api_key, version)
+    return entry is not None and not entry.is_light
 
 
-def _is_served(api_key: int, version: int) -> bool:
-    return api_key in SERVED and Api(api_key).version_first <= version <= Api(api_key).version_last
-
-
-@lru_cache(maxsize=1_000)  # Asked for every request; what clients may ask for is without end.
+@lru_cache(maxsize=1_000)  # Called for every request; clients can ask for anything.
 def find(api_key: int, version: int) -> Serve | None:
-    """None when this API or this version of it is not served."""
-    return _load(Api(api_key), version) if _is_served(api_key, version) else None
+    """Import and return the handler of this version. None means: it is not served."""
+    entry = _entry(api_key, version)
+    return None if entry is None else entry.serve_version(version)
 
 
-def _load(api: Api, version: int) -> Serve:
-    module = import_module(f"entrepot.gateway.kafka.{api.name.lower()}")
-    serve: Serve | None = getattr(module, "serve", None)
-    return serve or _whole_message(api, version, module)
-
-
-def _handler(module: Any) -> Handle:
-    if hasattr(module, "handle_versioned"):
-        handle: Handle = module.handle_versioned
-        return handle
-    return lambda context, header, request: module.handle(context, request)
-
-
-def _whole_message(api: Api, version: int, module: Any) -> Serve:
-    """Decode, handle, encode. A model version below the newest reads what came before it."""
-    model_versions: tuple[int, ...] = getattr(module, "MODEL_VERSIONS", ())
-    newest = next((v for v in model_versions if version <= v), api.version_last)
-    model, layout = request_class(api, newest), request_class(api, version)
-    response = response_class(api, version)
-
-    if hasattr(module, "understand"):
-        return Repeated(module, model, layout, response).serve
-    handle = _handler(module)
-
-    def serve(
-        context: Context, header: RequestHeader, frame: memoryview, position: int, answer: "Answer"
-    ) -> Awaitable[None] | None:
-        cost = Cost(context, header.client_id)
-        if len(frame) - position > limits.REQUEST_BYTES_NARROW:
-            steps = decode_steps(model, layout, frame, position)
-            work = _handle_long(context, header, steps, handle)
-            return _answer_later(cost, context, cost.watch(work), response, answer)
-        result = handle(context, header, decode(model, layout, frame, position))
-        if isinstance(result, Generator):
-            result = context.broker.turns.begin(result)
-        if not hasattr(result, "__await__"):
-            chunks = context.broker.turns.begin(encode_steps(_throttled(cost, result), response))
-            if isinstance(chunks, list):
-                _send(chunks, answer)
-                return None
-            return _send_later(chunks, answer)
-        return _answer_later(cost, context, cost.watch(result), response, answer)
-
-    return serve
-
-
-async def _handle_long(
-    context: Context, header: RequestHeader, decoding: Steps[Any], handle: Handle
-) -> Any:
-    turns = context.broker.turns
-    result = handle(context, header, await turns.run(decoding))
-    if isinstance(result, Generator):
-        return await turns.run(result)
-    return await result if hasattr(result, "__await__") else result
-
-
-async def _answer_later(
-    cost: Cost, context: Context, result: Awaitable[Any], layout: type[Any], answer: "Answer"
-) -> None:
-    told = _throttled(cost, await result)
-    _send(await context.broker.turns.run(encode_steps(told, layout)), answer)
-
-
-async def _send_later(chunks: Awaitable[list[bytes]], answer: "Answer") -> None:
-    _send(await chunks, answer)
-
-
-def _throttled(cost: Cost, result: Any) -> Any:
-    """The answer with what it says of the client's quota."""
-    throttle_ms = cost.throttle_ms()
-    if throttle_ms and hasattr(result, "throttle_time"):
-        return replace(result, throttle_time=timedelta(milliseconds=throttle_ms))
-    return result
-
-
-def _send(chunks: list[bytes], answer: "Answer") -> None:
-    answer.send(chunks, sum(map(len, chunks)))
+def _entry(api_key: int, version: int) -> ServedApi | None:
+    entry = _BY_KEY.get(api_key)
+    if entry is None or not entry.api.version_first <= version <= entry.api.version_last:
+        return None
+    return entry

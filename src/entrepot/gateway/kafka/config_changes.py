@@ -1,8 +1,8 @@
-"""Changing settings: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""Changes settings, for AlterConfigs and IncrementalAlterConfigs.
 
-A topic's and a share group's can be changed while the server runs, and so can the server's
-that topics follow. A request names a resource once, and a setting of it once; otherwise it
-would not say in which order to apply.
+Settings of topics and share groups can be changed while the server runs, and so can the server's
+defaults of topics' settings. A request that names a resource twice, or a setting of it twice, is
+refused, because the order of the changes would not be defined.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from kio.static.primitive import i8
 from entrepot.broker.access import Operation
 from entrepot.broker.server_settings import ALL_NODES, SERVER_NAMES, check_server_settings
 from entrepot.broker.share_group import settings as share_settings
-from entrepot.broker.topic_config import SETTINGS, Kind, check_settings
+from entrepot.broker.topic_config import SETTINGS, SettingType, check_settings
 from entrepot.broker.turns import gathered
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.config_entries import ResourceType
@@ -26,7 +26,7 @@ from entrepot.gateway.kafka.refusal import check_node_id, check_on_cluster, reas
 from entrepot.gateway.kafka.topics import topic_of
 
 
-class Change(Protocol):
+class ConfigChange(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -37,36 +37,37 @@ class Resource(Protocol):
     @property
     def resource_name(self) -> str: ...
     @property
-    def configs(self) -> Sequence[Change]: ...
+    def configs(self) -> Sequence[ConfigChange]: ...
 
 
 R = TypeVar("R", bound=Resource)
 
 
-class Target(NamedTuple):
-    """What has settings that can be changed."""
+class ConfigTarget(NamedTuple):
+    """A topic, a share group or a server, whose settings can be changed."""
 
-    settings: Mapping[str, str]  # Those that are set on it.
-    lists: Mapping[str, str]  # Those that are lists, and what counts where they are not set.
+    settings: Mapping[str, str]  # Its settings that are not defaults.
+    lists: Mapping[str, str]  # Settings whose value is a list -> their defaults.
     check: Callable[[Mapping[str, str]], None]
     alter: Callable[[Mapping[str, str]], Awaitable[None]]
 
 
-SettingsAfter = Callable[[Target, R], Mapping[str, str]]
+SettingsAfter = Callable[[ConfigTarget, R], Mapping[str, str]]
 
 
-class Outcome(NamedTuple):
+class ConfigOutcome(NamedTuple):
     error_code: ErrorCode
     error_message: str | None
 
 
 async def change_all(
     context: Context, resources: Sequence[R], settings_after: SettingsAfter[R], validate_only: bool
-) -> list[Outcome]:
-    """One outcome per resource. `settings_after` says what it will have instead of what it has."""
+) -> list[ConfigOutcome]:
+    """Change the settings of resources, and return an outcome for each. `settings_after` returns
+    what a resource is to have set."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
 
-    async def change(resource: R) -> Outcome:
+    async def change(resource: R) -> ConfigOutcome:
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise PeerError("the resource is in the request twice")
@@ -76,13 +77,13 @@ async def change_all(
             if not validate_only:
                 await target.alter(settings)
         except KNOWN as error:
-            return Outcome(*reason_of(error))
-        return Outcome(ErrorCode.none, None)
+            return ConfigOutcome(*reason_of(error))
+        return ConfigOutcome(ErrorCode.none, None)
 
     return await gathered(map(change, resources))
 
 
-def _target_of(context: Context, resource: Resource) -> Target:
+def _target_of(context: Context, resource: Resource) -> ConfigTarget:
     if len({change.name for change in resource.configs}) < len(resource.configs):
         raise PeerError("a setting is in the request twice")
     name = resource.resource_name
@@ -97,19 +98,19 @@ def _target_of(context: Context, resource: Resource) -> Target:
             raise PeerError(f"resources of type {other} have no settings here")
 
 
-def _topic(context: Context, name: str) -> Target:
+def _topic(context: Context, name: str) -> ConfigTarget:
     topic = topic_of(context, Operation.ALTER_CONFIGS, name)
     broker = context.broker
     lists = _lists(broker.defaults.settings)
-    return Target(
+    return ConfigTarget(
         topic.settings, lists, check_settings, lambda values: broker.alter_settings(topic, values)
     )
 
 
-def _group(context: Context, name: str) -> Target:
+def _group(context: Context, name: str) -> ConfigTarget:
     check_group(context, Operation.ALTER_CONFIGS, name)
     groups = context.broker.share_groups
-    return Target(
+    return ConfigTarget(
         groups.settings.texts(name),
         {},
         share_settings.check_settings,
@@ -117,14 +118,14 @@ def _group(context: Context, name: str) -> Target:
     )
 
 
-def _server(context: Context, name: str) -> Target:
+def _server(context: Context, name: str) -> ConfigTarget:
     check_on_cluster(context, Operation.ALTER_CONFIGS)
     if name != ALL_NODES:
         check_node_id(context, name)
     broker = context.broker
     _, shared, static = broker.server_settings.layers()
     behind = static if name == ALL_NODES else {**static, **shared}
-    return Target(
+    return ConfigTarget(
         broker.server_settings.texts(name),
         {SERVER_NAMES[each]: text for each, text in _lists(behind).items()},
         check_server_settings,
@@ -136,5 +137,5 @@ def _lists(values: Mapping[str, str]) -> dict[str, str]:
     return {
         name: values.get(name, setting.default)
         for name, setting in SETTINGS.items()
-        if setting.kind is Kind.LIST
+        if setting.kind is SettingType.LIST
     }

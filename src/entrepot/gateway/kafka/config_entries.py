@@ -1,7 +1,8 @@
-"""Settings as Kafka's tools see them: value, source, type, and what lies behind.
+"""Lists settings as DescribeConfigs answers them: value, source, type, and overridden values.
 
-A topic's value is its own, or the server's, or the default. The server's is what was set on
-this node, or on all nodes, or what it was started with where that is not the default.
+The value of a topic's setting is the topic's own, or else the server's, or else the default. The
+server's is the one set on this node, or else the one set for all nodes, or else the one that the
+node was started with.
 """
 
 from __future__ import annotations
@@ -12,30 +13,30 @@ from typing import NamedTuple
 
 from entrepot.broker.server_settings import SERVER_NAMES, Defaults, Layers
 from entrepot.broker.share_group.settings import SETTINGS as GROUP_SETTINGS
-from entrepot.broker.topic_config import SETTINGS, Kind
+from entrepot.broker.topic_config import SETTINGS, SettingType
 
 
 class ResourceType(IntEnum):
-    """What has settings. Numbers are Kafka's."""
+    """Kinds of things that have settings, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
     GROUP = 32
 
 
-class Source(IntEnum):
-    """Where a value comes from. Numbers are Kafka's."""
+class ConfigSource(IntEnum):
+    """Where a value comes from, with Kafka's numbers."""
 
     TOPIC = 1
-    NODE = 2  # Set on it while it runs,
-    ALL_NODES = 3  # or on all of them.
-    SERVER = 4  # What it was started with.
+    NODE = 2  # Set on this node while it runs.
+    ALL_NODES = 3  # Set on all nodes while they run.
+    SERVER = 4  # Set when this node was started.
     DEFAULT = 5
     GROUP = 8
 
 
 class Type(IntEnum):
-    """How a value is written. Numbers are Kafka's."""
+    """Types of values, with Kafka's numbers."""
 
     BOOLEAN = 1
     STRING = 2
@@ -47,28 +48,28 @@ class Type(IntEnum):
 
 
 _TYPES = {
-    Kind.STRING: Type.STRING,
-    Kind.INT: Type.INT,
-    Kind.LONG: Type.LONG,
-    Kind.DOUBLE: Type.DOUBLE,
-    Kind.LIST: Type.LIST,
+    SettingType.STRING: Type.STRING,
+    SettingType.INT: Type.INT,
+    SettingType.LONG: Type.LONG,
+    SettingType.DOUBLE: Type.DOUBLE,
+    SettingType.LIST: Type.LIST,
 }
 
 
 class Value(NamedTuple):
-    """One of the values a setting has, each hidden by the one before it."""
+    """One of the values of a setting. Each value overrides those after it."""
 
     name: str
-    text: str | None  # None: there is none, or nobody may see it.
-    source: Source
+    text: str | None  # None means: it has no value, or nobody may see it.
+    source: ConfigSource
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     name: str
     type: Type
     doc: str
     is_read_only: bool
-    values: tuple[Value, ...]  # The one that counts is the first. Never empty.
+    values: tuple[Value, ...]  # Never empty. The first one counts.
 
     @property
     def is_sensitive(self) -> bool:
@@ -76,7 +77,7 @@ class Entry(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A setting of the server that is what it was started with."""
+    """A setting of the server that does not change while it runs."""
 
     name: str
     type: Type
@@ -85,50 +86,58 @@ class Fact(NamedTuple):
     doc: str
 
 
-def topic_entries(settings: Mapping[str, str], layers: Layers) -> Iterator[Entry]:
-    """Every setting of a topic, given what is set on it and what on the server."""
+def topic_entries(settings: Mapping[str, str], layers: Layers) -> Iterator[ConfigEntry]:
+    """Return every setting of a topic, from what is set on it and on the server."""
     for name, setting in SETTINGS.items():
         values = _server_values(name, layers)
         if name in settings:
-            values.insert(0, Value(name, settings[name], Source.TOPIC))
-        yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(values))
+            values.insert(0, Value(name, settings[name], ConfigSource.TOPIC))
+        yield ConfigEntry(name, _TYPES[setting.kind], setting.doc, False, tuple(values))
 
 
 def _server_values(name: str, layers: Layers) -> list[Value]:
-    """The values of a topic's setting that the server has, the one that counts first."""
+    """Return the server's values of a topic's setting, beginning with the one that counts."""
     default = SETTINGS[name].default
-    found = [(layers.own.get(name), Source.NODE), (layers.shared.get(name), Source.ALL_NODES)]
+    found = [
+        (layers.own.get(name), ConfigSource.NODE),
+        (layers.shared.get(name), ConfigSource.ALL_NODES),
+    ]
     static = layers.static.get(name)
-    found += [(None if static == default else static, Source.SERVER), (default, Source.DEFAULT)]
+    found += [
+        (None if static == default else static, ConfigSource.SERVER),
+        (default, ConfigSource.DEFAULT),
+    ]
     return [Value(SERVER_NAMES[name], text, source) for text, source in found if text is not None]
 
 
-def group_entries(settings: Mapping[str, str]) -> Iterator[Entry]:
-    """Every setting of a share group, given what is set on it."""
+def group_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Return every setting of a share group, from what is set on it."""
     for name, setting in GROUP_SETTINGS.items():
-        values = [Value(name, setting.default, Source.DEFAULT)]
+        values = [Value(name, setting.default, ConfigSource.DEFAULT)]
         if name in settings:
-            values.append(Value(name, settings[name], Source.GROUP))
-        yield Entry(name, _TYPES[setting.kind], setting.doc, False, tuple(reversed(values)))
+            values.append(Value(name, settings[name], ConfigSource.GROUP))
+        yield ConfigEntry(name, _TYPES[setting.kind], setting.doc, False, tuple(reversed(values)))
 
 
-def server_entries(facts: Iterable[Fact], defaults: Defaults, layers: Layers) -> Iterator[Entry]:
-    """What a node was started with, what new topics are made of, and what topics get on
-    which nothing is set."""
+def server_entries(
+    facts: Iterable[Fact], defaults: Defaults, layers: Layers
+) -> Iterator[ConfigEntry]:
+    """Yield what a node was started with, how new topics are made, and what counts for topics
+    on which nothing is set."""
     for fact in (*facts, *_of_new_topics(defaults)):
-        source = Source.DEFAULT if fact.text == fact.default else Source.SERVER
+        source = ConfigSource.DEFAULT if fact.text == fact.default else ConfigSource.SERVER
         text = None if fact.type is Type.PASSWORD else fact.text
-        yield Entry(fact.name, fact.type, fact.doc, True, (Value(fact.name, text, source),))
+        yield ConfigEntry(fact.name, fact.type, fact.doc, True, (Value(fact.name, text, source),))
     for name, setting in SETTINGS.items():
         values = tuple(_server_values(name, layers))
-        yield Entry(SERVER_NAMES[name], _TYPES[setting.kind], setting.doc, False, values)
+        yield ConfigEntry(SERVER_NAMES[name], _TYPES[setting.kind], setting.doc, False, values)
 
 
-def shared_entries(layers: Layers) -> Iterator[Entry]:
-    """What is set for all nodes, and nothing else."""
+def shared_entries(layers: Layers) -> Iterator[ConfigEntry]:
+    """Return what is set for all nodes, and nothing else."""
     for name, text in layers.shared.items():
-        setting, value = SETTINGS[name], Value(SERVER_NAMES[name], text, Source.ALL_NODES)
-        yield Entry(value.name, _TYPES[setting.kind], setting.doc, False, (value,))
+        setting, value = SETTINGS[name], Value(SERVER_NAMES[name], text, ConfigSource.ALL_NODES)
+        yield ConfigEntry(value.name, _TYPES[setting.kind], setting.doc, False, (value,))
 
 
 def _of_new_topics(defaults: Defaults) -> Iterator[Fact]:

@@ -1,8 +1,9 @@
-"""ConsumerGroupDescribe (key 69), v0 and v1: modern groups, what members have and will have.
+"""ConsumerGroupDescribe (key 69), v0 and v1: the members of modern groups, with their present
+and their target assignments.
 
-A group that there is not, or of the classic protocol, is GROUP_ID_NOT_FOUND; one that has
-topics which the client may not know of is TOPIC_AUTHORIZATION_FAILED, as in Kafka. v1:
-which protocol a member speaks; here it is always the modern one.
+A group that does not exist, or uses the classic protocol, is answered with GROUP_ID_NOT_FOUND; a
+group with topics that the client may not describe with TOPIC_AUTHORIZATION_FAILED, as in Kafka.
+v1: the protocol of each member, which is always the modern one here.
 """
 
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
@@ -72,7 +73,7 @@ def _describe(context: Context, group_id: GroupId, tells_operations: bool) -> St
 
 
 def _check_topics(context: Context, found: DescribedModern) -> Steps[None]:
-    """A group is not described to who may not know of its topics."""
+    """Check that the client may describe the topics of a group. Raises TopicDenied."""
     topics = context.broker.catalog.by_id
     for member in found.members:
         for topic in (*member.current.assigned, *member.target):
@@ -101,7 +102,7 @@ def _member(context: Context, member: DescribedModernMember) -> Steps[Member]:
 
 
 def _assignment(context: Context, partitions: Partitions) -> Steps[Assignment]:
-    """Of topics that there still are."""
+    """Return the partitions of topics that still exist."""
     topics = context.broker.catalog.by_id
     rows = yield from listed(
         TopicPartitions(

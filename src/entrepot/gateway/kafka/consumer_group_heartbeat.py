@@ -1,9 +1,9 @@
-"""ConsumerGroupHeartbeat (key 68), v0 and v1: all that a member of a modern group ever says.
+"""ConsumerGroupHeartbeat (key 68), v0 and v1: join a modern group, stay in it, leave it.
 
-It comes with epoch 0, goes with -1, and goes for now, being static, with -2. What it
-leaves out is as it said before. The answer has its epoch, and its partitions when they
-have changed or when it said everything anew. v1: the member makes its own id, and may
-name topics by a regular expression.
+A member joins with epoch 0 and leaves with -1; a static member that will come back leaves with
+-2. A field that is left out has the value of the member's last request. The answer has the
+member's epoch, and its partitions when they have changed or when the request had all fields. v1:
+the member chooses its own id, and may subscribe to topics by a regular expression.
 """
 
 from collections.abc import Awaitable
@@ -22,11 +22,12 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.consumer_group.messages import JOINS, Heartbeat, HeartbeatAnswer
+from entrepot.broker.consumer_group.messages import JOINS, GroupHeartbeat, HeartbeatAnswer
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason, milliseconds
+from entrepot.gateway.kafka.repeated import RepeatedHandler
 from entrepot.gateway.kafka.topics import check_allowed
 from entrepot.wire.kafka.frames import RequestHeader
 
@@ -37,15 +38,15 @@ Told = HeartbeatAnswer | tuple[ErrorCode, str]
 
 class Asked(NamedTuple):
     group_id: str
-    heartbeat: Heartbeat
-    is_nameless: bool  # A new member does not know its id yet.
+    heartbeat: GroupHeartbeat
+    is_nameless: bool  # Whether, in this version, the broker chooses the ids of new members.
 
 
 def understand(
     context: Context, header: RequestHeader, request: v1.ConsumerGroupHeartbeatRequest
 ) -> Asked:
     owned = request.topic_partitions
-    heartbeat = Heartbeat(
+    heartbeat = GroupHeartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
         instance_id=request.instance_id,
@@ -113,3 +114,6 @@ def _failed(code: ErrorCode, text: str) -> ConsumerGroupHeartbeatResponse:
         member_epoch=i32(0),
         heartbeat_interval=NO_THROTTLE,
     )
+
+
+HANDLER: RepeatedHandler[Asked, Told] = RepeatedHandler(understand, ask, respond)

@@ -1,4 +1,4 @@
-"""What a Kafka request handler may use."""
+"""Holds what the handlers of requests use: the broker, the clock, and the connection's state."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,9 @@ from typing import Any
 
 from kio.static.primitive import i32Timedelta
 
-from entrepot.broker.access import ANONYMOUS, CLUSTER_NAME, Operation, ResourceKind
+from entrepot.broker.access import Operation, Principal, ResourceKind
 from entrepot.broker.broker import Broker
+from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock
 from entrepot.gateway.kafka.config_entries import Fact
 from entrepot.gateway.kafka.fetch_session import FetchSessions
@@ -18,20 +19,20 @@ NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
 @dataclass(slots=True)
-class Exchange:
-    """What a client said and was told: see `repeated`."""
+class RepeatableRequest:
+    """The last request of a kind that clients repeat unchanged, and its answer: see `repeated`."""
 
     layout: type[Any]
     client_id: str | None
     said: bytes
     asked: Any
     told: Any = None
-    body: bytes = b""  # What it was told, as it was sent. Empty: it was not told yet.
+    body: bytes = b""  # The encoded answer. Empty means: there is none yet.
 
 
 @dataclass(slots=True)
 class Context:
-    """One per connection. The address is what clients are told to connect to."""
+    """The context of one connection. Answers tell clients to connect to the host and port."""
 
     broker: Broker
     clock: Clock
@@ -39,22 +40,27 @@ class Context:
     node_id: int
     host: str
     port: int
-    principal: str = ANONYMOUS  # Who is behind the connection.
-    peer_host: str = ""  # And where from.
-    login: Login | None = None  # Until it is known who, where that is asked.
+    principal: Principal  # The user of the connection.
+    login: Login | None = None  # None once the login is done, or if none is needed.
     facts: Callable[[], Sequence[Fact]] = tuple  # What the server was started with.
-    # APIs and versions that were asked for. None: what they need is loaded at once.
+    # APIs and versions that were asked for. None means: load what is asked for without a turn.
     asked_for: dict[tuple[int, int], None] | None = None
-    exchange: Exchange | None = None  # The last heartbeat.
-    muted_until_s: float = 0.0  # It has used more than its quota; nothing is served before.
-    at_close: dict[object, Callable[[], None]] = field(default_factory=dict)  # By what is ended.
+    exchange: RepeatableRequest | None = None  # The connection's last heartbeat.
+    muted_until_s: float = 0.0  # No request is served before: a quota is exceeded.
+    messages: MessageCount = field(default_factory=MessageCount)  # Of all connections.
+    # Called when the connection ends, by the session that the function ends.
+    at_close: dict[object, Callable[[], None]] = field(default_factory=dict)
+
+    @property
+    def peer_host(self) -> str:
+        return self.principal.host
 
     def allows(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
-        return self.broker.access.allows(self.principal, self.peer_host, operation, kind, name)
+        return self.principal.may(operation, kind, name)
 
     def allows_on_cluster(self, operation: Operation) -> bool:
-        return self.allows(operation, ResourceKind.CLUSTER, CLUSTER_NAME)
+        return self.principal.may(operation, ResourceKind.CLUSTER)
 
     def allows_some(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether there may be anything of this kind that it is allowed with."""
-        return self.broker.access.allows_some(self.principal, self.peer_host, operation, kind)
+        """Return whether the client may do this to any resource of the kind, existing or not."""
+        return self.principal.may_with_some(operation, kind)

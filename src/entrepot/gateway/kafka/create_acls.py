@@ -1,13 +1,14 @@
 """CreateAcls (key 30), v1 to v3. Answered when the entries are permanent.
 
-An entry that is there already is fine. v3: users as resources, which have no entries here.
+An entry that exists already is no error. v3: users as resources, which are not supported.
 """
 
 from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
 from kio.schema.create_acls.v3.response import AclCreationResult, CreateAclsResponse
 from kio.schema.errors import ErrorCode
 
-from entrepot.broker.access import Acl, Operation, acl_record
+from entrepot.broker.access import Operation
+from entrepot.broker.acls import Acl, acl_record
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.acl_codes import acl_of, check_authorization_is_on
@@ -17,7 +18,7 @@ from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 
 
 async def handle(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
-    known = context.broker.access.acls
+    known = context.broker.acls.entries
     results: list[tuple[ErrorCode, str | None]]
     try:
         check_on_cluster(context, Operation.ALTER)

@@ -1,7 +1,7 @@
-"""CreatePartitions (key 37), v0 to v3: more partitions for a topic. Fewer is impossible.
+"""CreatePartitions (key 37), v0 to v3: add partitions to a topic. They cannot be removed.
 
-An assignment, when there is one, has a row for each new partition and gives it to
-this node. A topic that comes twice in a request is refused.
+A manual assignment must assign each new partition to this node. A topic that is named twice in a
+request is refused.
 """
 
 from collections import Counter

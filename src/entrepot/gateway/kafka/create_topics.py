@@ -1,11 +1,11 @@
 """CreateTopics (key 19), v2 to v7. Answered when the topics are permanent.
 
--1 partitions are the server's default count. There is one node, so a replication
-factor is 1 or -1, and a manual assignment gives every partition, numbered from 0,
-to this node. A name that comes twice in a request is refused.
+A partition count of -1 means the server's default. There is one node, so the replication factor
+must be 1 or -1, and a manual assignment must assign each partition, numbered from 0, to this
+node. A name that comes twice in a request is refused.
 
-v4: counts of -1. v5: the answer has the partition count and the settings, defaults
-included. v7: it has the topic's id, and settings are left out for who may not know them.
+v4: counts of -1. v5: the answer has the partition count and all settings. v7: it has the topic's
+id, and no settings if the client may not describe them.
 """
 
 from collections import Counter
@@ -62,7 +62,8 @@ async def _answer(
 
 
 def _partition_count(context: Context, wanted: CreatableTopic) -> int | None:
-    """None for the default. Raises Refusal for copies or places there are not."""
+    """Return how many partitions are wanted; None means: the default. Raises Refusal if more than
+    one copy, or another node, is wanted."""
     if wanted.assignments:
         _check_assignments(context, wanted)
         return len(wanted.assignments)

@@ -1,7 +1,7 @@
-"""DeleteAcls (key 31), v1 to v3: forget the entries that filters match.
+"""DeleteAcls (key 31), v1 to v3: delete the entries that filters match.
 
-Answered, with the entries that are gone, when they are gone for good. v3: users as
-resources, which have no entries here.
+Answered, with the deleted entries, when the deletion is permanent. v3: users as resources, which
+are not supported.
 """
 
 from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsRequest
@@ -12,11 +12,13 @@ from kio.schema.delete_acls.v3.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from entrepot.broker.access import Acl, Operation, acl_deleted_record
+from entrepot.broker.access import Operation
+from entrepot.broker.acls import Acl, acl_deleted_record
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.acl_codes import check_authorization_is_on, codes_of, matching
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.principals import principal_of
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 
 
@@ -36,7 +38,7 @@ def _match(
     context: Context, wanted: DeleteAclsFilter, gone: dict[Acl, None]
 ) -> DeleteAclsFilterResult:
     try:
-        found = matching(wanted, context.broker.access.acls)
+        found = matching(wanted, context.broker.acls.entries)
     except PeerError as error:
         return _failed(error)
     gone.update(dict.fromkeys(found))
@@ -60,7 +62,7 @@ def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
         resource_type=codes.kind,
         resource_name=acl.name,
         pattern_type=codes.pattern,
-        principal=acl.principal,
+        principal=principal_of(acl.user),
         host=acl.host,
         operation=codes.operation,
         permission_type=codes.permission,

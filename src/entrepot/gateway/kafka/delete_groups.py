@@ -1,5 +1,4 @@
-"""DeleteGroups (key 42), v0 to v2: groups without members, with what they committed or
-settled."""
+"""DeleteGroups (key 42), v0 to v2: delete groups without members, and their committed offsets."""
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse

@@ -1,7 +1,7 @@
-"""DeleteRecords (key 21), v0 to v2: forget what is below an offset, -1 for all there is.
+"""DeleteRecords (key 21), v0 to v2: delete the records below an offset; -1 means all.
 
-The answer carries where the log begins from now on. An offset below that changes
-nothing; one above the high watermark is out of range.
+The answer has the new start offset of the log. An offset below the start has no effect; one above
+the high watermark is answered with OFFSET_OUT_OF_RANGE.
 """
 
 from itertools import islice
@@ -22,7 +22,7 @@ from entrepot.broker.access import Operation
 from entrepot.broker.turns import gathered
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
-from entrepot.gateway.kafka.topics import stream_of
+from entrepot.gateway.kafka.topics import served_partition_of
 
 
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
@@ -49,9 +49,9 @@ async def _answer(
 ) -> DeleteRecordsPartitionResult:
     offset_start, code = -1, ErrorCode.none
     try:
-        stream = stream_of(context, Operation.DELETE, name, wanted.partition_index)
-        stream.partition.check_readable(stream.partition.offset_start)
-        offset_start = await context.broker.delete_records(stream, wanted.offset)
+        served = served_partition_of(context, Operation.DELETE, name, wanted.partition_index)
+        served.partition.check_readable(served.partition.offset_start)
+        offset_start = await context.broker.delete_records(served, wanted.offset)
     except KNOWN as error:
         code = code_of(error)
     return DeleteRecordsPartitionResult(

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92), v0: a share group without members forgets topics."""
+"""DeleteShareGroupOffsets (key 92), v0: remove topics from a share group without members."""
 
 from kio.schema.delete_share_group_offsets.v0.request import DeleteShareGroupOffsetsRequest
 from kio.schema.delete_share_group_offsets.v0.response import (

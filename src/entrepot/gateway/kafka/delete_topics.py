@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20), v1 to v6. Answered when the topics are gone for good.
+"""DeleteTopics (key 20), v1 to v6. Answered when the deletion is permanent.
 
-v5: the answer has texts. v6: a topic is named by name or by id, not by both. A topic
-that comes twice in a request is refused.
+v5: the answer has error messages. v6: topics are named by name or by id. A topic that comes twice
+in a request is refused.
 """
 
 from collections import Counter
@@ -19,13 +19,11 @@ from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.topics import topic_of
 
-MODEL_VERSIONS = (5,)
-
 
 async def handle(
     context: Context, request: DeleteTopicsRequestV5 | DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """All are begun at once, so that one commit serves them."""
+    """Delete topics, all at the same time, so that they share a commit."""
     if isinstance(request, DeleteTopicsRequestV5):
         wanted = [DeleteTopicState(name=name, topic_id=None) for name in request.topic_names]
     else:

@@ -1,6 +1,6 @@
 """DescribeAcls (key 29), v1 to v3: the entries that a filter matches.
 
-v3: users as resources, which have no entries here.
+v3: users as resources, which are not supported.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,8 @@ from kio.schema.describe_acls.v3.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from entrepot.broker.access import Acl, Operation, Pattern, ResourceKind
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.acls import Acl, Pattern
 from entrepot.core.errors import PeerError
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import (
@@ -24,6 +25,7 @@ from entrepot.gateway.kafka.acl_codes import (
     matching,
 )
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.principals import principal_of
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 
 
@@ -32,7 +34,7 @@ def handle(context: Context, request: DescribeAclsRequest) -> Steps[DescribeAcls
     try:
         check_on_cluster(context, Operation.DESCRIBE)
         check_authorization_is_on(context)
-        found = matching(request, context.broker.access.acls)
+        found = matching(request, context.broker.acls.entries)
     except PeerError as error:
         code, text = reason_of(error)
     resources = yield from listed(_resources(found))
@@ -45,7 +47,7 @@ def handle(context: Context, request: DescribeAclsRequest) -> Steps[DescribeAcls
 
 
 def _resources(found: Iterable[Acl]) -> Iterable[DescribeAclsResource]:
-    """Entries of the same pattern stand together."""
+    """Group the entries by resource and pattern, as the answer has them."""
     by_pattern: dict[tuple[ResourceKind, Pattern, str], list[Acl]] = {}
     for acl in found:
         by_pattern.setdefault(acl[:3], []).append(acl)
@@ -61,7 +63,7 @@ def _resources(found: Iterable[Acl]) -> Iterable[DescribeAclsResource]:
 def _described(acl: Acl) -> AclDescription:
     codes = codes_of(acl)
     return AclDescription(
-        principal=acl.principal,
+        principal=principal_of(acl.user),
         host=acl.host,
         operation=codes.operation,
         permission_type=codes.permission,

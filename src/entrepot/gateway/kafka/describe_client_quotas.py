@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), v0 and v1: the quotas on whom a filter matches.
+"""DescribeClientQuotas (key 48), v0 and v1: the quotas of the entities that a filter matches.
 
 Each component of the filter asks for a type of entity: by name, the default, or any. A
 strict filter matches entities that have those types and no other.
@@ -58,7 +58,7 @@ def handle(context: Context, request: DescribeClientQuotasRequest) -> DescribeCl
 
 
 def _wanted(request: DescribeClientQuotasRequest) -> dict[str, ComponentData]:
-    """By type. Raises PeerError."""
+    """Return how each type of entity is to match. Raises PeerError."""
     wanted: dict[str, ComponentData] = {}
     for component in request.components:
         if component.entity_type not in _TYPES:

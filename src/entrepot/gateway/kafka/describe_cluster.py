@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), v0 to v2: the nodes and who is their controller.
 
-v1: the request says which kind of node it expects to talk to. This one is a broker,
-and its own controller; it has no separate endpoint for that.
+v1: the request says whether it is meant for a broker or for a controller. This is a broker's
+endpoint, so the latter is answered with MISMATCHED_ENDPOINT_TYPE.
 """
 
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest

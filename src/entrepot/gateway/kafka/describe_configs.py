@@ -1,13 +1,12 @@
-"""DescribeConfigs (key 32), v1 to v4: the settings of topics, share groups and this
-server.
+"""DescribeConfigs (key 32), v1 to v4: the settings of topics, share groups and this server.
 
-The server's are told for its node id. Those that topics get on which nothing is set can
-be changed while it runs; the others are what it was started with, and read-only. The empty
-name stands for what was set for all servers. Passwords and keys are there without their
-values. No keys asked for means all of them.
+The server is named by its node id; the empty name means: what is set for all servers. The
+defaults of topics' settings can be changed while the server runs; its other settings are
+read-only. Passwords and keys are listed without their values. A request without keys asks for
+all of them.
 
-v1: where a value comes from and, when asked for, what it hides. v3: its type and,
-when asked for, its documentation.
+v1: where a value comes from and, on request, the values it overrides. v3: its type and, on
+request, its documentation.
 """
 
 from collections.abc import Iterable
@@ -28,7 +27,7 @@ from entrepot.core.errors import PeerError
 from entrepot.core.names import check_topic_name
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.config_entries import (
-    Entry,
+    ConfigEntry,
     ResourceType,
     group_entries,
     server_entries,
@@ -43,7 +42,7 @@ from entrepot.gateway.kafka.topics import topic_of
 
 
 def handle(context: Context, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
-    # Once each, however often it is asked for: the answers are long.
+    # A resource that is asked for twice is answered once, because answers are long.
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     results = yield from listed(_answer(context, request, each) for each in resources.values())
     return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
@@ -53,7 +52,7 @@ def _answer(
     context: Context, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     code, text = ErrorCode.none, None
-    entries: Iterable[Entry] = ()
+    entries: Iterable[ConfigEntry] = ()
     try:
         entries = _entries(context, wanted)
     except KNOWN as error:
@@ -70,7 +69,7 @@ def _answer(
     )
 
 
-def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entry]:
+def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     match wanted.resource_type:
         case ResourceType.TOPIC:
             name = check_topic_name(wanted.resource_name)
@@ -85,7 +84,7 @@ def _entries(context: Context, wanted: DescribeConfigsResource) -> Iterable[Entr
     raise PeerError(f"resources of type {wanted.resource_type} have no settings here")
 
 
-def _server_entries(context: Context, name: str) -> Iterable[Entry]:
+def _server_entries(context: Context, name: str) -> Iterable[ConfigEntry]:
     check_on_cluster(context, Operation.DESCRIBE_CONFIGS)
     broker = context.broker
     if name == ALL_NODES:
@@ -94,7 +93,9 @@ def _server_entries(context: Context, name: str) -> Iterable[Entry]:
     return server_entries(context.facts(), broker.defaults, broker.server_settings.layers())
 
 
-def _described(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _described(
+    entry: ConfigEntry, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
     value = entry.values[0]
     synonyms = entry.values if request.include_synonyms else ()
     return DescribeConfigsResourceResult(

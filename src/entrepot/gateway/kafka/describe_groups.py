@@ -1,8 +1,8 @@
-"""DescribeGroups (key 15), v0 to v6: the members of classic groups and what they have.
+"""DescribeGroups (key 15), v0 to v6: the members of classic groups and their assignments.
 
-A group that there is not is in the state Dead; from v6 on it is GROUP_ID_NOT_FOUND, too.
-So is a group of the modern protocol: ConsumerGroupDescribe is for those. v3 on, what the
-client may do to a group is told when asked for.
+A group that does not exist, or that uses the modern protocol (see ConsumerGroupDescribe), is
+answered with the state Dead and, from v6 on, with GROUP_ID_NOT_FOUND. v3: on request, the
+operations that the client may do on each group.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from kio.schema.types import GroupId
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.messages import Described
-from entrepot.core.steps import Steps, listed
+from entrepot.core.steps import listed
 from entrepot.gateway.kafka.acl_codes import operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -30,12 +30,14 @@ _DEAD = Described("Dead", "", "", ())
 _UNKNOWN = Described("", "", "", ())
 
 
-def handle_versioned(
+async def handle(
     context: Context, header: RequestHeader, request: DescribeGroupsRequest
-) -> Steps[DescribeGroupsResponse]:
-    groups = yield from listed(_describe(context, header.version, each) for each in request.groups)
+) -> DescribeGroupsResponse:
+    described = (_describe(context, header.version, each) for each in request.groups)
+    groups = await context.broker.turns.run(listed(described))
     if request.include_authorized_operations:
-        groups = yield from listed(_with_operations(context, each) for each in groups)
+        with_operations = (_with_operations(context, each) for each in groups)
+        groups = await context.broker.turns.run(listed(with_operations))
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 

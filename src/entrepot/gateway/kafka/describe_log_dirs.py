@@ -1,9 +1,9 @@
-"""DescribeLogDirs (key 35), v1 to v5: how large partitions are, and what is broken.
+"""DescribeLogDirs (key 35), v1 to v5: the sizes of partitions, and which of them have failed.
 
-There is one log directory; where it lies is nobody's business but the server's, so
-paths begin in it. Where Kafka loses a directory, we lose a partition: each that
-stopped is told as a directory of its own, in error. Partitions that are not there
-are left out. Sizes of the volume (v4) are not told.
+There is one log directory, which is called "/": its real path is not disclosed. In Kafka a
+failing disk takes a whole directory offline, here one partition: each stopped partition is
+listed as a directory of its own, with an error. Partitions that do not exist are left out. Sizes
+of the volume (v4) are unknown.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +21,14 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.errors import UnknownTopic
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
 ROOT = "/"
 
-Row = tuple[str, Stream]  # A topic's name and one of its partitions.
+Row = tuple[str, ServedPartition]  # A topic's name and one of its partitions.
 
 
 def handle(context: Context, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
@@ -57,7 +57,7 @@ def _rows(context: Context, request: DescribeLogDirsRequest) -> Iterator[Row]:
     for name, indexes in _wanted(context, request):
         for index in indexes:
             try:
-                yield name, context.broker.stream(context.broker.topic(name), index)
+                yield name, context.broker.served_partition(context.broker.topic(name), index)
             except UnknownTopic:
                 continue
 
@@ -65,7 +65,7 @@ def _rows(context: Context, request: DescribeLogDirsRequest) -> Iterator[Row]:
 def _wanted(
     context: Context, request: DescribeLogDirsRequest
 ) -> Iterable[tuple[str, Iterable[int]]]:
-    """Each once, those of a topic together."""
+    """Return the topics that are asked for, with the partitions of each, all of them once."""
     if request.topics is None:
         topics = list(context.broker.topics.values())
         return [(topic.name, range(topic.partition_count)) for topic in topics]
@@ -78,13 +78,13 @@ def _wanted(
 def _directory(path: str, error: ErrorCode, rows: list[Row]) -> Steps[DescribeLogDirsResult]:
     topics = []
     for name, group in groupby(rows, key=lambda row: row[0]):
-        partitions = yield from listed(_partition(stream) for _, stream in group)
+        partitions = yield from listed(_partition(served) for _, served in group)
         topics.append(DescribeLogDirsTopic(name=TopicName(name), partitions=tuple(partitions)))
     return DescribeLogDirsResult(error_code=error, log_dir=path, topics=tuple(topics))
 
 
-def _partition(stream: Stream) -> DescribeLogDirsPartition:
-    partition = stream.partition
+def _partition(served: ServedPartition) -> DescribeLogDirsPartition:
+    partition = served.partition
     return DescribeLogDirsPartition(
         partition_index=i32(partition.id.number),
         partition_size=i64(partition.size),

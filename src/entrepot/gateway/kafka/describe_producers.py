@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), v0: who writes to a partition, and which transactions are open.
+"""DescribeProducers (key 61), v0: the producers of a partition, and their open transactions.
 
 There is one coordinator, whose epoch is 0.
 """
@@ -17,13 +17,13 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.names import check_topic_name
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
-from entrepot.gateway.kafka.topics import stream_of
+from entrepot.gateway.kafka.topics import served_partition_of
 
 _NONE = -1
 
@@ -40,7 +40,7 @@ def handle(context: Context, request: DescribeProducersRequest) -> Steps[Describ
 def _partition(context: Context, name: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(name)
-        stream = stream_of(context, Operation.READ, name, index)
+        served = served_partition_of(context, Operation.READ, name, index)
     except KNOWN as error:
         code, text = reason_of(error)
         return PartitionResponse(
@@ -49,14 +49,14 @@ def _partition(context: Context, name: str, index: int) -> PartitionResponse:
     return PartitionResponse(
         partition_index=i32(index),
         error_code=ErrorCode.none,
-        active_producers=tuple(_producers(stream)),
+        active_producers=tuple(_producers(served)),
     )
 
 
-def _producers(stream: Stream) -> Iterator[ProducerState]:
-    for identity, producer in stream.producers.items():
+def _producers(served: ServedPartition) -> Iterator[ProducerState]:
+    for identity, producer in served.producers.items():
         last = producer.batches[-1] if producer.batches else None
-        opened = stream.isolation.open.get(identity)
+        opened = served.isolation.open.get(identity)
         yield ProducerState(
             producer_id=ProducerId(identity),
             producer_epoch=i32(producer.epoch),

@@ -1,9 +1,9 @@
-"""DescribeQuorum (key 55), v0 to v2: who keeps the metadata, and how far each has come.
+"""DescribeQuorum (key 55), v0 to v2: the voters of the metadata quorum, and their offsets.
 
-One node keeps it, in its catalog, and leads. As in Kafka the only partition that can be
-asked about is the first of `__cluster_metadata`; it is not a topic that can be read.
+There is one voter, this node, which is the leader; its metadata is the catalog. As in Kafka the
+only partition that can be asked for is the first of `__cluster_metadata`, which cannot be read.
 
-v1: when a node last caught up. v2: messages, and where the nodes are.
+v1: when a node last caught up. v2: error messages, and the nodes' addresses.
 """
 
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest

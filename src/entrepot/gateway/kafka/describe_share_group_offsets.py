@@ -1,8 +1,8 @@
-"""DescribeShareGroupOffsets (key 90), v0 and v1: where share groups stand.
+"""DescribeShareGroupOffsets (key 90), v0 and v1: the start offsets of share groups.
 
-A partition's start offset is the oldest that is not settled; -1 when the group does not
-read it. No topics asked for means all that the group reads. v1: how many records there
-are that the group has not settled.
+A partition's start offset is its oldest offset that is not settled; -1 means: the group does not
+read the partition. A request without topics asks for all that the group reads. v1: the lag, the
+number of records that are not settled.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (key 75), v0: topics and their partitions, a page at a time.
 
-Topics come in the order of their names; none asked for means all. When there are
-more partitions than fit, the answer ends with a cursor, the first that did not fit,
-from which the next request goes on. It may name a topic that is not there.
+Topics are sorted by name; a request without topics asks for all. If there are more partitions
+than the limit, the answer has a cursor, the first partition that is not in it, from which the
+next request continues. The topic of a cursor may be deleted meanwhile.
 """
 
 from bisect import bisect_left
@@ -64,7 +64,7 @@ def handle(
 
 
 def _names(context: Context, request: DescribeTopicPartitionsRequest) -> tuple[list[str], int]:
-    """The topics from the cursor on, and the first's first partition that is wanted."""
+    """Return the topics from the cursor on, and the partition of the first one to begin with."""
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or _visible(context))
     cursor = request.cursor
@@ -78,7 +78,7 @@ def _names(context: Context, request: DescribeTopicPartitionsRequest) -> tuple[l
 
 
 def _visible(context: Context) -> list[str]:
-    """Of all topics, those that may be known of."""
+    """Return the names of all topics that the client may describe."""
     return [
         name
         for name in context.broker.topics
@@ -116,7 +116,7 @@ def _described(context: Context, topic: Topic, first: int, end: int) -> Response
 def _partition(
     context: Context, topic: Topic, index: int
 ) -> DescribeTopicPartitionsResponsePartition:
-    state = leadership_of(context, context.broker.stream(topic, index))
+    state = leadership_of(context, context.broker.served_partition(topic, index))
     return DescribeTopicPartitionsResponsePartition(
         error_code=state.error_code,
         partition_index=i32(index),

@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65), v0: the state of transactions, by transactional id.
 
-Of its partitions, those whose topic the client may know of.
+Only partitions whose topic the client may describe are listed.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -82,5 +82,5 @@ def _failed(transactional_id: TransactionalId, code: ErrorCode) -> TransactionSt
 
 
 def _time(ms: int) -> TZAware:
-    """Not parsed: kio's type takes no milliseconds."""
+    """Return a time as kio's type has it, without its check, which refuses milliseconds."""
     return cast(TZAware, _EPOCH + timedelta(milliseconds=ms))

@@ -1,6 +1,7 @@
-"""DescribeUserScramCredentials (key 50), v0: who can log in with SCRAM, and how.
+"""DescribeUserScramCredentials (key 50), v0: the users with SCRAM credentials, and their
+mechanisms and iteration counts.
 
-No users asked for means all of them. What is kept of a password is not told.
+A request without users asks for all. Hashes of passwords are never sent.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""ElectLeaders (key 43), v0 to v2: there is one node, and it leads everything.
+"""ElectLeaders (key 43), v0 to v2: elect the leaders of partitions.
 
-So an election is never needed: ELECTION_NOT_NEEDED for every partition there is. Asked
-about all of them (null), the answer names only those that something is to be said of,
-which are none. v1: the type of the election, which makes no difference here.
+There is one node, which leads all partitions, so each partition is answered with
+ELECTION_NOT_NEEDED. A request for all partitions (null) gets an empty answer, because in that
+case only elected partitions and errors are listed. v1: the type of the election, which is ignored.
 """
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
@@ -39,7 +39,7 @@ def handle(context: Context, request: ElectLeadersRequest) -> Steps[ElectLeaders
 def _answer(context: Context, name: str, index: i32) -> PartitionResult:
     try:
         check_on_cluster(context, Operation.ALTER)
-        context.broker.stream(context.broker.topic(name), index)
+        context.broker.served_partition(context.broker.topic(name), index)
         code, text = ErrorCode.election_not_needed, "the only node there is leads it"
     except PeerError as error:
         code, text = reason_of(error)

@@ -1,8 +1,8 @@
-"""EndTxn (key 26), v0 to v5: commit or abort, answered when readers can see it.
+"""EndTxn (key 26), v0 to v5: commit or abort a transaction; answered when readers see it.
 
-Repeating it does nothing. v2: PRODUCER_FENCED, before that INVALID_PRODUCER_EPOCH. v5:
-transaction version 2; the answer says which producer id and epoch to go on with, and a
-transaction without a partition can be aborted.
+A repeated request has no effect. Before v2, INVALID_PRODUCER_EPOCH takes the place of
+PRODUCER_FENCED. v5 (transaction version 2): the answer has the producer id and epoch for the next
+transaction, and a transaction without partitions can be aborted.
 """
 
 from kio.schema.end_txn.v5.request import EndTxnRequest
@@ -12,7 +12,7 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
 from entrepot.broker.access import Operation
-from entrepot.broker.transaction import VERSION_EPOCHS, Producer
+from entrepot.broker.transaction import VERSION_EPOCHS, ProducerIdentity
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.transactions import check_transactional_id, coordinator_code
@@ -22,14 +22,12 @@ _VERSION_FENCED = 2
 _VERSION_EPOCHS = 5
 
 
-async def handle_versioned(
-    context: Context, header: RequestHeader, request: EndTxnRequest
-) -> EndTxnResponse:
+async def handle(context: Context, header: RequestHeader, request: EndTxnRequest) -> EndTxnResponse:
     try:
         check_transactional_id(context, Operation.WRITE, request.transactional_id)
         producer = await context.broker.transactions.end(
             request.transactional_id,
-            Producer(request.producer_id, request.producer_epoch),
+            ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,
             version=VERSION_EPOCHS if header.version >= _VERSION_EPOCHS else 0,
         )

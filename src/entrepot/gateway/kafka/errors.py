@@ -1,4 +1,4 @@
-"""What Kafka calls the things that go wrong here."""
+"""Maps the broker's errors to Kafka's error codes."""
 
 from kio.schema.errors import ErrorCode
 
@@ -33,15 +33,15 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.InvalidAcknowledgement: ErrorCode.invalid_request,
     errors.StorageError: ErrorCode.kafka_storage_error,
     errors.Corruption: ErrorCode.kafka_storage_error,
-    errors.DamagedBatch: ErrorCode.corrupt_message,  # What consumers tell whoever runs them.
+    errors.DamagedBatch: ErrorCode.corrupt_message,  # Consumers show this code to their users.
 }
 
-# What a request may fail with: the peer's mistakes, and the disk's.
+# Errors that are answered with a code; all others are bugs and close the connection.
 KNOWN = (errors.PeerError, errors.StorageError, OSError)
 
 
 def code_of_fault(fault: Fault | None) -> ErrorCode:
-    """A group's faults have Kafka's names."""
+    """Return the code for a fault of a group, which has the code's name."""
     return ErrorCode.none if fault is None else ErrorCode[fault.name.lower()]
 
 

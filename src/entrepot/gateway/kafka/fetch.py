@@ -1,29 +1,31 @@
-"""Fetch (key 1), v4 to v18. Answers when there is enough, or when the client's patience ends.
+"""Fetch (key 1), v4 to v18. Answers when `min_bytes` are there, or after `max_wait_ms`.
 
-Record bytes go from the file to the socket; here they are ranges. What a partition
-gets is bounded by its own limit and by the request's; the first that has records
-gives at least one whole batch, so that a large one cannot block a consumer.
+Records are not copied; the answer contains ranges of the segment files. The size of each
+partition's records is limited by the partition's and by the request's limit. The first partition
+with records returns at least one whole batch, so that a large batch cannot block a consumer.
 
-Who reads only what is committed (isolation level 1) gets nothing from an open transaction
-on, and is told which of the transactions in what it gets were aborted.
+A client with isolation level 1 (read committed) gets no records from the first open transaction
+on, and is told which transactions before it were aborted.
 
-While it waits, a partition whose watermark moves is looked at alone. A fetch of many
-partitions is served in turns; what it wants may be gone by its next turn.
+A fetch first reads, and waits if there is too little. While it waits, a partition is looked at
+only when its high watermark moves. A fetch of many partitions is served in turns; a partition may
+be deleted between two of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation
 from entrepot.broker.quotas import Limit
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import limits
 from entrepot.core.ports import FileRange
 from entrepot.core.steps import Steps, finish
@@ -31,7 +33,7 @@ from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
 from entrepot.gateway.kafka.throttle import Cost
-from entrepot.gateway.kafka.topics import stream_of, topic_key
+from entrepot.gateway.kafka.topics import served_partition_of, topic_key
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
 from entrepot.wire.kafka.frames import RequestHeader
@@ -39,40 +41,45 @@ from entrepot.wire.kafka.frames import RequestHeader
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
 
-WAIT_MS_MAX = 300_000  # Whatever the client's patience: it is told of nothing, and asks again.
+WAIT_MS_MAX = 300_000  # A client that asks to wait longer gets an empty answer by then.
 
-PARTITIONS_AT_ONCE_MAX = 500  # Of more, a fetch is served in turns.
+PARTITIONS_AT_ONCE_MAX = 500  # A fetch of more partitions is served in turns.
 
 _READ_COMMITTED = 1
 _NO_SESSION = -1
 _NEW_SESSION = 0
-_NOTHING = b""  # Not null, also beside an error: librdkafka takes that for damage.
+_NOTHING = b""  # Never null, not even beside an error: librdkafka takes null for damage.
+
+
+class _Told(TypedDict):
+    throttle_ms: int
+    error_code: int
+    session_id: int
 
 
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None] | None:
-    decoding = fetch.decode_request_steps(header.version, frame, position)
     if len(frame) - position > limits.REQUEST_BYTES_NARROW:
+        decoding = fetch.decode_request_steps(header.version, frame, position)
         return _serve_long(context, header, decoding, answer)
-    work = _Fetch(context, header, finish(decoding), answer)
-    finish(work.resolve_session())
-    return work.answer()
+    request = fetch.decode_request(header.version, frame, position)
+    return _Fetch(context, header, request, answer).serve(*_asked_at_once(request))
 
 
 async def _serve_long(
     context: Context, header: RequestHeader, decoding: Steps[FetchRequest], answer: Answer
 ) -> None:
     turns = context.broker.turns
-    work = _Fetch(context, header, await turns.run(decoding), answer)
-    await turns.run(work.resolve_session())
-    pending = work.answer()
+    request = await turns.run(decoding)
+    asked, forgotten = await turns.run(_asked(request))
+    pending = _Fetch(context, header, request, answer).serve(asked, forgotten)
     if pending is not None:
         await pending
 
 
 class _Fetch:
-    """One request being served."""
+    """Serves one request."""
 
     def __init__(
         self, context: Context, header: RequestHeader, request: FetchRequest, answer: Answer
@@ -88,23 +95,17 @@ class _Fetch:
         self._incremental = False
         self._wanted: list[Wanted] = []
         self._session_error = 0
-        self._is_long = False  # So many partitions that they are not looked at all at once.
-        self._listening: list[Stream] = []
-        self._size = 0  # Bytes that there are, while it waits,
-        self._sizes: dict[Key, int] = {}  # and of each partition.
-        self._timer: asyncio.TimerHandle | None = None
-        self._done: asyncio.Future[None] | None = None
+        self._is_long = False  # Whether there are too many partitions to look at all at once.
+        self._served: list[ServedPartition] = []  # Of the last read, in the order of `_wanted`.
+        self._wait: _Wait | None = None  # What it waits for, if it has to.
 
-    # --- the session
-
-    def resolve_session(self) -> Steps[None]:
-        """Find out what is wanted, from the request and its session."""
-        asked, forgotten = yield from _asked(self._request)
-        self._session_error = self._resolve(asked, forgotten)
+    def serve(self, asked: list[Wanted], forgotten: list[Key]) -> Awaitable[None] | None:
+        self._session_error = self._resolve_session(asked, forgotten)
         self._is_long = len(self._wanted) > PARTITIONS_AT_ONCE_MAX
+        return self._answer_in_turns() if self._is_long else self._answer_or_wait()
 
-    def _resolve(self, asked: list[Wanted], forgotten: list[Key]) -> int:
-        """An error code or 0."""
+    def _resolve_session(self, asked: list[Wanted], forgotten: list[Key]) -> int:
+        """Find out what is wanted, from the request and its session. Returns an error or 0."""
         request, sessions = self._request, self._context.sessions
         if request.session_epoch in (_NO_SESSION, _NEW_SESSION):
             if request.session_id:
@@ -126,49 +127,78 @@ class _Fetch:
         self._wanted = list(session.partitions.values())
         return 0
 
-    # --- waiting
+    # --- few partitions: nothing happens between reading them and listening or answering
 
-    def answer(self) -> Awaitable[None] | None:
-        return self._answer_in_turns() if self._is_long else self._answer_now_or_wait()
-
-    def _answer_now_or_wait(self) -> asyncio.Future[None] | None:
-        """For few partitions: nothing happens between looking at them and listening."""
-        if not self._may_wait or finish(self._is_enough()):
-            finish(self._send())
+    def _answer_or_wait(self) -> asyncio.Future[None] | None:
+        if self._answer_if_enough():
             return None
-        done = self._begin_waiting()
-        done.add_done_callback(lambda _: self._stop_waiting())
-        finish(self._listen())
-        return done
+        wait = self._begin_waiting()
+        wait.done.add_done_callback(lambda _: wait.stop())
+        for wanted, served in zip(self._wanted, self._served, strict=True):
+            self._listen(wait, wanted, served)
+        return wait.done
+
+    def _answer_if_enough(self) -> bool:
+        """Read, and answer unless there is less than is wanted, and time left to wait."""
+        cost = Cost(self._context, self._client_id)
+        found = self._read()
+        if self._may_wait and not self._is_enough(found):
+            return False
+        self._send(found, cost)
+        return True
+
+    def _read(self) -> list[FetchedPartition]:
+        room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
+        found: list[FetchedPartition] = []
+        taken = 0
+        self._served.clear()
+        for wanted in self._wanted:
+            fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
+            taken += _size_of(fetched)
+            found.append(fetched)
+        return found
+
+    def _is_enough(self, found: list[FetchedPartition]) -> bool:
+        """Return whether the bytes asked for are there, or an error is to be told."""
+        size = 0
+        for fetched in found:
+            if fetched.error_code:
+                return True
+            size += _size_of(fetched)
+        if size >= self._request.min_bytes:
+            return True
+        # What was read of a partition ends with a segment; there may be more behind it.
+        return size > 0 and finish(self._is_enough_available())
+
+    def _send(self, found: list[FetchedPartition], cost: Cost) -> None:
+        taken = sum(map(_size_of, found))
+        rows = [
+            (wanted.key, fetched)
+            for wanted, fetched in zip(self._wanted, found, strict=True)
+            if self._is_news(wanted, fetched)
+        ]
+        body, size = fetch.encode_response(self._version, _topics(rows), **self._told(cost, taken))
+        self._answer.send(body, size)
+
+    # --- many partitions: anything may happen between two of them
 
     async def _answer_in_turns(self) -> None:
         turns = self._context.broker.turns
-        if self._may_wait and not await turns.run(self._is_enough()):
-            done = self._begin_waiting()
+        if self._may_wait and not await turns.run(self._is_enough_available()):
+            wait = self._begin_waiting()
             try:
-                await turns.run(self._listen())
-                await done
+                await turns.run(self._listen_in_steps())
+                await wait.done
             finally:
-                self._stop_waiting()
-        await turns.run(self._send())
+                wait.stop()
+        await turns.run(self._send_in_steps())
 
-    @property
-    def _may_wait(self) -> bool:
-        return self._request.max_wait_ms > 0 and bool(self._wanted)
-
-    def _begin_waiting(self) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        self._done = loop.create_future()
-        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
-        self._timer = loop.call_later(wait_ms / 1_000, self._answer.guard, self._finish)
-        return self._done
-
-    def _is_enough(self) -> Steps[bool]:
-        """Whether the bytes asked for are there, or an error is to be told."""
+    def _is_enough_available(self) -> Steps[bool]:
+        """Do what `_is_enough` does, without reading."""
         size = 0
         for wanted in self._wanted:
             try:
-                size += self._available(wanted)
+                size += self._available(wanted, self._served_partition(wanted))
             except KNOWN:
                 return True
             if size >= self._request.min_bytes:
@@ -176,89 +206,98 @@ class _Fetch:
             yield
         return False
 
-    def _available(self, wanted: Wanted) -> int:
-        """How many bytes a partition has for us."""
-        stream = self._stream(wanted)
-        stream.partition.check_readable(wanted.offset)
-        if self._is_committed and wanted.offset >= stream.last_stable_offset:
-            return 0
-        return min(stream.partition.available(wanted.offset), wanted.bytes_max)
-
-    def _listen(self) -> Steps[None]:
+    def _listen_in_steps(self) -> Steps[None]:
+        assert self._wait is not None
         for wanted in self._wanted:
             try:
-                stream = self._stream(wanted)
+                self._listen(self._wait, wanted, self._served_partition(wanted))
             except KNOWN:
                 self._finish()
                 return
-            moved = partial(self._answer.guard, self._moved, wanted)
-            stream.partition.listen(self, moved)
-            self._listening.append(stream)
-            self._moved(wanted)
             yield
 
-    def _moved(self, wanted: Wanted) -> None:
-        """Look at one partition: its watermark is another, or it is the first time."""
-        try:
-            size = self._available(wanted)
-        except KNOWN:
-            self._finish()
-            return
-        self._size += size - self._sizes.get(wanted.key, 0)
-        self._sizes[wanted.key] = size
-        if self._size >= self._request.min_bytes:
-            self._finish()
-
-    def _finish(self) -> None:
-        """The waiting is over. For few partitions the answer goes out at once."""
-        if self._done is not None and not self._done.done():
-            if not self._is_long:
-                finish(self._send())
-            self._done.set_result(None)
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for stream in self._listening:
-            stream.partition.unlisten(self)
-        self._listening.clear()
-
-    # --- answering
-
-    def _send(self) -> Steps[None]:
+    def _send_in_steps(self) -> Steps[None]:
         cost = Cost(self._context, self._client_id)
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         rows: list[tuple[Key, FetchedPartition]] = []
         taken = 0
         for wanted in self._wanted:
             fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
-            size = fetched.records.size if isinstance(fetched.records, FileRange) else 0
-            taken += size
+            taken += _size_of(fetched)
             if self._is_news(wanted, fetched):
                 rows.append((wanted.key, fetched))
-            if size and self._session is not None:
-                self._session.served(wanted.key)
             yield
-        by_name = self._by_name
-        topics = [
-            FetchedTopic(topic if by_name else None, None if by_name else topic, [r for _, r in rs])
-            for topic, rs in groupby(rows, key=lambda row: row[0][0])
-        ]
         body, size = yield from fetch.encode_response_steps(
-            self._version,
-            topics,
-            throttle_ms=cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
-            error_code=self._session_error,
-            session_id=self._session.id if self._session is not None else 0,
+            self._version, _topics(rows), **self._told(cost, taken)
         )
         self._answer.send(body, size)
+
+    # --- waiting
+
+    @property
+    def _may_wait(self) -> bool:
+        return self._request.max_wait_ms > 0 and bool(self._wanted)
+
+    def _begin_waiting(self) -> _Wait:
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        wait = self._wait = _Wait(wait_ms / 1_000, partial(self._answer.guard, self._finish))
+        return wait
+
+    def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
+        wait.listen(served, partial(self._answer.guard, self._moved, wanted))
+        if self._is_long or self._request.min_bytes > 1:  # Otherwise no partition has anything yet.
+            self._note_size(wanted, served)
+
+    def _moved(self, wanted: Wanted) -> None:
+        """Count what a partition has whose high watermark has moved, and answer if it is enough."""
+        wait = self._wait
+        assert wait is not None
+        if wait.done.done():
+            return
+        if len(self._wanted) == 1:  # Reading it costs little more than looking at it.
+            if self._answer_if_enough():
+                wait.done.set_result(None)
+            return
+        try:
+            self._note_size(wanted, self._served_partition(wanted))
+        except KNOWN:
+            self._finish()
+
+    def _note_size(self, wanted: Wanted, served: ServedPartition) -> None:
+        """Count the bytes that a partition has, and end the wait if all have enough."""
+        wait = self._wait
+        assert wait is not None
+        size = self._available(wanted, served)
+        wait.size += size - wait.sizes.get(wanted.key, 0)
+        wait.sizes[wanted.key] = size
+        if wait.size >= self._request.min_bytes:
+            self._finish()
+
+    def _available(self, wanted: Wanted, served: ServedPartition) -> int:
+        """Return how many bytes a partition has for this request."""
+        served.partition.check_readable(wanted.offset)
+        if self._is_committed and wanted.offset >= served.last_stable_offset:
+            return 0
+        return min(served.partition.available(wanted.offset), wanted.bytes_max)
+
+    def _finish(self) -> None:
+        """End the wait. With few partitions the answer goes out at once."""
+        assert self._wait is not None
+        done = self._wait.done
+        if not done.done():
+            if not self._is_long:
+                cost = Cost(self._context, self._client_id)
+                self._send(self._read(), cost)
+            done.set_result(None)
+
+    # --- partitions
 
     def _fetch(self, wanted: Wanted, room: int, *, is_first: bool) -> FetchedPartition:
         index = wanted.key[1]
         try:
-            stream = self._stream(wanted)
-            partition, stable = stream.partition, stream.last_stable_offset
+            served = self._served_partition(wanted)
+            self._served.append(served)
+            partition, stable = served.partition, served.last_stable_offset
             limit = stable if self._is_committed else None
             found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)), limit)
         except KNOWN as error:
@@ -271,18 +310,23 @@ class _Fetch:
             partition.high_watermark,
             stable,
             partition.offset_start,
-            stream.aborted(wanted.offset, found) if self._is_committed else None,
+            served.aborted(wanted.offset, found) if self._is_committed else None,
             -1,
             found or _NOTHING,
         )
 
-    def _stream(self, wanted: Wanted) -> Stream:
-        stream = stream_of(self._context, Operation.READ, *wanted.key)
-        stream.partition.check_epoch(wanted.leader_epoch)
-        return stream
+    def _served_partition(self, wanted: Wanted) -> ServedPartition:
+        served = served_partition_of(self._context, Operation.READ, *wanted.key)
+        served.partition.check_epoch(wanted.leader_epoch)
+        return served
 
     def _is_news(self, wanted: Wanted, fetched: FetchedPartition) -> bool:
-        """In a session, what has not changed is left out."""
+        """Return whether to tell of a partition: in a session, what has not changed is left out."""
+        session = self._session
+        if session is None:
+            return True
+        if _size_of(fetched):
+            session.served(wanted.key)
         told = (wanted.high_watermark, wanted.offset_start, wanted.last_stable_offset)
         wanted.high_watermark = fetched.high_watermark
         wanted.offset_start = fetched.log_start_offset
@@ -295,9 +339,76 @@ class _Fetch:
             != (fetched.high_watermark, fetched.log_start_offset, fetched.last_stable_offset)
         )
 
+    def _told(self, cost: Cost, taken: int) -> _Told:
+        """Return what an answer says beside its partitions."""
+        return {
+            "throttle_ms": cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
+            "error_code": self._session_error,
+            "session_id": self._session.id if self._session is not None else 0,
+        }
+
+
+class _Wait:
+    """The wait for more bytes, until one of the partitions has them or the time is over."""
+
+    __slots__ = ("_listening", "_timer", "done", "size", "sizes")
+
+    def __init__(self, seconds: float, end: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.size = 0  # How many bytes the partitions have together.
+        self.sizes: dict[Key, int] = {}  # How many each of them has.
+        self._timer = loop.call_later(seconds, end)
+        self._listening: list[ServedPartition] = []
+
+    def listen(self, served: ServedPartition, moved: Callable[[], None]) -> None:
+        """Call at each move of the partition's watermark."""
+        served.partition.listen(self, moved)
+        self._listening.append(served)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        for served in self._listening:
+            served.partition.unlisten(self)
+        self._listening.clear()
+
+
+def _topics(rows: list[tuple[Key, FetchedPartition]]) -> list[FetchedTopic]:
+    """Gather the partitions of each topic, which stand together."""
+    if len(rows) == 1:
+        ((topic, _), fetched) = rows[0]
+        return [_topic(topic, [fetched])]
+    return [
+        _topic(topic, [fetched for _, fetched in group])
+        for topic, group in groupby(rows, key=lambda row: row[0][0])
+    ]
+
+
+def _topic(key: str | UUID, partitions: list[FetchedPartition]) -> FetchedTopic:
+    if isinstance(key, str):
+        return FetchedTopic(key, None, partitions)
+    return FetchedTopic(None, key, partitions)
+
+
+def _size_of(fetched: FetchedPartition) -> int:
+    records = fetched.records
+    return records.size if isinstance(records, FileRange) else 0
+
+
+def _asked_at_once(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
+    """Do what `_asked` does, at once, for a request that is not long."""
+    if len(request.topics) == 1 and not request.forgotten:
+        name, topic_id, partitions = request.topics[0]
+        if len(partitions) == 1:
+            index, leader_epoch, offset, _, _, bytes_max = partitions[0]
+            key = topic_key(name, topic_id), index
+            return [Wanted(key, offset, bytes_max, leader_epoch)], []
+    return finish(_asked(request))
+
 
 def _asked(request: FetchRequest) -> Steps[tuple[list[Wanted], list[Key]]]:
-    """What is wanted and what no longer; of a partition that is named twice, the last counts."""
+    """Return what a request wants, and what it wants no longer. Of a partition that is named
+    twice, the last counts."""
     asked: dict[Key, Wanted] = {}
     for topic in request.topics:
         name = topic_key(topic.name, topic.id)

@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): a consumer says once what it reads, then only what changed.
+"""Keeps fetch sessions (KIP-227): a consumer sends its partitions once, then only changes.
 
-The broker remembers each partition's position and what it last said of it, and
-leaves out of an answer what has nothing new. Sessions are few and volatile: a
-client whose session is gone is told so and starts a new one. What they remember
-together is bounded too; a client without a session says everything every time.
+The session stores each partition's fetch offset and the last answer for it, and an answer leaves
+out partitions without news. Sessions are in memory only, and their number and the number of
+their partitions are limited: a client whose session is gone gets an error and opens a new one,
+and a client without a session sends all partitions every time.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from uuid import UUID
 from entrepot.core import limits
 from entrepot.core.ports import Clock, Entropy
 
-PARTITIONS_MAX = 2 * limits.PARTITIONS_MAX  # Of all sessions together.
+PARTITIONS_MAX = 2 * limits.PARTITIONS_MAX  # How many partitions all sessions may have together.
 
 _EPOCHS = 2**31
-Key = tuple[str | UUID, int]  # Topic name, or id from version 13 on; partition.
+Key = tuple[str | UUID, int]  # The topic's name, or its id from version 13 on, and the partition.
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Wanted:
     offset: int
     bytes_max: int
     leader_epoch: int
-    # What the session's last answer said; a change is worth an answer.
+    # What the session's last answer said. The next one tells of the partition if it is different.
     high_watermark: int = -1
     offset_start: int = -1
     last_stable_offset: int = -1
@@ -38,10 +38,10 @@ class Wanted:
 @dataclass(slots=True)
 class FetchSession:
     id: int
-    epoch: int  # What the client's next request must carry.
+    epoch: int  # The epoch that the client's next request must have.
     used_s: float
-    by_name: bool  # Whether its keys are names or ids; versions of the request differ in it.
-    # In the order they are served; one that was served moves to the end.
+    by_name: bool  # Whether its keys have names or ids, as the version of its requests has it.
+    # In the order in which they are served. One that was served moves to the end.
     partitions: OrderedDict[Key, Wanted] = field(default_factory=OrderedDict)
 
     def update(self, wanted: list[Wanted], forgotten: list[Key]) -> None:
@@ -57,8 +57,8 @@ class FetchSession:
         self.epoch = self.epoch % (_EPOCHS - 1) + 1
 
     def served(self, key: Key) -> None:
-        """Next time others come first. It may have left the session meanwhile."""
-        if key in self.partitions:
+        """Let the other partitions come first next time. This one may have left the session."""
+        if len(self.partitions) > 1 and key in self.partitions:
             self.partitions.move_to_end(key)
 
 
@@ -67,10 +67,10 @@ class FetchSessions:
         self._clock = clock
         self._entropy = entropy
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # Least recently used first.
-        self._partition_count = 0  # Of all sessions.
+        self._partition_count = 0  # How many partitions all sessions have.
 
     def open(self, wanted: list[Wanted], *, by_name: bool) -> FetchSession | None:
-        """A new session; None when there are too many young ones."""
+        """Return a new session. None means: there are too many, and all of them are young."""
         now = self._clock.monotonic()
         while not self._has_room(len(wanted)):
             oldest = next(iter(self._sessions.values()), None)
@@ -90,7 +90,7 @@ class FetchSessions:
         return session
 
     def update(self, session: FetchSession, wanted: list[Wanted], forgotten: list[Key]) -> bool:
-        """False when there is no room for what is added: the session is then gone."""
+        """Change what a session wants. False means: there is no room for it, and it was closed."""
         before = len(session.partitions)
         session.update(wanted, forgotten)
         self._partition_count += len(session.partitions) - before

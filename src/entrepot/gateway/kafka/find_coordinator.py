@@ -1,8 +1,8 @@
-"""FindCoordinator (key 10), v0 to v6: which node looks after a group or a transactional id.
+"""FindCoordinator (key 10), v0 to v6: the coordinator of a group or a transactional id.
 
-This one. Finding it for a group sees to it that groups can be kept. Of share groups only
-brokers ask where the state of a partition is kept (key type 2), and that is not served.
-v4: several keys at once.
+It is always this node. A request for a group also creates the topic `__consumer_offsets`, if it
+is missing. The coordinator of a share group's state (key type 2), for which only brokers ask, is
+not supported. v4: several keys in a request.
 """
 
 from functools import partial
@@ -25,8 +25,6 @@ from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
 from entrepot.gateway.kafka.refusal import Refusal
-
-MODEL_VERSIONS = (3,)
 
 _GROUP, _TRANSACTION = 0, 1
 
@@ -51,7 +49,7 @@ async def handle(
 
 
 async def _prepare(context: Context, key_type: int) -> Exception | None:
-    """Make sure that there can be groups; returns why there cannot."""
+    """Create the topic of groups if it is missing. Returns the error if that fails."""
     try:
         if key_type == _GROUP:
             await context.broker.groups.prepare()

@@ -1,4 +1,4 @@
-"""What the requests about consumer groups have in common: who may, and what went wrong."""
+"""Checks rights and maps errors, for all requests about consumer groups."""
 
 from datetime import timedelta
 from functools import lru_cache
@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.core.errors import StorageError
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -24,7 +24,8 @@ def check_group(context: Context, operation: Operation, group_id: str) -> None:
 
 
 def group_reason(error: Exception) -> tuple[ErrorCode, str]:
-    """As elsewhere, but a disk that fails is a coordinator to be asked again later."""
+    """Return the code of an error. A disk that fails is COORDINATOR_NOT_AVAILABLE: clients then
+    ask again later."""
     if isinstance(error, StorageError | OSError):
         return ErrorCode.coordinator_not_available, str(error)
     return reason_of(error)
@@ -36,16 +37,16 @@ def group_code(error: Exception) -> ErrorCode:
 
 def find_place(
     context: Context, operation: Operation, topic: str | UUID, partition: int
-) -> Place | ErrorCode:
-    """A partition that there is and that may be used, or why it is not."""
+) -> TopicPartition | ErrorCode:
+    """Return a partition that exists and that the client may use, or the error code."""
     try:
         found = topic_of(context, operation, topic)
-        context.broker.stream(found, partition)
+        context.broker.served_partition(found, partition)
     except KNOWN as error:
         return reason_of(error)[0]
-    return Place(found.name, partition)
+    return TopicPartition(found.name, partition)
 
 
-@lru_cache(maxsize=100)  # A few different ones, in nearly every answer.
+@lru_cache(maxsize=100)  # Cached: nearly all answers have one of a few codes.
 def milliseconds(count: int) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(milliseconds=count))

@@ -1,6 +1,6 @@
-"""Heartbeat (key 12), v0 to v4: a member of a classic group is still there.
+"""Heartbeat (key 12), v0 to v4: keep a member of a classic group alive.
 
-REBALANCE_IN_PROGRESS asks it to join again. v3: static members.
+REBALANCE_IN_PROGRESS tells the member to join again. v3: static members.
 """
 
 from kio.schema.errors import ErrorCode
@@ -11,6 +11,7 @@ from entrepot.broker.access import Operation
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, group_code
+from entrepot.gateway.kafka.repeated import RepeatedHandler
 from entrepot.wire.kafka.frames import RequestHeader
 
 _Asked = tuple[str, str, str | None, int]  # Group, member, instance, generation.
@@ -35,3 +36,6 @@ def ask(context: Context, asked: _Asked) -> ErrorCode:
 
 def respond(code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)
+
+
+HANDLER = RepeatedHandler(understand, ask, respond)

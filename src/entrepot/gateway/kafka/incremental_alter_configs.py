@@ -1,9 +1,8 @@
-"""IncrementalAlterConfigs (key 44), v0 and v1: change some settings of a topic, of
-a share group, or of the server.
+"""IncrementalAlterConfigs (key 44), v0 and v1: change single settings of a topic, a share group or
+the server.
 
-SET and DELETE work on any setting, APPEND and SUBTRACT on the words of a list; they
-start from the value that counts, also where that is a default. All of a resource's
-changes are made, or none.
+SET and DELETE apply to any setting, APPEND and SUBTRACT to settings that are lists; these change
+the value in effect, which may be a default. Either all changes of a resource are made, or none.
 """
 
 from collections.abc import Mapping
@@ -20,12 +19,12 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 
 from entrepot.core.errors import InvalidConfig, PeerError
-from entrepot.gateway.kafka.config_changes import Target, change_all
+from entrepot.gateway.kafka.config_changes import ConfigTarget, change_all
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 
 
-class Operation(IntEnum):
-    """Numbers are Kafka's."""
+class ConfigOperation(IntEnum):
+    """What to do with a setting, with Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -52,7 +51,7 @@ async def handle(
     )
 
 
-def _settings_after(target: Target, resource: AlterConfigsResource) -> dict[str, str]:
+def _settings_after(target: ConfigTarget, resource: AlterConfigsResource) -> dict[str, str]:
     settings = dict(target.settings)
     for change in resource.configs:
         _apply(change, settings, target.lists)
@@ -62,16 +61,16 @@ def _settings_after(target: Target, resource: AlterConfigsResource) -> dict[str,
 def _apply(change: AlterableConfig, settings: dict[str, str], lists: Mapping[str, str]) -> None:
     name, value = change.name, change.value
     match change.config_operation:
-        case Operation.DELETE:
+        case ConfigOperation.DELETE:
             settings.pop(name, None)
         case _ if value is None:
             raise PeerError(f"{name} has no value")
-        case Operation.SET:
+        case ConfigOperation.SET:
             settings[name] = value
-        case Operation.APPEND:
+        case ConfigOperation.APPEND:
             words = _words(name, settings, lists)
             settings[name] = ",".join(dict.fromkeys(words + value.split(",")))
-        case Operation.SUBTRACT:
+        case ConfigOperation.SUBTRACT:
             gone = value.split(",")
             kept = [word for word in _words(name, settings, lists) if word not in gone]
             settings[name] = ",".join(kept)

@@ -1,14 +1,14 @@
-"""InitProducerId (key 22), v0 to v6: an identity for an idempotent or transactional producer.
+"""InitProducerId (key 22), v0 to v6: give a producer its id and epoch.
 
-Without a transactional id every request gets a new producer id with epoch 0, also
-one that names the id it had (v3 on): such a producer bumps its epoch by itself and
-asks only when it wants to start anew.
+Without a transactional id every request gets a new producer id with epoch 0, also if it has the
+producer's former id (v3): such a producer increments its epoch by itself, and asks only to start
+with a new id.
 
-With one, the request takes it over: an open transaction is aborted before the answer, and
-whoever had the id is fenced. A producer that names itself (v3) gets its next epoch, unless
-it has lost the id: PRODUCER_FENCED (v4), before that INVALID_PRODUCER_EPOCH. With two-phase
-commit (v6) its transactions have no timeout: an outside coordinator decides, however late.
-Keeping a prepared transaction over this request is refused.
+With a transactional id, its open transaction is aborted before the answer, and its former
+producer is fenced. A producer that sends its id and epoch (v3) gets the next epoch, unless it was
+fenced: PRODUCER_FENCED (v4), before that INVALID_PRODUCER_EPOCH. With two-phase commit (v6) its
+transactions have no timeout, because an external coordinator decides about them. To keep a
+prepared transaction over this request is refused.
 """
 
 from datetime import timedelta
@@ -20,7 +20,7 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import NONE, TIMEOUT_NEVER, Producer
+from entrepot.broker.transaction import NONE, TIMEOUT_NEVER, ProducerIdentity
 from entrepot.core.errors import InvalidTransactionTimeout, PeerError
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
@@ -32,7 +32,7 @@ _VERSION_FENCED = 4
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-async def handle_versioned(
+async def handle(
     context: Context, header: RequestHeader, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     if request.transactional_id is None:
@@ -51,18 +51,18 @@ async def _idempotent(context: Context) -> InitProducerIdResponse:
     ):
         return _failed(ErrorCode.cluster_authorization_failed)
     try:
-        return _found(Producer(await context.broker.new_producer_id(), 0))
+        return _found(ProducerIdentity(await context.broker.new_producer_id(), 0))
     except KNOWN as error:
         return _failed(code_of(error))
 
 
-async def _transactional(context: Context, request: InitProducerIdRequest) -> Producer:
+async def _transactional(context: Context, request: InitProducerIdRequest) -> ProducerIdentity:
     transactional_id = request.transactional_id
     check_transactional_id(context, Operation.WRITE, transactional_id)
     assert transactional_id is not None
     if request.keep_prepared_txn:
         raise Refusal(ErrorCode.unsupported_version, "there are no prepared transactions to keep")
-    known = Producer(request.producer_id, request.producer_epoch)
+    known = ProducerIdentity(request.producer_id, request.producer_epoch)
     if (known.id == NONE) != (known.epoch == NONE):
         raise PeerError("a producer names its id and its epoch, or neither")
     timeout_ms = request.transaction_timeout // _MILLISECOND
@@ -75,7 +75,7 @@ async def _transactional(context: Context, request: InitProducerIdRequest) -> Pr
     )
 
 
-def _found(producer: Producer) -> InitProducerIdResponse:
+def _found(producer: ProducerIdentity) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,

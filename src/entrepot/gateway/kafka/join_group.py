@@ -1,11 +1,12 @@
 """JoinGroup (key 11), v0 to v9: become a member of the group's next generation.
 
-Answered when all members have joined, or when those who have not are given up. The
-leader is told of all the others; it divides, and says so in its SyncGroup.
+Answered when all members have joined, or the rebalance timeout is over; members that have not
+joined by then are removed. The leader gets the list of members, assigns the partitions, and sends
+the assignment in its SyncGroup.
 
-v1: a rebalance timeout of its own; before, the session's. v4: a new member is told its
-id first (MEMBER_ID_REQUIRED) and comes again with it. v5: static members. v9: a static
-leader that comes back is told to keep to the division there is.
+v1: a rebalance timeout; before that the session timeout is used. v4: a new member gets its id in
+an error (MEMBER_ID_REQUIRED) and sends the request again with it. v5: static members. v9: a
+static leader that comes back is told to keep the present assignment.
 """
 
 from datetime import timedelta
@@ -27,7 +28,7 @@ _VERSION_SKIP_ASSIGNMENT = 9
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-async def handle_versioned(
+async def handle(
     context: Context, header: RequestHeader, request: JoinGroupRequest
 ) -> JoinGroupResponse:
     version = header.version

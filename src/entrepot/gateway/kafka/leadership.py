@@ -1,8 +1,8 @@
-"""Who leads a partition.
+"""Returns the leader of a partition.
 
-Alone, this node leads every partition it can read. One that recovery refused has
-no leader, and clients ask again until it has; one that merely stopped taking
-appends is still led, so that what is committed in it can be read.
+A node without a cluster leads every partition that it can read. A partition that recovery refused
+has no leader, so clients retry. A partition that stopped, because a write failed, keeps its
+leader: its committed records can still be read.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.gateway.kafka.context import Context
 
 _NOBODY = BrokerId(-1)
@@ -26,10 +26,10 @@ class Leadership(NamedTuple):
     offline: tuple[BrokerId, ...]
 
 
-def leadership_of(context: Context, stream: Stream) -> Leadership:
-    epoch = i32(stream.partition.leader_epoch)
+def leadership_of(context: Context, served: ServedPartition) -> Leadership:
+    epoch = i32(served.partition.leader_epoch)
     us = BrokerId(context.node_id)
-    if stream.partition.refused:
+    if served.partition.refused:
         error = ErrorCode.leader_not_available
         return Leadership(error, _NOBODY, epoch, (us,), (us,), (us,))
     return Leadership(ErrorCode.none, us, epoch, (us,), (us,), ())

@@ -1,6 +1,6 @@
-"""LeaveGroup (key 13), v0 to v5: members go, and do not wait to be missed.
+"""LeaveGroup (key 13), v0 to v5: leave a classic group at once, without a session timeout.
 
-v3: several at once, and static ones by their instance id alone, for tools.
+v3: several members in a request, and static members by their instance id only, for tools.
 """
 
 from kio.schema.errors import ErrorCode
@@ -13,8 +13,6 @@ from entrepot.broker.access import Operation
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, group_code
-
-MODEL_VERSIONS = (2,)
 
 
 def handle(

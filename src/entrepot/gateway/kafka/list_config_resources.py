@@ -1,7 +1,7 @@
-"""ListConfigResources (key 74), v0 and v1: what there is that has settings.
+"""ListConfigResources (key 74), v0 and v1: list the resources that have settings.
 
-v0: client metrics, of which there are none. v1: of certain types; without any, of all that
-there are here: topics, this server, and the groups on which something is set.
+v0: client metrics only, which are not supported, so the list is empty. v1: resources of the given
+types; without types: topics, this server, and groups with settings of their own.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.wire.kafka.frames import RequestHeader
 
 
-def handle_versioned(
+async def handle(
     context: Context, header: RequestHeader, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     types = [int(each) for each in request.resource_types] or [int(each) for each in ResourceType]

@@ -1,6 +1,6 @@
-"""ListGroups (key 16), v0 to v5: the groups there are, of all protocols.
+"""ListGroups (key 16), v0 to v5: list the groups, classic, modern and share.
 
-v4: only those in certain states. v5: only those of a type: "classic", "consumer" or "share".
+v4: only groups in given states. v5: only groups of given types: "classic", "consumer", "share".
 """
 
 from kio.schema.errors import ErrorCode

@@ -1,9 +1,9 @@
-"""ListOffsets (key 2), v1 to v11: an offset for a time, or for a place with a name.
+"""ListOffsets (key 2), v1 to v11: the offset for a timestamp, the earliest or the latest.
 
-A time gives the first record at or after it; -1 in the answer means that there is
-none. Places are negative times. Nothing is in tiered storage, so what is local is
-all there is, and nothing is tiered (v9) or waits to be (v11). For who reads only what
-is committed (isolation level 1) the log ends where the oldest open transaction begins.
+For a timestamp the answer is the first record at or after it; -1 means: there is none. Negative
+timestamps ask for special offsets. There is no tiered storage, so the local log is the whole log,
+and no offset is tiered (v9) or waits to be (v11). With isolation level 1 (read committed) the
+latest offset is that of the first open transaction.
 """
 
 from collections import Counter
@@ -19,18 +19,18 @@ from kio.schema.list_offsets.v11.response import (
 from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
-from entrepot.gateway.kafka.topics import stream_of
+from entrepot.gateway.kafka.topics import served_partition_of
 
 _READ_COMMITTED = 1
-_NONE = -1  # No such offset; and the time of an offset that was not asked for by time.
+_NONE = -1  # As an offset: there is none. As a timestamp: the request had none.
 
 
-class Place(IntEnum):
+class NamedOffset(IntEnum):
     LATEST = -1
     EARLIEST = -2
     MAX_TIMESTAMP = -3
@@ -68,11 +68,11 @@ def _answer(
     times_asked: int,
 ) -> ListOffsetsPartitionResponse:
     try:
-        if times_asked > 1:  # A look-up by time may be dear: as Kafka, not twice in a request.
+        if times_asked > 1:  # Refused as by Kafka, because looking up a time may take long.
             raise Refusal(ErrorCode.invalid_request, "a partition is asked for once")
-        stream = stream_of(context, Operation.DESCRIBE, name, wanted.partition_index)
-        stream.partition.check_epoch(wanted.current_leader_epoch)
-        offset, timestamp = _find(stream, wanted.timestamp, isolation_level)
+        served = served_partition_of(context, Operation.DESCRIBE, name, wanted.partition_index)
+        served.partition.check_epoch(wanted.current_leader_epoch)
+        offset, timestamp = _find(served, wanted.timestamp, isolation_level)
     except KNOWN as error:
         code, _ = reason_of(error)
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
@@ -81,27 +81,27 @@ def _answer(
         error_code=ErrorCode.none,
         timestamp=i64(timestamp),
         offset=i64(offset),
-        leader_epoch=i32(_NONE if offset == _NONE else stream.partition.leader_epoch),
+        leader_epoch=i32(_NONE if offset == _NONE else served.partition.leader_epoch),
     )
 
 
-def _find(stream: Stream, timestamp: int, isolation_level: int) -> tuple[int, int]:
-    """An offset and its time."""
-    partition = stream.partition
+def _find(served: ServedPartition, timestamp: int, isolation_level: int) -> tuple[int, int]:
+    """Return an offset and its time."""
+    partition = served.partition
     partition.check_readable(partition.offset_start)
     is_committed = isolation_level == _READ_COMMITTED
-    end = stream.last_stable_offset if is_committed else partition.high_watermark
+    end = served.last_stable_offset if is_committed else partition.high_watermark
     if timestamp >= 0:
         found = partition.offset_for_time(timestamp)
         return found if found is not None and found[0] < end else (_NONE, _NONE)
     match timestamp:
-        case Place.LATEST:
+        case NamedOffset.LATEST:
             return end, _NONE
-        case Place.EARLIEST | Place.EARLIEST_LOCAL:
+        case NamedOffset.EARLIEST | NamedOffset.EARLIEST_LOCAL:
             return partition.offset_start, _NONE
-        case Place.MAX_TIMESTAMP:
+        case NamedOffset.MAX_TIMESTAMP:
             found = partition.latest_time()
             return found if found is not None and found[0] < end else (_NONE, _NONE)
-        case Place.LATEST_TIERED | Place.EARLIEST_PENDING_UPLOAD:
+        case NamedOffset.LATEST_TIERED | NamedOffset.EARLIEST_PENDING_UPLOAD:
             return _NONE, _NONE
     raise Refusal(ErrorCode.unsupported_version, f"no place is called {timestamp}")

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), v0: which partitions are on their way to other nodes.
+"""ListPartitionReassignments (key 46), v0: list the partitions that are being moved.
 
-There is one node, so none ever is.
+There is one node, so the list is always empty.
 """
 
 from kio.schema.errors import ErrorCode

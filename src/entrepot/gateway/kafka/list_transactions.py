@@ -1,7 +1,7 @@
-"""ListTransactions (key 66), v0 to v2: the transactional ids there are, and their states.
+"""ListTransactions (key 66), v0 to v2: list the transactional ids and their states.
 
-Filtered by state, by producer id, by how long they have been open (v1) and by a pattern
-that the whole transactional id matches (v2). Only what the client may know of.
+Filters: state, producer id, how long the transaction has been open (v1), and a regular expression
+for the whole transactional id (v2). Only ids that the client may describe are listed.
 """
 
 import asyncio
@@ -13,16 +13,20 @@ from kio.schema.types import ProducerId, TransactionalId
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.regex import InvalidRegex, Regex
-from entrepot.broker.transaction import State, Transaction
+from entrepot.broker.transaction import Transaction, TransactionStatus
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.transactions import state_name
 
-_OTHERS_EVERY = 100  # Transactions after which somebody else has a turn.
-_OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_OTHERS_EVERY = 100  # After so many transactions, other work has a turn.
+_OPEN = (
+    TransactionStatus.ONGOING,
+    TransactionStatus.PREPARE_COMMIT,
+    TransactionStatus.PREPARE_ABORT,
+)
 
 
 async def handle(context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    known = {state_name(state): state for state in State}
+    known = {state_name(state): state for state in TransactionStatus}
     unknown = tuple(name for name in request.state_filters if name not in known)
     pattern = None
     if request.transactional_id_pattern:

@@ -1,13 +1,13 @@
-"""Metadata (key 3), v0 to v13: the nodes, and the topics asked for or all of them.
+"""Metadata (key 3), v0 to v13: the nodes, and the requested topics or all of them.
 
-A topic that is not there is created when both the request (v4 on) and the server
-allow it, and answered as it then is. One that cannot be had right now, because
-its namesake is still being deleted or the disk fails, is LEADER_NOT_AVAILABLE:
-clients ask again. Of all topics, those that a client may not know of are left out.
+A topic that does not exist is created if the request (v4) and the server allow that. If it cannot
+be created now, because a topic of that name is still being deleted or the disk fails, it is
+answered with LEADER_NOT_AVAILABLE, and clients retry. A request for all topics lists those that
+the client may describe.
 
-v0: an empty list means all topics; later that is null. v10 and v11 have ids in
-their layout, but as with Kafka they count from v12 on. v8 on, what the client may do to a
-topic is told when asked for; from v8 to v10 also what to the cluster.
+v0: an empty list means all topics; in later versions null does. v8: on request, the operations
+that the client may do on each topic, and until v10 on the cluster. v10 and v11 have topic ids in
+their layout, but as in Kafka they are used from v12 on.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,14 +39,12 @@ from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.leadership import leadership_of
 from entrepot.gateway.kafka.topics import check_may_create, topic_of
 
-MODEL_VERSIONS = (0, 10, 11)
-
 Request = MetadataRequestV0 | MetadataRequestV10 | MetadataRequestV11 | MetadataRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Response(MetadataResponse):
-    """With what v11 took out again."""
+    """The newest response with a field that only v8 to v10 have."""
 
     cluster_authorized_operations: i32 = field(metadata={"kafka_type": "int32"}, default=NOT_TOLD)
 
@@ -75,7 +73,7 @@ async def handle(context: Context, request: Request) -> MetadataResponse:
 
 
 def _wanted(request: Request) -> list[str | UUID] | None:
-    """Names and ids, each once; None for all topics."""
+    """Return the names and ids that are asked for, each once. None means: all topics."""
     if isinstance(request, MetadataRequest):
         if request.topics is None:
             return None
@@ -91,7 +89,7 @@ def _may_create(context: Context, request: Request) -> bool:
 
 
 async def _create_missing(context: Context, wanted: list[str | UUID]) -> dict[str, ErrorCode]:
-    """Returns what went wrong."""
+    """Create the topics that do not exist. Returns an error code for each of them."""
     topics = context.broker.topics
     missing = [
         each
@@ -158,7 +156,7 @@ def _missing(wanted: str | UUID, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def _described(context: Context, topic: Topic) -> Steps[MetadataResponseTopic]:
-    """Raises UnknownTopic when it is deleted on the way."""
+    """Describe a topic. Raises UnknownTopic if it is deleted between two steps."""
     partitions = yield from listed(
         _partition(context, topic, index) for index in range(topic.partition_count)
     )
@@ -179,7 +177,7 @@ def _with_operations(context: Context, topic: MetadataResponseTopic) -> Metadata
 
 
 def _partition(context: Context, topic: Topic, index: int) -> MetadataResponsePartition:
-    state = leadership_of(context, context.broker.stream(topic, index))
+    state = leadership_of(context, context.broker.served_partition(topic, index))
     return MetadataResponsePartition(
         error_code=state.error_code,
         partition_index=i32(index),

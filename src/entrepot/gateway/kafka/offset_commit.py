@@ -1,9 +1,9 @@
-"""OffsetCommit (key 8), v2 to v10: where a group goes on reading, answered when permanent.
+"""OffsetCommit (key 8), v2 to v10: commit offsets of a group; answered when they are permanent.
 
-By a member of the present generation or epoch; by anybody while the group has no members.
-A retention time in the request (v2 to v4) is not looked at: the broker's applies. v6: the
-leader epoch of what was read last. v9: an unknown group is GROUP_ID_NOT_FOUND, before it
-is ILLEGAL_GENERATION; members of modern groups have this version. v10: topics by id.
+A member must be of the present generation or epoch; while the group has no members, anybody may
+commit. The retention time of v2 to v4 is ignored; the broker's applies. v6: the leader epoch of
+the last record read. v9: used by modern groups; an unknown group is answered with
+GROUP_ID_NOT_FOUND, before that with ILLEGAL_GENERATION. v10: topics by id.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from kio.schema.offset_commit.v10 import request as v10_request
 from kio.schema.offset_commit.v10 import response as v10
 
 from entrepot.broker.access import Operation
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.core import limits
 from entrepot.core.steps import Steps, listed, parts
@@ -25,25 +25,23 @@ from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, find_place, group_code
 from entrepot.wire.kafka.frames import RequestHeader
 
-MODEL_VERSIONS = (9,)
-
 _VERSION_MODERN = 9
 
 Request = v9_request.OffsetCommitRequest | v10_request.OffsetCommitRequest
 Response = v9.OffsetCommitResponse | v10.OffsetCommitResponse
 Topic = v9_request.OffsetCommitRequestTopic | v10_request.OffsetCommitRequestTopic
-Code = Callable[[str | UUID, int], ErrorCode]  # Of a partition, as the request names it.
+Code = Callable[[str | UUID, int], ErrorCode]  # Takes a partition as the request names it.
 
 
-async def handle_versioned(context: Context, header: RequestHeader, request: Request) -> Response:
+async def handle(context: Context, header: RequestHeader, request: Request) -> Response:
     turns = context.broker.turns
     try:
         check_group(context, Operation.READ, request.group_id)
     except KNOWN as error:
         refused = group_code(error)
         return await turns.run(_response(request, lambda topic, index: refused))
-    found: dict[tuple[str | UUID, int], Place | ErrorCode] = {}
-    offsets: dict[Place, CommittedOffset] = {}
+    found: dict[tuple[str | UUID, int], TopicPartition | ErrorCode] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
 
     def find() -> Steps[None]:
         for topic in request.topics:
@@ -51,12 +49,12 @@ async def handle_versioned(context: Context, header: RequestHeader, request: Req
                 yield
                 key = _key(topic), int(each.partition_index)
                 place = found[key] = find_place(context, Operation.READ, *key)
-                if isinstance(place, Place):
+                if isinstance(place, TopicPartition):
                     epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
                     offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
 
     await turns.run(find())
-    codes: dict[Place, ErrorCode] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
     for some in parts(offsets.items(), limits.OFFSETS_AT_ONCE_MAX):
         codes |= await _commit(context, header.version, request, dict(some))
         if len(some) == limits.OFFSETS_AT_ONCE_MAX:
@@ -64,14 +62,17 @@ async def handle_versioned(context: Context, header: RequestHeader, request: Req
 
     def code(topic: str | UUID, index: int) -> ErrorCode:
         place = found[topic, index]
-        return codes.get(place, ErrorCode.none) if isinstance(place, Place) else place
+        return codes.get(place, ErrorCode.none) if isinstance(place, TopicPartition) else place
 
     return await turns.run(_response(request, code))
 
 
 async def _commit(
-    context: Context, version: int, request: Request, offsets: Mapping[Place, CommittedOffset]
-) -> Mapping[Place, ErrorCode]:
+    context: Context,
+    version: int,
+    request: Request,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Mapping[TopicPartition, ErrorCode]:
     try:
         faults = await context.broker.groups.commit_offsets(
             request.group_id,

@@ -1,6 +1,6 @@
-"""OffsetDelete (key 47), v0: forget what a group has committed.
+"""OffsetDelete (key 47), v0: delete committed offsets of a group.
 
-Not for topics its members are subscribed to.
+Offsets of topics that its members are subscribed to cannot be deleted.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from kio.schema.offset_delete.v0.response import (
 
 from entrepot.broker.access import Operation
 from entrepot.broker.consumer_group.faults import Fault
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.core import limits
 from entrepot.core.steps import Steps, listed, parts
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
@@ -28,8 +28,8 @@ Key = tuple[str, int]
 async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     turns, groups = context.broker.turns, context.broker.groups
     found = dict(await turns.run(listed(_find(context, request))))
-    places = [place for place in found.values() if isinstance(place, Place)]
-    faults: dict[Place, Fault] = {}
+    places = [place for place in found.values() if isinstance(place, TopicPartition)]
+    faults: dict[TopicPartition, Fault] = {}
     try:
         check_group(context, Operation.DELETE, request.group_id)
         for some in list(parts(places, limits.OFFSETS_AT_ONCE_MAX)) or [[]]:
@@ -45,7 +45,7 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
 
 def _find(
     context: Context, request: OffsetDeleteRequest
-) -> Iterator[tuple[Key, Place | ErrorCode]]:
+) -> Iterator[tuple[Key, TopicPartition | ErrorCode]]:
     for topic in request.topics:
         for each in topic.partitions:
             key = topic.name, each.partition_index
@@ -53,11 +53,13 @@ def _find(
 
 
 def _response(
-    request: OffsetDeleteRequest, found: dict[Key, Place | ErrorCode], faults: dict[Place, Fault]
+    request: OffsetDeleteRequest,
+    found: dict[Key, TopicPartition | ErrorCode],
+    faults: dict[TopicPartition, Fault],
 ) -> Steps[OffsetDeleteResponse]:
     def code(key: Key) -> ErrorCode:
         place = found[key]
-        return code_of_fault(faults.get(place)) if isinstance(place, Place) else place
+        return code_of_fault(faults.get(place)) if isinstance(place, TopicPartition) else place
 
     topics = []
     for topic in request.topics:

@@ -1,9 +1,8 @@
-"""OffsetFetch (key 9), v1 to v10: what groups have committed, -1 where they have not.
+"""OffsetFetch (key 9), v1 to v10: the committed offsets of groups; -1 where there is none.
 
-Of the partitions named, or (null, v2) of all. v7: `require_stable`, an offset that a
-transaction may be about to change is UNSTABLE_OFFSET_COMMIT. v8: several groups. v9: a
-member of a modern group says who it is, and is refused when it is behind. v10: topics
-by id.
+Of the given partitions, or of all (null, v2). v7: with `require_stable`, an offset that an open
+transaction may change is answered with UNSTABLE_OFFSET_COMMIT. v8: several groups. v9: a member
+of a modern group sends its id and epoch, and is refused if the epoch is old. v10: topics by id.
 """
 
 from typing import NamedTuple
@@ -27,13 +26,11 @@ from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of_fault
 from entrepot.gateway.kafka.groups import check_group, find_place, group_code
 
-MODEL_VERSIONS = (7, 9)
-
 Request = (
     v7_request.OffsetFetchRequest | v9_request.OffsetFetchRequest | v10_request.OffsetFetchRequest
 )
 Response = v7.OffsetFetchResponse | v9.OffsetFetchResponse | v10.OffsetFetchResponse
-Asked = list[tuple[str | UUID, tuple[i32, ...]]] | None  # None: all there are.
+Asked = list[tuple[str | UUID, tuple[i32, ...]]] | None  # None means: all that the group has.
 
 _NONE = CommittedOffset(-1, -1, "", -1)
 
@@ -44,7 +41,7 @@ class _Row(NamedTuple):
     code: ErrorCode = ErrorCode.none
 
 
-Rows = list[tuple[str | UUID, list[_Row]]]  # By topic, as the request names it.
+Rows = list[tuple[str | UUID, list[_Row]]]  # The rows of each topic, as the request names it.
 
 
 def handle(context: Context, request: Request) -> Steps[Response]:
@@ -84,7 +81,8 @@ def _one(context: Context, group_id: str, topic: str | UUID, index: int, *, stab
     place = find_place(context, Operation.DESCRIBE, topic, index)
     if isinstance(place, ErrorCode):
         is_known = place is not ErrorCode.unknown_topic_or_partition
-        return _Row(index, code=place if is_known else ErrorCode.none)  # As never committed.
+        # A partition that does not exist is answered as if nothing was committed.
+        return _Row(index, code=place if is_known else ErrorCode.none)
     found = context.broker.groups.fetch_offsets(group_id, [place], require_stable=stable)
     return _row(index, found[place])
 

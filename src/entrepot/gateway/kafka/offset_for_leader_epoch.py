@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch (key 23), v2 to v4: where the records of a leader's epoch end.
+"""OffsetForLeaderEpoch (key 23), v2 to v4: the end offset of a leader epoch.
 
-A consumer asks after a change of leader, to find out whether what it read was lost.
-Alone there is one epoch, and it ends where the log does; of any other we know
-nothing, which the answer says with -1 for both epoch and offset.
+A consumer asks after a change of leader, to find out whether records it has read were lost.
+Without a cluster there is one epoch, which ends at the end of the log; for any other one the
+answer has -1 as epoch and offset.
 """
 
 from kio.schema.errors import ErrorCode
@@ -21,7 +21,7 @@ from entrepot.broker.access import Operation
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
-from entrepot.gateway.kafka.topics import stream_of
+from entrepot.gateway.kafka.topics import served_partition_of
 
 
 def handle(
@@ -37,7 +37,9 @@ def handle(
 
 def _answer(context: Context, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = stream_of(context, Operation.DESCRIBE, name, wanted.partition).partition
+        partition = served_partition_of(
+            context, Operation.DESCRIBE, name, wanted.partition
+        ).partition
         partition.check_epoch(wanted.current_leader_epoch)
         partition.check_readable(partition.offset_start)
     except KNOWN as error:

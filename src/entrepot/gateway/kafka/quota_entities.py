@@ -1,4 +1,4 @@
-"""Whom a quota is set on, as Kafka's requests spell it: a list of types and names."""
+"""Translates the entities of quotas from and to Kafka's lists of types and names."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -18,7 +18,8 @@ class Part(Protocol):
 
 
 def entity_of(parts: Iterable[Part]) -> Entity:
-    """A null name is everybody who is not named. Raises PeerError."""
+    """Return the entity that a request names. A null name means: everybody without a quota of their
+    own. Raises PeerError."""
     names: dict[str, str] = {}
     for part in parts:
         if part.entity_type not in (USER, CLIENT_ID):
@@ -34,7 +35,7 @@ def entity_of(parts: Iterable[Part]) -> Entity:
 
 
 def parts_of(entity: Entity) -> dict[str, str | None]:
-    """Types and names, as answers carry them."""
+    """Return the types and names of an entity, as answers have them."""
     named = {USER: entity.user, CLIENT_ID: entity.client_id}
     return {
         kind: None if name == DEFAULT else name for kind, name in named.items() if name is not None

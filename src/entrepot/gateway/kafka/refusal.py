@@ -1,4 +1,4 @@
-"""What is wrong only in Kafka's terms: the code is known where the mistake is found."""
+"""An error that carries its Kafka error code, for mistakes that only Kafka's protocol has."""
 
 from kio.schema.errors import ErrorCode
 
@@ -15,7 +15,7 @@ class Refusal(PeerError):
 
 
 def reason_of(error: Exception) -> tuple[ErrorCode, str]:
-    """The code and the text of an error, as answers carry them."""
+    """Return the code and the text of an error, as answers have them."""
     return error.code if isinstance(error, Refusal) else code_of(error), str(error)
 
 
@@ -27,7 +27,7 @@ def check_on_cluster(context: Context, operation: Operation) -> None:
 
 
 def check_node_id(context: Context, name: str) -> None:
-    """Refuse what is asked of another node, in Kafka's words."""
+    """Raise Refusal, with Kafka's text, if the request is meant for another node."""
     if not name.isdecimal():
         raise PeerError(f"Broker id must be an integer, but it is: {name}")
     if name != str(context.node_id):

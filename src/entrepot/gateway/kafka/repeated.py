@@ -1,43 +1,63 @@
-"""Requests that repeat themselves: idle members of groups say the same every few seconds.
+"""Serves requests that clients repeat unchanged, such as heartbeats of idle group members.
 
-There may be ten thousand of them, so what one said is read once, and what it was told is
-written once, for as long as both stay the same. A module that is served this way has
-
-- `understand(context, header, request)`: what the broker is to be asked, whenever it is said;
-- `ask(context, asked)`: what there is to tell, or an awaitable for it;
-- `respond(told)`: that as kio's class, or a generator that makes it in steps.
+There may be ten thousand members, so the decoded request and the encoded answer are cached for
+each connection, and reused while the request and the answer stay the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from entrepot.core import limits
 from entrepot.core.steps import Steps
-from entrepot.gateway.kafka.context import Context, Exchange
+from entrepot.gateway.kafka.context import Context, RepeatableRequest
+from entrepot.gateway.kafka.serving import Classes, Serve, ServedApi, classes_of
 from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.frames import RequestHeader
 from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 
 if TYPE_CHECKING:
+    from kio.static.protocol import Payload
+
     from entrepot.gateway.kafka.adapter import Answer
 
 _SAID_BYTES_MAX = 512  # An idle member says less.
 
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 
-class Repeated:
-    """Serves one version of one API."""
 
-    def __init__(
-        self, module: Any, model: type[Any], layout: type[Any], response: type[Any]
-    ) -> None:
-        self._module = module
-        self._model = model
-        self._layout = layout
-        self._response = response
+@dataclass(frozen=True, slots=True)
+class RepeatedHandler(Generic[Asked, Told]):
+    """The handler of an API whose requests are repeated: three functions."""
+
+    # Convert the request to the broker's terms. Called once for equal requests.
+    understand: Callable[[Context, RequestHeader, Any], Asked]
+    # Ask the broker. Called for every request; equal results are encoded once.
+    ask: Callable[[Context, Asked], Told | Awaitable[Told]]
+    # Convert the broker's result to the response.
+    respond: Callable[[Told], Payload | Steps[Payload]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated(ServedApi):
+    """Serve an API whose requests are repeated unchanged."""
+
+    load: Callable[[], RepeatedHandler[Any, Any]]
+
+    def serve_version(self, version: int) -> Serve:
+        return RepeatedServer(self.load(), classes_of(self.api, version)).serve
+
+
+class RepeatedServer:
+    """Serves one version of an API whose requests are repeated unchanged."""
+
+    def __init__(self, handler: RepeatedHandler[Any, Any], classes: Classes) -> None:
+        self._handler = handler
+        self._model, self._layout, self._response = classes
 
     def serve(
         self,
@@ -58,11 +78,11 @@ class Repeated:
             or exchange.client_id != header.client_id
         ):
             request = decode(self._model, self._layout, frame, position)
-            asked = self._module.understand(context, header, request)
-            exchange = Exchange(self._layout, header.client_id, said, asked)
+            asked = self._handler.understand(context, header, request)
+            exchange = RepeatableRequest(self._layout, header.client_id, said, asked)
             context.exchange = exchange if len(said) <= _SAID_BYTES_MAX else None
-        told = self._module.ask(context, exchange.asked)
-        if hasattr(told, "__await__"):
+        told = self._handler.ask(context, exchange.asked)
+        if isinstance(told, Awaitable):
             return self._tell_later(cost, context, cost.watch(told), exchange, answer)
         return self._tell(cost, context, told, exchange, answer)
 
@@ -75,15 +95,15 @@ class Repeated:
         position: int,
         answer: Answer,
     ) -> None:
-        """Nobody says so much twice."""
+        """Serve a long request in turns. It is not remembered, because idle members say little."""
         steps = decode_steps(self._model, self._layout, frame, position)
         request = await context.broker.turns.run(steps)
-        asked = self._module.understand(context, header, request)
+        asked = self._handler.understand(context, header, request)
         context.exchange = None
-        told = self._module.ask(context, asked)
-        if hasattr(told, "__await__"):
+        told = self._handler.ask(context, asked)
+        if isinstance(told, Awaitable):
             told = await cost.watch(told)
-        exchange = Exchange(self._layout, header.client_id, b"", asked)
+        exchange = RepeatableRequest(self._layout, header.client_id, b"", asked)
         later = self._tell(cost, context, told, exchange, answer)
         if later is not None:
             await later
@@ -93,7 +113,7 @@ class Repeated:
         cost: Cost,
         context: Context,
         told: Awaitable[Any],
-        exchange: Exchange,
+        exchange: RepeatableRequest,
         answer: Answer,
     ) -> None:
         later = self._tell(cost, context, await told, exchange, answer)
@@ -101,7 +121,7 @@ class Repeated:
             await later
 
     def _tell(
-        self, cost: Cost, context: Context, told: Any, exchange: Exchange, answer: Answer
+        self, cost: Cost, context: Context, told: Any, exchange: RepeatableRequest, answer: Answer
     ) -> Awaitable[None] | None:
         throttle_ms = cost.throttle_ms()
         if exchange.body and not throttle_ms and exchange.told == told:
@@ -111,9 +131,9 @@ class Repeated:
         return result if isinstance(result, Awaitable) else None
 
     def _write(
-        self, told: Any, throttle_ms: int, exchange: Exchange, answer: Answer
+        self, told: Any, throttle_ms: int, exchange: RepeatableRequest, answer: Answer
     ) -> Steps[None]:
-        response = self._module.respond(told)
+        response = self._handler.respond(told)
         if isinstance(response, Generator):
             response = yield from response
         if throttle_ms:

@@ -1,9 +1,9 @@
-"""SaslAuthenticate (key 36), v0 to v2: one message of a login, and the answer to it.
+"""SaslAuthenticate (key 36), v0 to v2: one message of a SASL login, and its answer.
 
-When the login is done the connection has a name. When it failed, the answer says so,
-not why, and the connection is closed.
+After a successful login the connection has a user. After a failed one the answer does not say
+why, and the connection is closed.
 
-v1: how long the login lasts. It lasts as long as the connection.
+v1: the lifetime of the login, which is that of the connection.
 """
 
 from datetime import timedelta
@@ -13,8 +13,8 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.static.primitive import i64Timedelta
 
+from entrepot.broker.login import LoginRefused
 from entrepot.gateway.kafka.context import Context
-from entrepot.wire.sasl import SaslError
 
 _UNLIMITED = i64Timedelta.parse(timedelta())
 
@@ -23,13 +23,13 @@ async def handle(context: Context, request: SaslAuthenticateRequest) -> SaslAuth
     if context.login is None:
         return _failed(ErrorCode.illegal_sasl_state, "there is no login under way")
     try:
-        token, user = await context.login.take(request.auth_bytes)
-    except SaslError:
+        token, principal = await context.login.take(request.auth_bytes)
+    except LoginRefused:
         return _failed(
             ErrorCode.sasl_authentication_failed, "Authentication failed: wrong user or password"
         )
-    if user is not None:
-        context.principal, context.login = f"User:{user}", None
+    if principal is not None:
+        context.principal, context.login = principal, None
     return SaslAuthenticateResponse(
         error_code=ErrorCode.none,
         error_message=None,

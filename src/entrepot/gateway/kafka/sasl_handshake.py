@@ -1,7 +1,7 @@
-"""SaslHandshake (key 17), v0 and v1: which mechanism a login will use.
+"""SaslHandshake (key 17), v0 and v1: choose the SASL mechanism of the login.
 
-After v0 the mechanism's messages would come without Kafka's headers, which only clients
-before Kafka 1.0 do; it is answered with UNSUPPORTED_VERSION.
+After v0 the messages of the mechanism would come without Kafka's headers. Only clients before
+Kafka 1.0 do that, so v0 is answered with UNSUPPORTED_VERSION.
 """
 
 from kio.schema.errors import ErrorCode
@@ -11,8 +11,6 @@ from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 
 from entrepot.gateway.kafka.context import Context
 from entrepot.wire.sasl import MECHANISMS
-
-MODEL_VERSIONS = (0,)
 
 
 def handle(

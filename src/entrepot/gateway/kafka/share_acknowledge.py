@@ -1,7 +1,7 @@
-"""ShareAcknowledge (key 79), v1 and v2: what became of records, without fetching more.
+"""ShareAcknowledge (key 79), v1 and v2: acknowledge records of a share group, without fetching.
 
-An epoch of -1 ends the session: what is not acknowledged by then is ready for others.
-Answered when what was said is permanent. v2: locks can be renewed.
+An epoch of -1 ends the session, and its records that are not acknowledged become available to
+other consumers. Answered when the acknowledgements are permanent. v2: locks can be renewed.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from kio.schema.share_acknowledge.v2.response import (
 )
 from kio.static.primitive import i32
 
-from entrepot.broker.share_group.sessions import CLOSES, OPENS, Place
+from entrepot.broker.share_group.sessions import CLOSES, OPENS, TopicIdPartition
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -24,7 +24,7 @@ from entrepot.gateway.kafka.groups import milliseconds
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
 from entrepot.gateway.kafka.share_requests import (
     Acknowledging,
-    Outcome,
+    ShareOutcome,
     by_topic,
     end_session,
     session_of,
@@ -69,7 +69,7 @@ async def handle(context: Context, request: ShareAcknowledgeRequest) -> ShareAck
 
 
 def _responses(
-    context: Context, outcomes: Mapping[Place, Outcome]
+    context: Context, outcomes: Mapping[TopicIdPartition, ShareOutcome]
 ) -> Steps[list[ShareAcknowledgeTopicResponse]]:
     leader = LeaderIdAndEpoch(leader_id=i32(context.node_id), leader_epoch=i32(0))
     responses: list[ShareAcknowledgeTopicResponse] = []

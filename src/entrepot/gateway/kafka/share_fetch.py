@@ -1,10 +1,9 @@
-"""ShareFetch (key 78), v1 and v2: acknowledge what was got before, and acquire more.
+"""ShareFetch (key 78), v1 and v2: acknowledge records of a share group, and acquire more.
 
-An epoch of 0 begins a session, -1 ends it; otherwise only what changed is said. Records
-are acquired up to a number for the whole request, which the last batch may go beyond,
-unless (v2) the mode says that it may not. Answered when there are any, or when the client's
-patience ends, and when what was acknowledged is permanent. v2: locks can be renewed, in a
-request that then acquires nothing.
+An epoch of 0 begins a session and -1 ends it; other requests contain only changed partitions.
+Records are acquired up to a number for the whole request. The last batch may exceed it, unless
+the mode (v2) is strict. Answered when there are records, or after `max_wait_ms`, and when the
+acknowledgements are permanent. v2: a request can renew locks; it then acquires nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
 from entrepot.broker.quotas import Limit
-from entrepot.broker.share_group.sessions import CLOSES, OPENS, Place, ShareSession
-from entrepot.broker.share_group.share_partition import Delivery, SharePartition
+from entrepot.broker.share_group.sessions import CLOSES, OPENS, ShareSession, TopicIdPartition
+from entrepot.broker.share_group.share_partition import ShareDelivery, SharePartition
 from entrepot.core import limits
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import Context
@@ -27,7 +26,7 @@ from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
 from entrepot.gateway.kafka.share_requests import (
     Acknowledging,
-    Outcome,
+    ShareOutcome,
     by_topic,
     end_session,
     new_session,
@@ -48,7 +47,7 @@ from entrepot.wire.kafka.share_fetch import (
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
 
-WAIT_MS_MAX = 300_000  # Whatever the client's patience: it is told of nothing, and asks again.
+WAIT_MS_MAX = 300_000  # A client that asks to wait longer gets an empty answer by then.
 
 _MILLISECOND = timedelta(milliseconds=1)
 _RECORD_LIMIT = 1  # The mode in which the number of records is strict.
@@ -74,7 +73,7 @@ async def _serve_long(
 
 
 class _ShareFetch:
-    """One request being served."""
+    """Serves one request."""
 
     def __init__(
         self, context: Context, request: ShareFetchRequest, answer: Answer, cost: Cost
@@ -84,11 +83,11 @@ class _ShareFetch:
         self._request = request
         self._answer = answer
         self._cost = cost
-        self._found: dict[Place, Delivery | Outcome] = {}
+        self._found: dict[TopicIdPartition, ShareDelivery | ShareOutcome] = {}
         self._listening: list[SharePartition] = []
         self._woken: asyncio.Future[None] | None = None
-        self._is_news = False  # Something may have come since it was last looked for.
-        self._is_over = False  # The client's patience.
+        self._is_news = False  # Whether records may have come since the last look.
+        self._is_over = False  # Whether the time that the client wants to wait is over.
         self._run = context.broker.turns.run
 
     async def serve(self) -> None:
@@ -110,7 +109,7 @@ class _ShareFetch:
         await self._run(self._send(session, outcomes))
 
     def _resolve_session(self) -> Steps[ShareSession]:
-        """What is wanted is in the session then. Raises Refusal."""
+        """Find or begin the session, and note in it what the request wants. Raises Refusal."""
         request = self._request
         epoch, group_id, member_id = (
             request.share_session_epoch,
@@ -150,7 +149,7 @@ class _ShareFetch:
     # --- acquiring
 
     async def _acquire(self, session: ShareSession) -> None:
-        """Until there is something, or the client's patience ends."""
+        """Acquire records; wait for some if there are none, until the client's time is over."""
         wait_ms = min(self._request.max_wait // _MILLISECOND, WAIT_MS_MAX)
         timer = asyncio.get_running_loop().call_later(max(0, wait_ms) / 1_000, self._end)
         self._is_over = wait_ms <= 0
@@ -160,7 +159,7 @@ class _ShareFetch:
                 if is_listening:
                     await self._something_new()
                     self._check_open(session)
-                else:  # And look again: something may have come before.
+                else:  # Then look again: records may have come before.
                     await self._run(self._listen(session))
                     is_listening = True
         finally:
@@ -194,7 +193,7 @@ class _ShareFetch:
         self._wake()
 
     def _acquire_now(self, session: ShareSession) -> Steps[bool]:
-        """Whether there is something to answer."""
+        """Acquire what there is. Returns whether there is something to answer."""
         self._is_news = False
         if not self._is_over and not (yield from self._is_enough(session)):
             return False
@@ -211,15 +210,15 @@ class _ShareFetch:
             if found is None:
                 continue
             self._found[place] = found
-            if isinstance(found, Delivery):
+            if isinstance(found, ShareDelivery):
                 left -= sum(len(each.offsets) for each in found.acquired)
                 room -= sum(each.size for each in found.batches)
                 session.places.move_to_end(place)
         return bool(self._found)
 
     def _acquire_from(
-        self, session: ShareSession, place: Place, records_max: int, bytes_max: int
-    ) -> Delivery | Outcome | None:
+        self, session: ShareSession, place: TopicIdPartition, records_max: int, bytes_max: int
+    ) -> ShareDelivery | ShareOutcome | None:
         try:
             share = share_partition_of(self._context, session, place)
             found = share.acquire(
@@ -230,14 +229,14 @@ class _ShareFetch:
                 is_strict=self._request.share_acquire_mode == _RECORD_LIMIT,
             )
         except KNOWN as error:
-            return Outcome(*reason_of(error))
+            return ShareOutcome(*reason_of(error))
         if found is not None:
             session.locked[place] = None
             self._groups.watch(share)
         return found
 
     def _is_enough(self, session: ShareSession) -> Steps[bool]:
-        """Whether the bytes asked for are there, or an error is to be told."""
+        """Return whether the bytes asked for are there, or an error is to be told."""
         size = 0
         for place in list(session.places):
             yield
@@ -251,20 +250,22 @@ class _ShareFetch:
 
     # --- answering
 
-    def _send(self, session: ShareSession, acknowledged: Mapping[Place, Outcome]) -> Steps[None]:
-        """Of partitions that have something to tell; in the first answer, of all."""
+    def _send(
+        self, session: ShareSession, acknowledged: Mapping[TopicIdPartition, ShareOutcome]
+    ) -> Steps[None]:
+        """Answer for the partitions that have something new; at first, for all of the session."""
         places = dict.fromkeys((*acknowledged, *self._found))
         if self._request.share_session_epoch == OPENS:
             places.update(dict.fromkeys(session.places))
         topics: list[ShareFetchedTopic] = []
         for topic, numbers in (yield from by_topic(places)).items():
             rows = ((topic, number) for number in numbers)
-            fetched = (self._fetched(row, acknowledged.get(row, Outcome())) for row in rows)
+            fetched = (self._fetched(row, acknowledged.get(row, ShareOutcome())) for row in rows)
             topics.append(ShareFetchedTopic(topic, (yield from listed(fetched))))
         size = sum(
             each.size
             for found in self._found.values()
-            if isinstance(found, Delivery)
+            if isinstance(found, ShareDelivery)
             for each in found.batches
         )
         body, size = yield from encode_response(
@@ -274,10 +275,12 @@ class _ShareFetch:
         )
         self._answer.send(body, size)
 
-    def _fetched(self, place: Place, acknowledged: Outcome) -> ShareFetchedPartition:
+    def _fetched(
+        self, place: TopicIdPartition, acknowledged: ShareOutcome
+    ) -> ShareFetchedPartition:
         found = self._found.get(place)
-        fault = found if isinstance(found, Outcome) else Outcome()
-        delivery = found if isinstance(found, Delivery) else Delivery([], [])
+        fault = found if isinstance(found, ShareOutcome) else ShareOutcome()
+        delivery = found if isinstance(found, ShareDelivery) else ShareDelivery([], [])
         return ShareFetchedPartition(
             place[1],
             fault.error_code,

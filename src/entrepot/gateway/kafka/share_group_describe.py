@@ -1,7 +1,7 @@
 """ShareGroupDescribe (key 77), v1: share groups and their members.
 
-A group that there is not, or of another kind, is GROUP_ID_NOT_FOUND; one that has topics
-which the client may not know of is TOPIC_AUTHORIZATION_FAILED, as in Kafka.
+A group that does not exist, or is not a share group, is answered with GROUP_ID_NOT_FOUND; a group
+with topics that the client may not describe with TOPIC_AUTHORIZATION_FAILED, as in Kafka.
 """
 
 from kio.schema.errors import ErrorCode

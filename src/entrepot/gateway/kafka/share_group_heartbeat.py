@@ -1,7 +1,8 @@
-"""ShareGroupHeartbeat (key 76), v1: all that a member of a share group ever says.
+"""ShareGroupHeartbeat (key 76), v1: join a share group, stay in it, leave it.
 
-It comes with epoch 0 and goes with -1. What it leaves out is as it said before. The answer
-has its epoch, and its partitions when they have changed or when it named its topics.
+A member joins with epoch 0 and leaves with -1. A field that is left out has the value of the
+member's last request. The answer has the member's epoch, and its partitions when they have
+changed or when the request named its topics.
 """
 
 from collections.abc import Awaitable
@@ -22,6 +23,7 @@ from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason, milliseconds
+from entrepot.gateway.kafka.repeated import RepeatedHandler
 from entrepot.gateway.kafka.topics import check_allowed
 from entrepot.wire.kafka.frames import RequestHeader
 
@@ -91,3 +93,6 @@ def respond(told: Told) -> Steps[ShareGroupHeartbeatResponse]:
         heartbeat_interval=milliseconds(told.heartbeat_ms),
         assignment=assignment,
     )
+
+
+HANDLER: RepeatedHandler[Asked, Told] = RepeatedHandler(understand, ask, respond)

@@ -1,7 +1,7 @@
-"""What ShareFetch and ShareAcknowledge have in common: the session, and acknowledgements.
+"""Finds share sessions and processes acknowledgements, for ShareFetch and ShareAcknowledge.
 
-A session ends with its connection, so that what a consumer had is ready for others as
-soon as it is gone, and not only when its locks end.
+A session ends with its connection, so that the records of a consumer that disconnects become
+available to others at once, and not only when its locks expire.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i32, i64
 
 from entrepot.broker.access import Operation
-from entrepot.broker.share_group.sessions import CLOSES, Place, ShareSession
-from entrepot.broker.share_group.share_partition import Ack, Acknowledgement, SharePartition
+from entrepot.broker.share_group.sessions import CLOSES, ShareSession, TopicIdPartition
+from entrepot.broker.share_group.share_partition import (
+    Acknowledgement,
+    AcknowledgeType,
+    SharePartition,
+)
 from entrepot.core import limits
 from entrepot.core.errors import InvalidAcknowledgement
 from entrepot.core.steps import Steps
@@ -49,7 +53,7 @@ class AckTopic(Protocol):
     def partitions(self) -> Sequence[AckPartition]: ...
 
 
-class Outcome(NamedTuple):
+class ShareOutcome(NamedTuple):
     error_code: ErrorCode = ErrorCode.none
     error_message: str | None = None
 
@@ -57,7 +61,7 @@ class Outcome(NamedTuple):
 def session_of(
     context: Context, group_id: str | None, member_id: str | None, epoch: int
 ) -> ShareSession:
-    """The session of a request that is not its first. Raises Refusal."""
+    """Return the session of a request that is not the session's first. Raises Refusal."""
     group_id, member_id = checked(context, group_id, member_id)
     session = context.broker.share_groups.sessions.find(group_id, member_id)
     if session is None:
@@ -72,7 +76,7 @@ def session_of(
 
 
 def new_session(context: Context, group_id: str | None, member_id: str | None) -> ShareSession:
-    """Raises Refusal."""
+    """Begin a session. Raises Refusal."""
     group_id, member_id = checked(context, group_id, member_id)
     session = context.broker.share_groups.sessions.open(group_id, member_id, context)
     if session is None:
@@ -89,7 +93,7 @@ def checked(context: Context, group_id: str | None, member_id: str | None) -> tu
 
 
 def keep_with(context: Context, session: ShareSession) -> None:
-    """The session ends with this connection, if it is not used on another one by then."""
+    """End the session with this connection, unless another connection uses it by then."""
     session.connection = context
     share_groups = context.broker.share_groups
 
@@ -105,21 +109,24 @@ def end_session(context: Context, session: ShareSession) -> None:
     context.broker.share_groups.end_session(session)
 
 
-def share_partition_of(context: Context, session: ShareSession, place: Place) -> SharePartition:
-    """Raises TopicDenied, UnknownTopic, UnknownTopicId."""
+def share_partition_of(
+    context: Context, session: ShareSession, place: TopicIdPartition
+) -> SharePartition:
+    """Return a partition of the group. Raises TopicDenied, UnknownTopic, UnknownTopicId."""
     topic = topic_of(context, Operation.READ, place[0])
     return context.broker.share_groups.partition(session.group, topic, place[1])
 
 
 class Acknowledging:
-    """Of one request: the partitions are told in turns, the outcome is known later."""
+    """Processes the acknowledgements of one request, in turns. Results are known when they are
+    permanent."""
 
     def __init__(self, context: Context, session: ShareSession, *, may_renew: bool) -> None:
         self._context = context
         self._session = session
         self._may_renew = may_renew
-        self._waiting: dict[Place, SharePartition] = {}
-        self._outcomes: dict[Place, Outcome] = {}
+        self._waiting: dict[TopicIdPartition, SharePartition] = {}
+        self._outcomes: dict[TopicIdPartition, ShareOutcome] = {}
 
     def tell_all(self, topics: Sequence[AckTopic]) -> Steps[None]:
         for topic in topics:
@@ -129,19 +136,19 @@ class Acknowledging:
                     self._tell(place, each.acknowledgement_batches)
                 yield
 
-    def _tell(self, place: Place, batches: Sequence[AckBatch]) -> None:
+    def _tell(self, place: TopicIdPartition, batches: Sequence[AckBatch]) -> None:
         try:
             share = share_partition_of(self._context, self._session, place)
             now_ms = self._context.broker.share_groups.now()
             share.acknowledge(self._session, [self._read(each) for each in batches], now_ms)
         except KNOWN as error:
-            self._outcomes[place] = Outcome(*reason_of(error))
+            self._outcomes[place] = ShareOutcome(*reason_of(error))
         else:
             self._waiting[place] = share
             self._context.broker.share_groups.watch(share)
 
     def _read(self, batch: AckBatch) -> Acknowledgement:
-        if not self._may_renew and Ack.RENEW in map(int, batch.acknowledge_types):
+        if not self._may_renew and AcknowledgeType.RENEW in map(int, batch.acknowledge_types):
             raise InvalidAcknowledgement("a lock is renewed in a request that says so")
         if batch.first_offset < 0 or batch.last_offset < batch.first_offset:
             raise InvalidAcknowledgement(
@@ -150,21 +157,21 @@ class Acknowledging:
         offsets = range(batch.first_offset, batch.last_offset + 1)
         return Acknowledgement(offsets, batch.acknowledge_types)
 
-    async def outcomes(self) -> Mapping[Place, Outcome]:
-        """By partition, when what was said is permanent."""
+    async def outcomes(self) -> Mapping[TopicIdPartition, ShareOutcome]:
+        """Wait until the acknowledgements are permanent. Returns the outcome of each partition."""
         for number, (place, share) in enumerate(self._waiting.items(), start=1):
             if number % limits.CHANGES_AT_ONCE_MAX == 0:
-                await self._context.broker.turns.next()  # Most have nothing to wait for.
+                await self._context.broker.turns.next()  # Most of them have nothing to wait for.
             try:
                 await share.kept()
-                self._outcomes[place] = Outcome()
+                self._outcomes[place] = ShareOutcome()
             except KNOWN as error:
-                self._outcomes[place] = Outcome(*reason_of(error))
+                self._outcomes[place] = ShareOutcome(*reason_of(error))
         self._waiting.clear()
         return self._outcomes
 
 
-def by_topic(places: Iterable[Place]) -> Steps[dict[UUID, list[int]]]:
+def by_topic(places: Iterable[TopicIdPartition]) -> Steps[dict[UUID, list[int]]]:
     """The partitions of each topic in ascending order. Ids are slow to sort, and stay as they
     come."""
     found: dict[UUID, list[int]] = {}

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), v0 to v5: a member gets its part of what the leader divided.
+"""SyncGroup (key 14), v0 to v5: get the member's assignment from the group's leader.
 
-The leader's request carries everybody's part; the others wait for it. v3: static
-members. v5: the protocol, which must be the one the group has settled on.
+The leader's request has the assignments of all members; the other members wait for it. v3: static
+members. v5: the protocol, which must be the one that the group has chosen.
 """
 
 from kio.schema.sync_group.v5.request import SyncGroupRequest

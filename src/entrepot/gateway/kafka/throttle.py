@@ -1,8 +1,8 @@
-"""What a request costs its client, and how long the client has to wait for it.
+"""Measures what a request uses of its client's quotas, and how long the client is throttled.
 
-The answer goes out at once and carries the time to wait; the connection is not served
-for that time, whether the client keeps to it or not. The loop's time is counted only
-while it works for the request: a fetch that waits for records costs nothing meanwhile.
+The answer is sent at once and has the throttle time. For that time the broker serves no request
+of the connection, whether the client waits or not. The time of a request is counted only while
+the event loop works for it: a fetch that waits for records uses none.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class Cost:
-    """Of one request, counted from when this is made."""
+    """Counts the time that one request takes, from when this is made."""
 
     __slots__ = ("_client_id", "_context", "_since_s", "_spent_s")
 
     def __init__(self, context: Context, client_id: str | None) -> None:
         self._context = context
         self._client_id = client_id or ""
-        self._spent_s = 0.0  # Until the clock was last stopped.
-        self._since_s: float | None = context.clock.monotonic()  # None while it is.
+        self._spent_s = 0.0  # Up to when the clock was last stopped.
+        self._since_s: float | None = context.clock.monotonic()  # None means: the clock is stopped.
 
     def throttle_ms(self, limit: Limit | None = None, size: int = 0) -> int:
-        """To be called once, with the bytes that a limit is set on."""
+        """Return how long the client has to wait. Called once, with the bytes of the limit."""
         context = self._context
         quotas = context.broker.quotas
         if not quotas:
             return 0
         self.stop()
         now_s = context.clock.monotonic()
-        user, client_id = context.principal.removeprefix("User:"), self._client_id
+        user, client_id = context.principal.user, self._client_id
         percents = 100 * self._spent_s
         wait_s = quotas.spend(user, client_id, Limit.REQUEST_PERCENTAGE, percents, now_s)
         if limit is not None:
@@ -47,7 +47,7 @@ class Cost:
         return round(wait_s * 1_000)
 
     def watch(self, work: Awaitable[T]) -> Awaitable[T]:
-        """The same work, with the clock stopped until it begins and while it waits."""
+        """Return the same work, with the clock stopped until it begins and while it waits."""
         self.stop()
         return _Watched(self, work) if self._context.broker.quotas else work
 

@@ -1,25 +1,25 @@
-"""Finding topics and streams as Kafka's requests name them: by name, or by id.
+"""Finds topics and their partitions as Kafka's requests name them: by name, or by id.
 
-Whoever looks for a topic says what for: nobody finds what they may not use, and for a
-name they do not learn whether there is such a topic.
+The caller gives the operation that the topic is looked up for. A client without the right to it
+gets the same answer for an existing and for a missing name.
 """
 
 from uuid import UUID
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.errors import TopicDenied
 from entrepot.gateway.kafka.context import Context
 
 
 def topic_key(name: str | None, identity: UUID | None) -> str | UUID:
-    """A name, however empty, before the versions that have ids; else an id, perhaps null."""
+    """Return how a request names a topic: by name, if empty or not, or by id, if zero or not."""
     return name if name is not None else identity or UUID(int=0)
 
 
 def topic_of(context: Context, operation: Operation, name_or_id: str | UUID | None) -> Topic:
-    """Raises TopicDenied, UnknownTopic or UnknownTopicId."""
+    """Find a topic. Raises TopicDenied, UnknownTopic or UnknownTopicId."""
     if isinstance(name_or_id, str):
         check_allowed(context, operation, name_or_id)
         return context.broker.topic(name_or_id)
@@ -28,10 +28,10 @@ def topic_of(context: Context, operation: Operation, name_or_id: str | UUID | No
     return topic
 
 
-def stream_of(
+def served_partition_of(
     context: Context, operation: Operation, name_or_id: str | UUID | None, index: int
-) -> Stream:
-    return context.broker.stream(topic_of(context, operation, name_or_id), index)
+) -> ServedPartition:
+    return context.broker.served_partition(topic_of(context, operation, name_or_id), index)
 
 
 def check_allowed(context: Context, operation: Operation, name: str) -> None:
@@ -40,6 +40,6 @@ def check_allowed(context: Context, operation: Operation, name: str) -> None:
 
 
 def check_may_create(context: Context, name: str) -> None:
-    """Who may create topics at all may create this one."""
+    """Check that the client may create all topics, or this one. Raises TopicDenied."""
     if not context.allows_on_cluster(Operation.CREATE):
         check_allowed(context, Operation.CREATE, name)

@@ -1,9 +1,9 @@
-"""What the requests about transactions have in common: who may, and what went wrong."""
+"""Checks rights and maps errors, for all requests about transactions."""
 
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import State
+from entrepot.broker.transaction import TransactionStatus
 from entrepot.core.errors import FencedProducer, PeerError, StorageError
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
@@ -24,8 +24,10 @@ def check_transactional_id(
 
 
 def coordinator_code(error: Exception, *, knows_fenced: bool) -> ErrorCode:
-    """As elsewhere, but for two: who lost its transactional id is told so, if its version has
-    a word for it; and a disk that fails is a coordinator to be asked again later.
+    """Return the code of an error, as `code_of` does with two exceptions.
+
+    A fenced producer gets PRODUCER_FENCED if the request's version has it. When the disk fails it
+    is COORDINATOR_NOT_AVAILABLE, so that clients ask again.
     """
     if isinstance(error, FencedProducer) and knows_fenced:
         return ErrorCode.producer_fenced
@@ -34,5 +36,5 @@ def coordinator_code(error: Exception, *, knows_fenced: bool) -> ErrorCode:
     return reason_of(error)[0]
 
 
-def state_name(state: State) -> str:
+def state_name(state: TransactionStatus) -> str:
     return "".join(word.capitalize() for word in state.name.split("_"))

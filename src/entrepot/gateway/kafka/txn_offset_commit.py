@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (key 28), v0 to v5: where a group goes on reading, if the transaction commits.
+"""TxnOffsetCommit (key 28), v0 to v5: commit offsets of a group as part of a transaction.
 
-Until then the offsets are pending. The group's offsets have joined the transaction before
-(AddOffsetsToTxn), or join it now (v5, transaction version 2). v3: the member and its
-generation, so that a member of the past cannot commit.
+The offsets are pending until the transaction commits. The group must have been added to the
+transaction (AddOffsetsToTxn); from v5 on (transaction version 2) this request adds it. v3: the
+member and its generation, so that a fenced member cannot commit.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from kio.schema.txn_offset_commit.v5.response import (
 )
 
 from entrepot.broker.access import Operation
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.broker.consumer_group.store import TOPIC
-from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.core import limits
 from entrepot.core.errors import ConcurrentTransactions, NotInTransaction
 from entrepot.core.steps import Steps, parts
@@ -33,14 +33,14 @@ _VERSION_ABORTABLE = 4
 _VERSION_JOINS = 5
 
 
-async def handle_versioned(
+async def handle(
     context: Context, header: RequestHeader, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    codes: dict[Place, ErrorCode] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
     try:
         check_transactional_id(context, Operation.WRITE, request.transactional_id)
         check_group(context, Operation.READ, request.group_id)
-        offsets: dict[Place, CommittedOffset] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
         await context.broker.turns.run(_find(context, request, offsets, codes))
         for some in parts(offsets.items(), limits.OFFSETS_AT_ONCE_MAX):
             codes |= await _commit(context, header.version, request, dict(some))
@@ -54,17 +54,17 @@ async def handle_versioned(
 def _find(
     context: Context,
     request: TxnOffsetCommitRequest,
-    offsets: dict[Place, CommittedOffset],
-    codes: dict[Place, ErrorCode],
+    offsets: dict[TopicPartition, CommittedOffset],
+    codes: dict[TopicPartition, ErrorCode],
 ) -> Steps[None]:
-    """What can be committed, and why the rest cannot."""
+    """Put what can be committed into `offsets`, and error codes of the others into `codes`."""
     for topic in request.topics:
         for each in topic.partitions:
             yield
             index = each.partition_index
             place = find_place(context, Operation.READ, topic.name, index)
             if isinstance(place, ErrorCode):
-                codes[Place(topic.name, index)] = place
+                codes[TopicPartition(topic.name, index)] = place
             else:
                 epoch, metadata = each.committed_leader_epoch, each.committed_metadata or ""
                 offsets[place] = CommittedOffset(each.committed_offset, epoch, metadata, -1)
@@ -74,12 +74,12 @@ async def _commit(
     context: Context,
     version: int,
     request: TxnOffsetCommitRequest,
-    offsets: Mapping[Place, CommittedOffset],
-) -> dict[Place, ErrorCode]:
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, ErrorCode]:
     groups, transactions = context.broker.groups, context.broker.transactions
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     await groups.prepare()
-    place = Place(TOPIC, groups.partition_of(request.group_id))
+    place = TopicPartition(TOPIC, groups.partition_of(request.group_id))
     if version >= _VERSION_JOINS:
         await transactions.add_partitions(request.transactional_id, producer, [place])
     # Nothing is awaited between this and the append: the transaction cannot end before it.
@@ -99,7 +99,8 @@ def _code(error: Exception, version: int) -> ErrorCode:
     if isinstance(error, NotInTransaction) and version >= _VERSION_ABORTABLE:
         return ErrorCode.transaction_abortable
     if isinstance(error, ConcurrentTransactions) and version < _VERSION_JOINS:
-        return ErrorCode.coordinator_load_in_progress  # To be asked again; the other is not known.
+        # Clients of these versions do not know CONCURRENT_TRANSACTIONS; with this they ask again.
+        return ErrorCode.coordinator_load_in_progress
     code = coordinator_code(error, knows_fenced=False)
     if code in (ErrorCode.group_id_not_found, ErrorCode.stale_member_epoch):
         return ErrorCode.illegal_generation
@@ -107,7 +108,7 @@ def _code(error: Exception, version: int) -> ErrorCode:
 
 
 def _response(
-    request: TxnOffsetCommitRequest, codes: Mapping[Place, ErrorCode], otherwise: ErrorCode
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode], otherwise: ErrorCode
 ) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         throttle_time=NO_THROTTLE,
@@ -117,7 +118,9 @@ def _response(
                 partitions=tuple(
                     TxnOffsetCommitResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=codes.get(Place(topic.name, each.partition_index), otherwise),
+                        error_code=codes.get(
+                            TopicPartition(topic.name, each.partition_index), otherwise
+                        ),
                     )
                     for each in topic.partitions
                 ),

@@ -1,1 +1,1 @@
-"""What RabbitMQ's protocols have in common: the names and words of its arguments."""
+"""What AMQP and the management API share: RabbitMQ's names, arguments and error texts."""

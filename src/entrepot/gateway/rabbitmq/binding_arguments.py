@@ -1,8 +1,8 @@
-"""The key and the arguments a binding is made with, as the broker's conditions.
+"""Translation of a binding's key and arguments to the broker's conditions.
 
 At a headers exchange the arguments are conditions on a message's headers, and one of them,
 `x-match`, says whether all must hold or any, and whether those on headers named `x-…` count.
-Elsewhere they mean nothing, and only tell bindings apart.
+At other exchanges they have no meaning, and only distinguish bindings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Match
 from entrepot.core import limits
 from entrepot.core.errors import InvalidBinding
-from entrepot.core.value import FrozenTable, describe, lookup
+from entrepot.core.value import FrozenTable, lookup
+from entrepot.gateway.rabbitmq.erlang import describe
 
 _MATCH = "x-match"
 _ANY, _WITH_X = ("any", "any-with-x"), ("all-with-x", "any-with-x")
@@ -29,7 +30,7 @@ class BindingDeclaration:
     arguments: FrozenTable = ()
 
     def binding(self, source: Exchange) -> Binding:
-        """Return what is asked for, at this exchange. Raises InvalidBinding."""
+        """Return the binding to this source exchange. Raises InvalidBinding."""
         conditions: FrozenTable = ()
         match = Match.ALL
         if source.matching_type is ExchangeType.HEADERS:
@@ -41,7 +42,7 @@ class BindingDeclaration:
 
 
 def header_conditions(arguments: FrozenTable) -> tuple[FrozenTable, Match]:
-    """Return the conditions on a message's headers, and how many of them must hold."""
+    """Return the conditions on a message's headers, and whether all or any must hold."""
     mode = lookup(arguments, _MATCH)
     conditions = tuple(
         (name, value)

@@ -1,8 +1,9 @@
-"""How a second declaration differs from the first, in RabbitMQ's words."""
+"""RabbitMQ's error texts for a second declaration that differs from the first."""
 
 from __future__ import annotations
 
-from entrepot.core.value import Frozen, describe
+from entrepot.core.value import Frozen
+from entrepot.gateway.rabbitmq.erlang import describe
 
 
 def inequivalent(name: str, where: str, wanted: str, current: str) -> str:

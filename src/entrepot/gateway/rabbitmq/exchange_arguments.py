@@ -1,7 +1,6 @@
-"""The type and the arguments an exchange is declared with, as the broker's settings.
+"""Translation of an exchange's type and arguments to the broker's settings.
 
-What is wrong with them, and how a second declaration differs from the first, is said in
-RabbitMQ's words, or in those of its plugins, because its clients' users search for those.
+Error texts are those of RabbitMQ or its plugins, because users search for them.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from entrepot.broker.router.event import Exchange, ExchangeSettings, ExchangeTyp
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeMismatch, ExchangeRefused, InvalidExchange
 from entrepot.core.names import is_short
-from entrepot.core.value import Frozen, FrozenTable, describe, lookup
+from entrepot.core.value import Frozen, FrozenTable, lookup
 from entrepot.gateway.rabbitmq.difference import inequivalent, plain, truth, typed
+from entrepot.gateway.rabbitmq.erlang import describe
+from entrepot.gateway.rabbitmq.names import RESERVED_PREFIX
 
 PREDECLARED = (  # In every virtual host.
     Exchange("amq.direct", ExchangeType.DIRECT),
@@ -25,7 +26,6 @@ PREDECLARED = (  # In every virtual host.
     Exchange("amq.rabbitmq.trace", ExchangeType.TOPIC, internal=True),
 )
 
-_RESERVED = "amq."
 _ALTERNATE = "alternate-exchange"
 _DELAYED_TYPE = "x-delayed-type"
 _HASH_HEADER, _HASH_PROPERTY = "hash-header", "hash-property"
@@ -60,14 +60,14 @@ class ExchangeDeclaration:
 
     @property
     def alternate(self) -> str | None:
-        """Return the exchange to which messages are to go that match no binding."""
+        """Return the exchange for messages that match no binding. None means: there is none."""
         return _text(self.arguments, _ALTERNATE)
 
     def exchange(self) -> Exchange:
-        """Return what is asked for. Raises InvalidExchange, ExchangeRefused."""
-        if self.name.startswith(_RESERVED):
+        """Return the declared exchange. Raises InvalidExchange, ExchangeRefused."""
+        if self.name.startswith(RESERVED_PREFIX):
             raise ExchangeRefused(
-                f"exchange name '{self.name}' contains reserved prefix '{_RESERVED}*'"
+                f"exchange name '{self.name}' contains reserved prefix '{RESERVED_PREFIX}*'"
             )
         _check(self.type, self.arguments, _place(self.vhost, self.name))
         return Exchange(
@@ -81,7 +81,7 @@ class ExchangeDeclaration:
         )
 
     def check_same(self, current: Exchange) -> None:
-        """Raises ExchangeMismatch when it is another exchange.
+        """Raise ExchangeMismatch if the current exchange differs from the declared one.
 
         Of the arguments only the alternate exchange counts, as in RabbitMQ.
         """
@@ -99,50 +99,50 @@ class ExchangeDeclaration:
 
 
 def exchange_type(name: str) -> ExchangeType:
-    """Return the type that a client calls so. Raises InvalidExchange."""
+    """Return the type with this name in RabbitMQ. Raises InvalidExchange."""
     if name not in _TYPES:
         raise InvalidExchange(f"unknown exchange type '{name}'")
     return _TYPES[name]
 
 
 def type_name(kind: ExchangeType) -> str:
-    """Return what RabbitMQ calls an exchange of this type."""
+    """Return RabbitMQ's name of this type."""
     return _TYPE_NAMES[kind]
 
 
 def check_deletable(vhost: str, name: str) -> None:
-    """Raises ExchangeRefused for a name that no client can have declared."""
-    if name.startswith(_RESERVED):
+    """Raise ExchangeRefused if the exchange is one of the broker's own."""
+    if name.startswith(RESERVED_PREFIX):
         raise ExchangeRefused(f"deletion of system {_place(vhost, name)} not allowed")
 
 
 def settings_of(kind: ExchangeType, arguments: FrozenTable) -> ExchangeSettings:
-    """Return what the arguments mean. They are checked already."""
+    """Return the settings for arguments that were checked before."""
     matches_as = ExchangeType.FANOUT
     if kind is ExchangeType.DELAYED:
         matches_as = exchange_type(lookup(arguments, _DELAYED_TYPE))
     hashes = ExchangeType.CONSISTENT_HASH in (kind, matches_as)
-    remembers = kind is ExchangeType.DEDUPLICATION
+    deduplicates = kind is ExchangeType.DEDUPLICATION
     return ExchangeSettings(
         alternate=_text(arguments, _ALTERNATE),
         matches_as=matches_as,
         hash_header=_text(arguments, _HASH_HEADER) if hashes else None,
         hash_property=_text(arguments, _HASH_PROPERTY) if hashes else None,
-        ids_max=_number(arguments, _SIZE) or 0 if remembers else 0,
-        ids_ttl_ms=_number(arguments, _TTL) if remembers else None,
+        ids_max=_number(arguments, _SIZE) or 0 if deduplicates else 0,
+        ids_ttl_ms=_number(arguments, _TTL) if deduplicates else None,
     )
 
 
-# --- what is wrong with the arguments
+# --- checking the arguments
 
 
 def _check(kind: ExchangeType, arguments: FrozenTable, where: str) -> None:
-    """Raises InvalidExchange."""
+    """Raise InvalidExchange unless the arguments are valid."""
     _check_alternate(arguments, where)
     if kind is ExchangeType.DELAYED:
         kind = _delayed_type(arguments)
     elif kind is ExchangeType.DEDUPLICATION:
-        _check_memory(arguments)
+        _check_deduplication(arguments)
     if kind is ExchangeType.CONSISTENT_HASH:
         _check_hashing(arguments)
 
@@ -171,7 +171,7 @@ def _delayed_type(arguments: FrozenTable) -> ExchangeType:
     return kind
 
 
-def _check_memory(arguments: FrozenTable) -> None:
+def _check_deduplication(arguments: FrozenTable) -> None:
     size, ttl_ms = _number(arguments, _SIZE), _number(arguments, _TTL)
     if size is None:
         raise InvalidExchange(
@@ -212,7 +212,7 @@ def _text(arguments: FrozenTable, name: str) -> str | None:
 
 
 def _number(arguments: FrozenTable, name: str) -> int | None:
-    """Return a number greater than 0 and not absurd, also of a text; None: there is none."""
+    """Return the argument if it is a number, or digits, in the allowed range; otherwise None."""
     value: Frozen = lookup(arguments, name)
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
@@ -220,11 +220,11 @@ def _number(arguments: FrozenTable, name: str) -> int | None:
     return value if is_number else None
 
 
-# --- declared again
+# --- comparing with an earlier declaration
 
 
 def _difference(current: FrozenTable, wanted: FrozenTable, name: str) -> tuple[str, str]:
-    """Return both values as RabbitMQ writes them: with their types if one of them is not there."""
+    """Return both values as RabbitMQ writes them: with their types if one is missing."""
     found = [[value for key, value in each if key == name] for each in (current, wanted)]
     if all(found):
         first, second = (f"'{plain(value)}'" for (value,) in found)
@@ -234,6 +234,6 @@ def _difference(current: FrozenTable, wanted: FrozenTable, name: str) -> tuple[s
 
 
 def _atom(kind: ExchangeType) -> str:
-    """Erlang quotes an atom that has more than letters."""
+    """Return the type's name in quotes; Erlang adds its own if it has more than letters."""
     name = type_name(kind)
     return f"'{name}'" if name.isalpha() else f"''{name}''"

@@ -1,7 +1,6 @@
-"""The arguments a queue is declared with, as the broker's settings.
+"""Translation of a queue's arguments to the broker's settings.
 
-What is wrong with them, and how a second declaration differs from the first, is said in
-RabbitMQ's words, because its clients' users search for those.
+Error texts are RabbitMQ's, because users search for them.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from entrepot.broker.queue.settings import QueueSettings, QueueSpec, WhenFull
 from entrepot.core import limits
 from entrepot.core.errors import InvalidQueue, QueueMismatch, QueueNameRefused
 from entrepot.core.names import is_short
-from entrepot.core.value import Frozen, FrozenTable, describe, lookup
+from entrepot.core.value import Frozen, FrozenTable, lookup
 from entrepot.gateway.rabbitmq.difference import inequivalent, plain, truth, typed
+from entrepot.gateway.rabbitmq.erlang import describe
+from entrepot.gateway.rabbitmq.names import RESERVED_PREFIX
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT, REJECT_DEAD_LETTER = "drop-head", "reject-publish", "reject-publish-dlx"
-_RESERVED = "amq."
 AT_LEAST_ONCE = "at-least-once"
 _WHEN_FULL = {
     DROP_HEAD: WhenFull.DROP_OLDEST,
@@ -34,12 +34,12 @@ _STREAM_FIELDS = {
     _SEGMENT: "segment_bytes",
 }
 
-_DELIVERY_LIMIT = 20  # Of a quorum queue that was declared without; RabbitMQ's.
+_DELIVERY_LIMIT = 20  # Default of quorum queues, as in RabbitMQ.
 _PRIORITY_MAX = 255
 _UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000}
 _UNITS_MS |= {"h": 3_600_000, "m": 60_000, "s": 1_000}
 
-# Which type of queue knows which arguments. What none of them knows may say anything.
+# The arguments of each type of queue. Arguments that no type has are ignored.
 _KNOWN = {
     CLASSIC: (
         "x-expires",
@@ -102,7 +102,7 @@ class QueueDeclaration:
     auto_delete: bool = False
 
     def spec(self) -> QueueSpec:
-        """Return what is asked for. Raises InvalidQueue."""
+        """Return the declared queue. Raises InvalidQueue."""
         where = _place(self.vhost, self.name)
         settings = parse(self.arguments, where)
         if type_of(settings) != CLASSIC:
@@ -114,7 +114,7 @@ class QueueDeclaration:
         )
 
     def check_same(self, current: QueueSpec) -> None:
-        """Raises QueueMismatch when it is another queue. Whose it is, is not asked."""
+        """Raise QueueMismatch if the current queue differs. Its owner is not compared."""
         where = _place(self.vhost, self.name)
         if current.durable != self.durable:
             _differ("durable", where, truth(self.durable), truth(current.durable))
@@ -137,8 +137,8 @@ class QueueDeclaration:
     def _as_declared(self, topic: QueueSettings) -> FrozenTable:
         """Return the arguments with which a topic would have been declared.
 
-        A topic's settings are others' to change, too: so those count that the declaration
-        speaks of.
+        Other protocols can change a topic's settings, so only those are compared that this
+        declaration mentions.
         """
         found: dict[str, Frozen] = dict(self.arguments)
         if found.get(_TYPE) == STREAM:
@@ -152,13 +152,13 @@ class QueueDeclaration:
 
 
 def check_queue_name(name: str) -> None:
-    """Raises QueueNameRefused for one that only the broker itself gives."""
-    if name.startswith(_RESERVED):
-        raise QueueNameRefused(f"queue name '{name}' contains reserved prefix '{_RESERVED}*'")
+    """Raise QueueNameRefused for a name that is reserved for the broker."""
+    if name.startswith(RESERVED_PREFIX):
+        raise QueueNameRefused(f"queue name '{name}' contains reserved prefix '{RESERVED_PREFIX}*'")
 
 
 def parse(table: FrozenTable, where: str) -> QueueSettings:
-    """Return what the arguments mean. Raises InvalidQueue."""
+    """Return the settings for these arguments. Raises InvalidQueue."""
     kind = _queue_type(table, where)
     for name, check in _CHECKS.items():
         value = lookup(table, name)
@@ -237,7 +237,7 @@ def _meaning(table: FrozenTable, kind: str) -> QueueSettings:
     )
 
 
-# --- what is wrong with a value, in Erlang's notation; None: nothing
+# --- checks: return what is wrong with a value, in Erlang's notation. None means: nothing
 
 
 def _unacceptable(value: Frozen) -> str:
@@ -284,7 +284,7 @@ def _text(value: Frozen) -> str | None:
 
 
 def _name(value: Frozen) -> str | None:
-    """Of an exchange, or a routing key: dead letters are published with it."""
+    """Check an exchange's name, or a routing key, for dead letters."""
     too_long = f'"more than {limits.NAME_BYTES_MAX} bytes"'
     return _text(value) or (None if is_short(value) else too_long)
 
@@ -308,7 +308,7 @@ def _age(value: Frozen) -> str | None:
 
 
 def _age_ms(value: Frozen) -> int | None:
-    """A number and a unit: 7D."""
+    """Return the milliseconds of a text such as `7D`; None if it is none."""
     found = re.fullmatch(r"([0-9]{1,12})([YMDhms])", value or "", re.ASCII)
     return int(found[1]) * _UNITS_MS[found[2]] or None if found else None
 
@@ -340,7 +340,7 @@ _CHECKS: dict[str, Callable[[Frozen], str | None]] = {
 }
 
 
-# --- declared again
+# --- comparing with an earlier declaration
 
 
 def _differ(name: str, where: str, wanted: str, current: str) -> None:

@@ -1,21 +1,22 @@
-"""Messages on their way out: a method, a header and the body, as bytes to send.
+"""Encoding of messages that are sent: a method, a header and the body, as chunks of bytes.
 
-Deliveries to one consumer differ in little. Of a run of them what stays the same is
-encoded once: from one to the next usually only the delivery tag and the body change.
-Small bodies are copied into one chunk with all that surrounds them; a large one is a
-chunk of its own, and is never copied. A body that is longer than a frame may be is sent
-in several.
+Deliveries to one consumer differ little: usually only the delivery tag and the body change from
+one to the next. What stays the same is encoded once for a run.
 
-Properties are sent as they are: they were a peer's bytes and are checked when they come.
+Small bodies are copied into one chunk with the frames around them; a large one is a chunk of its
+own, and is never copied. A body that is longer than a frame is sent in several frames.
+
+Properties are bytes that were checked when they came. Those of other protocols must be
+translated, by a function that is given to the encoder.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from struct import Struct
 
-from entrepot.core import limits
-from entrepot.core.envelope import Envelope, Message
+from entrepot.core.message import Envelope, Message
 from entrepot.core.ports import Buffer
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.frames import END, FRAME_ENVELOPE_BYTES, frame
 from entrepot.wire.amqp.method import Method
@@ -29,15 +30,17 @@ _CONTENT_HEADER = Struct(">BHIHHQ")  # A header frame up to the properties.
 CONTENT_HEADER_BYTES = 12  # Of its payload, before the properties.
 _METHOD_LEAD = Struct(">BHIHH")
 _TAG = Struct(">Q?")
-_FRESH_TAG = Struct(">Q")  # Before a bit that is not set.
+_FRESH_TAG = Struct(">Q")  # Before the `redelivered` bit, which is not set.
 _BASIC = basic.Deliver.ID[0]
 
 # Delivery tag, whether it was delivered before, envelope, body.
-Delivery = tuple[int, bool, Envelope, Buffer]
+OutgoingDelivery = tuple[int, bool, Envelope, Buffer]
+# Returns the properties of a message as bytes of AMQP.
+ToHead = Callable[[Envelope], bytes]
 
 
 class Tails:
-    """How the methods of deliveries end: with exchange and key, which come again and again."""
+    """A cache of how frames of `basic.deliver` end: with exchange, routing key and frame end."""
 
     __slots__ = ("_known",)
 
@@ -48,44 +51,55 @@ class Tails:
         tail = self._known.get((exchange, key))
         if tail is None:
             tail = short_string(exchange) + short_string(key) + END
-            if len(self._known) >= limits.AMQP_PLACES_CACHED_MAX:
+            if len(self._known) >= amqp_limits.ROUTES_CACHED_MAX:
                 self._known.clear()
             self._known[exchange, key] = tail
         return tail
 
 
 class DeliverEncoder:
-    """What one consumer is sent."""
+    """Encodes the deliveries to one consumer."""
 
-    __slots__ = ("_channel", "_consumer_tag", "_heads", "_piece_bytes_max", "_tails")
+    __slots__ = ("_channel", "_consumer_tag", "_heads", "_piece_bytes_max", "_tails", "_to_head")
 
     def __init__(
-        self, channel: int, consumer_tag: str, frame_bytes_max: int, tails: Tails | None = None
+        self,
+        channel: int,
+        consumer_tag: str,
+        frame_bytes_max: int,
+        to_head: ToHead,
+        tails: Tails | None = None,
     ) -> None:
-        """Those of a connection should have the same tails."""
+        """Encoders of one connection should share their tails."""
+        self._to_head = to_head
         self._channel = channel
         self._consumer_tag = short_string(consumer_tag)
         self._piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
         self._tails = Tails() if tails is None else tails
-        self._heads: dict[int, bytes] = {}  # By the size of the tail.
+        self._heads: dict[int, bytes] = {}  # How frames begin, by the size of the tail.
 
-    def encode(self, run: Iterable[Delivery]) -> list[Buffer]:
-        """`basic.deliver` for each, as chunks to be sent one after the other."""
+    def encode(self, run: Iterable[OutgoingDelivery]) -> list[Buffer]:
+        """Return `basic.deliver` for each message, as chunks to be sent in order."""
         chunks: list[Buffer] = []
         pieces: list[Buffer] = []
         copied_max = min(COPIED_BYTES_MAX, self._piece_bytes_max)
         pack = _TAG.pack
         head = tail = lead = b""
-        exchange_before = key_before = properties_before = None
+        envelope_before: Envelope | None = None
+        exchange = key = properties = None
         size_before = -1
-        for tag, redelivered, (exchange, key, properties), body in run:
+        for tag, redelivered, envelope, body in run:
             size = len(body)
-            if key is not key_before or exchange is not exchange_before:
-                head, tail = self._ends(exchange, key)
-                exchange_before, key_before = exchange, key
-            if size != size_before or properties != properties_before:
+            if envelope is not envelope_before:
+                if envelope.subject is not key or envelope.exchange is not exchange:
+                    exchange, key = envelope.exchange, envelope.subject
+                    head, tail = self._ends(exchange, key)
+                envelope_before, properties = envelope, self._to_head(envelope)
+                size_before = -1
+            if size != size_before:
+                assert properties is not None
                 lead = _content_lead(self._channel, properties, size, copied_max)
-                size_before, properties_before = size, properties
+                size_before = size
             if 0 < size <= copied_max:
                 pieces += (head, pack(tag, redelivered), tail, lead, body, END)
                 continue
@@ -97,8 +111,10 @@ class DeliverEncoder:
         return chunks
 
     def encode_run(self, tag: int, messages: Sequence[Message]) -> list[Buffer]:
-        """The same for messages that were never delivered before and get tags in a row. Most
-        runs have one size and one envelope: then nothing is looked at one by one."""
+        """Encode messages that were never delivered before and get consecutive tags.
+
+        Most runs have one envelope and bodies of one size; those are not encoded one by one.
+        """
         bodies = [body for _, body in messages]
         sizes = list(map(len, bodies))
         envelopes = [envelope for envelope, _ in messages]
@@ -110,9 +126,8 @@ class DeliverEncoder:
             and envelopes.count(first) == count
         ):
             return self.encode(zip(range(tag, tag + count), repeat(False), envelopes, bodies))
-        exchange, key, properties = first
-        head, tail = self._ends(exchange, key)
-        lead = _content_lead(self._channel, properties, size, copied_max)
+        head, tail = self._ends(first.exchange, first.subject)
+        lead = _content_lead(self._channel, self._to_head(first), size, copied_max)
         pieces: list[Buffer] = [b"\0" + tail + lead] * (4 * count)
         pieces[0::4] = map(_FRESH_TAG.pack, range(tag, tag + count))
         pieces[2::4] = bodies
@@ -121,7 +136,7 @@ class DeliverEncoder:
         return [head + b"".join(pieces)]
 
     def _ends(self, exchange: str, key: str) -> tuple[bytes, bytes]:
-        """The method's frame before and after the delivery tag and the bit."""
+        """Return the method's frame before and after the delivery tag and the `redelivered` bit."""
         tail = self._tails.of(exchange, key)
         head = self._heads.get(len(tail))
         if head is None:
@@ -132,7 +147,7 @@ class DeliverEncoder:
 
 
 def _content_lead(channel: int, properties: bytes, size: int, one_frame_max: int) -> bytes:
-    """The header's frame; and the head of the body's, when that is one with a body so small."""
+    """Return the header frame, and the head of the body frame if the body is that small."""
     header = _CONTENT_HEADER.pack(
         HEADER, channel, CONTENT_HEADER_BYTES + len(properties), _BASIC, 0, size
     )
@@ -144,7 +159,7 @@ def _content_lead(channel: int, properties: bytes, size: int, one_frame_max: int
 def content(
     channel: int, method: Method, properties: bytes, body: Buffer, frame_bytes_max: int
 ) -> list[Buffer]:
-    """One method with its message: `get-ok`, `return`; or a client's `publish`."""
+    """Return one method with its message: `get-ok`, `return`, or a client's `publish`."""
     assert method.HAS_CONTENT, method
     piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
     copied_max = min(COPIED_BYTES_MAX, piece_bytes_max)
@@ -161,16 +176,16 @@ def content(
 
 
 def returned(channel: int, code: ReplyCode, message: Message, frame_bytes_max: int) -> list[Buffer]:
-    """A message that could not be routed, on its way back, with the text for the code."""
-    (exchange, key, properties), body = message
-    method = basic.Return(code, code.name, exchange, key)
-    return content(channel, method, properties, body, frame_bytes_max)
+    """Return `basic.return` for a message that could not be routed."""
+    envelope, body = message
+    method = basic.Return(code, code.name, envelope.exchange, envelope.subject)
+    return content(channel, method, envelope.head, body, frame_bytes_max)
 
 
 def _add_body(
     chunks: list[Buffer], pieces: list[Buffer], channel: int, body: Buffer, piece_bytes_max: int
 ) -> None:
-    """The body in frames. What is in `pieces` goes out before it, its end stays there."""
+    """Add `pieces` and then the body, in frames, to `chunks`; leave its last byte in `pieces`."""
     view = memoryview(body)
     size = len(view)
     for start in range(0, size, piece_bytes_max):

@@ -1,8 +1,8 @@
-"""What AMQP calls a mistake: a number, a text, and how much of the connection it ends.
+"""AMQP's errors: a reply code, a text, and whether the channel or the connection is closed.
 
-The specification divides its reply codes. A *soft* one closes the channel on which it
-happened and leaves the others alone; a *hard* one closes the connection. That is a
-property of the code and not of the place that finds the mistake, so it is kept here.
+The specification divides its reply codes. A *soft* one closes only the channel on which the
+error occurred; a *hard* one closes the connection. That is a property of the code and not of
+the place that finds the error, so it is kept here.
 """
 
 from enum import IntEnum
@@ -47,7 +47,7 @@ SOFT = (
 
 
 class AmqpError(PeerError):
-    """A peer's mistake with everything its `close` method says of it."""
+    """An error of the peer, with everything that the `close` method says about it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class AmqpError(PeerError):
         channel: int = 0,
         method_id: tuple[int, int] = (0, 0),
     ) -> None:
-        """`method_id` is the class and the method that failed, zeros where there is none."""
+        """`method_id` is the class and the method that failed. Zeros mean: there is none."""
         super().__init__(f"{code.name} - {explanation}")
         self.code = code
         self.explanation = explanation
@@ -66,12 +66,12 @@ class AmqpError(PeerError):
 
     @property
     def closes_connection(self) -> bool:
-        """Or else its channel. There is no channel 0 that could be closed."""
+        """Return whether the connection is closed; otherwise only the channel is."""
         return self.channel == 0 or self.code not in SOFT
 
     @property
     def text(self) -> str:
-        """`NAME - explanation`, as RabbitMQ writes it, cut to what a short string holds."""
+        """Return `NAME - explanation`, as RabbitMQ writes it, cut to what a short string holds."""
         data = str(self).encode("utf-8", "replace")
         if len(data) <= TEXT_BYTES_MAX:
             return data.decode()

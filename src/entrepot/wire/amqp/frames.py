@@ -1,22 +1,24 @@
-"""AMQP's frames: a stream of bytes in, what a peer said out; and frames to send.
+"""AMQP's frames: turns a stream of bytes into events, and builds frames to send.
 
-A connection begins with eight bytes that name the protocol. A server that hears another
-name answers with the one it speaks and hangs up; so what a client may hear instead of a
-first frame is those eight bytes. Everything after them is frames: type, channel, size,
-payload and an end octet, which tells at once when two sides have lost each other.
+A connection begins with eight bytes that name the protocol. A server that gets another name
+answers with its own and closes the connection, so a client may get those eight bytes instead of
+a first frame. Everything after them is frames: type, channel, size, payload and an end octet,
+which shows at once when the two sides disagree on where frames begin.
 
-How large a frame may be is agreed on while the connection is tuned. Before that a small
-bound holds, for nobody knows yet who is there. RabbitMQ takes eight bytes more than was
-agreed, because clients count the frame's envelope wrongly, and so does this.
+How large a frame may be is agreed on while the connection is tuned. Before that there is a small
+limit, because the client has not logged in. RabbitMQ accepts eight bytes more than was agreed,
+because clients count the frame's envelope wrongly, and so does this.
 
-`FrameBuffer` never holds memory for bytes that were only announced, and never hands out
-memory that a later read overwrites.
+`FrameBuffer` never allocates memory for bytes that were only announced, and never returns memory
+that a later read overwrites.
 """
 
 from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.limits import KIB
+from entrepot.core.message import OPAQUE, Format
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import encode
@@ -30,30 +32,33 @@ from entrepot.wire.amqp.scan import (
     Scanner,
 )
 
-PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"  # What we speak; also the answer to all else.
+PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"  # AMQP 0-9-1; also the answer to any other.
 _PROTOCOL_HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\0\x09")  # 0-9 is near enough to 0-9-1.
 FRAME_ENVELOPE_BYTES = FRAME_HEAD_BYTES + 1
 END = bytes((FRAME_END,))
 
-AREA_BYTES_MIN = 4 * KIB  # What an idle connection costs.
-AREA_BYTES_MAX = 128 * KIB  # What a busy one reads at once.
+AREA_BYTES_MIN = 4 * KIB  # The buffer of an idle connection.
+AREA_BYTES_MAX = 128 * KIB  # Read at once from a busy connection.
 
 HEARTBEAT_FRAME = FRAME_HEAD.pack(HEARTBEAT, 0, 0) + END
 
 
 class ProtocolHeader(NamedTuple):
-    """The eight bytes before the first frame; fewer when they cannot become the right ones."""
+    """The eight bytes before the first frame; fewer if the first of them are wrong already."""
 
     octets: bytes
 
     @property
     def is_ours(self) -> bool:
-        """Otherwise send `PROTOCOL_HEADER` and close; nothing more is read."""
+        """Return whether we speak this protocol.
+
+        If not, send `PROTOCOL_HEADER` and close the connection; nothing more is read.
+        """
         return self.octets in _PROTOCOL_HEADERS
 
 
 class FrameBuffer:
-    """Bytes in, events out. After a mistake that ends the connection, nothing more comes."""
+    """Turns bytes into events. After an error that closes the connection there are no more."""
 
     __slots__ = (
         "_area",
@@ -70,42 +75,44 @@ class FrameBuffer:
         self,
         *,
         is_client: bool = False,
-        message_bytes_max: int = limits.AMQP_MESSAGE_BYTES_MAX,
+        message_bytes_max: int = limits.MESSAGE_BYTES_MAX,
+        format: Format = OPAQUE,
     ) -> None:
-        self._scanner = Scanner(limits.LOGIN_FRAME_BYTES_MAX, message_bytes_max)
+        """`format` is that of the envelopes of published messages."""
+        self._scanner = Scanner(limits.LOGIN_FRAME_BYTES_MAX, message_bytes_max, format)
         self._is_client = is_client
         self._area = bytearray(AREA_BYTES_MIN)
-        self._filled = 0  # Less than the area holds.
-        self._taken = 0  # Bytes that were here and are not any more.
-        self._needed = 1  # With fewer bytes than this in the area there is nothing new in it.
-        self._has_begun = False  # Whether we are past the protocol header.
+        self._filled = 0  # Bytes in the area; fewer than it holds.
+        self._taken = 0  # Bytes that were in the area and are processed.
+        self._needed = 1  # With fewer bytes than this in the area no frame is complete.
+        self._has_begun = False  # Whether the protocol header is over.
         self._is_over = False
 
     def tune(self, frame_bytes_max: int) -> None:
-        """What was agreed on, envelope included."""
-        assert frame_bytes_max >= limits.AMQP_FRAME_BYTES_MIN
+        """Set the size of frames that was agreed on, envelope included."""
+        assert frame_bytes_max >= amqp_limits.FRAME_BYTES_MIN
         self._scanner.limit_payload(frame_bytes_max)
 
     def close_channel(self, channel: int) -> None:
-        """We close the channel: until the peer has agreed, nothing else is heard from it."""
+        """Ignore a channel that we close, until the peer's close-ok."""
         self._scanner.close_channel(channel)
 
     @property
     def unfinished_bytes(self) -> int:
-        """What has come of frames and contents that are not whole."""
+        """Return how many bytes of incomplete frames and contents are held."""
         return self._filled + self._scanner.unfinished_bytes
 
     @property
     def unfinished_number(self) -> int:
-        """Tells the oldest of them from others."""
+        """Return a number that identifies the oldest incomplete frame or content."""
         return self._scanner.unfinished_number or self._taken
 
     def writable(self) -> memoryview:
-        """Where the next bytes go. Never empty."""
+        """Return where the next bytes go. Never empty."""
         return memoryview(self._area)[self._filled :]
 
     def received(self, size: int) -> list[ProtocolHeader | Event]:
-        """What is now whole. The last may be an AmqpError that closes the connection."""
+        """Return the complete events. The last may be an AmqpError that closes the connection."""
         filled = self._filled + size
         events: list[ProtocolHeader | Event] = []
         left = filled
@@ -114,18 +121,21 @@ class FrameBuffer:
         elif filled >= self._needed:
             block = bytes(memoryview(self._area)[:filled])
             left = filled - self._take(block, events)
-            self._area[:left] = memoryview(block)[filled - left :]
-            self._needed = self._needed_by(left)
+            self._needed = 1
+            if left:
+                self._area[:left] = memoryview(block)[filled - left :]
+                self._needed = self._needed_by(left)
         self._taken += filled - left
         self._filled = left
-        if filled == len(self._area):
+        room = len(self._area)
+        if filled == room:
             self._resize(max(AREA_BYTES_MAX, min(2 * left, self._needed)))
-        elif left == 0 and filled < AREA_BYTES_MIN:
+        elif left == 0 and filled < AREA_BYTES_MIN < room:
             self._resize(AREA_BYTES_MIN)
         return events
 
     def _take(self, block: bytes, events: list[ProtocolHeader | Event]) -> int:
-        """How much of the block is done with."""
+        """Add the events in the block; return how many of its bytes are processed."""
         taken = 0
         if not self._has_begun:
             begun = self._begin(block, events)
@@ -141,8 +151,10 @@ class FrameBuffer:
         return taken
 
     def _begin(self, block: bytes, events: list[ProtocolHeader | Event]) -> int | None:
-        """The size of the protocol header: a server's first bytes, and a client's when it is
-        refused. None: not all of it has come."""
+        """Read the protocol header; return its size. None means: it is incomplete.
+
+        A server always gets one. A client gets one when it is refused; otherwise the size is 0.
+        """
         octets = block[: len(PROTOCOL_HEADER)]
         if self._is_client and octets[0] != PROTOCOL_HEADER[0]:
             self._has_begun = True
@@ -158,7 +170,7 @@ class FrameBuffer:
         return len(octets)
 
     def _needed_by(self, left: int) -> int:
-        """How many bytes must be in the area before the next frame in it can be whole."""
+        """Return how many bytes must be in the area before its next frame can be complete."""
         if left < FRAME_HEAD_BYTES or not self._has_begun:
             return left + 1
         _, _, size = FRAME_HEAD.unpack_from(self._area)
@@ -176,5 +188,5 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 
 def method_frame(channel: int, method: Method) -> bytes:
-    """A method on its way; one with content is followed by that, see `deliver`."""
+    """Return the frame of a method. If the method has content, that must follow: see `deliver`."""
     return frame(METHOD, channel, encode(method))

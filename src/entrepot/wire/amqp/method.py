@@ -1,13 +1,12 @@
-"""What a method is: numbers of its class and its own, and fields in an order.
+"""Methods: the numbers of their class and their own, and their fields in order.
 
-A method's Python class is its declaration: the annotations of its fields, in order, say
-how they are written. Everything that reads or writes methods follows from that, for a
-server and for a client alike. Bits that follow one another share a byte; no method has more
-of them than one holds.
+A method's Python class is its declaration: the annotations of its fields, in order, are their
+wire types. Reading and writing are derived from that, for servers and clients alike. Consecutive
+bits share a byte; no method has more of them than fit into one.
 
-A frame that does not hold exactly its method's fields is a frame error, as in RabbitMQ;
-a table that is none, or nests too deep, is a syntax error. What is read never refers to
-the frame's memory.
+A frame that does not hold exactly its method's fields is a frame error, as in RabbitMQ; a table
+that is malformed, or nested too deep, is a syntax error. What is read never refers to the frame's
+memory.
 """
 
 from collections.abc import Callable
@@ -28,14 +27,14 @@ LongLong: TypeAlias = Annotated[int, "longlong"]
 Bit: TypeAlias = Annotated[bool, "bit"]
 LongString: TypeAlias = Annotated[bytes, "longstr"]
 ShortString: TypeAlias = Annotated[str, "shortstr"]
-# A short string that a broker passes on. It need not be UTF-8 and survives all the same.
+# A short string that a broker passes on. It need not be UTF-8, and is kept unchanged.
 PassedString: TypeAlias = Annotated[str, "passedstr"]
 Arguments: TypeAlias = Annotated[table.FrozenTable, "table"]
 
 Id = tuple[int, int]
-Read = Callable[[memoryview, int], tuple[Any, int]]  # The value, and where it ends.
+Read = Callable[[memoryview, int], tuple[Any, int]]  # Returns the value and its end.
 Write = Callable[[Any], bytes]
-Group = tuple[tuple[str, ...], Read, Write]  # One field, or several bits that share bytes.
+Group = tuple[tuple[str, ...], Read, Write]  # One field, or bits that share a byte.
 Layout = tuple[Group, ...]
 
 _ID = Struct(">HH")
@@ -50,7 +49,7 @@ _BITS_PER_BYTE = 8
 
 
 class Method:
-    """One method. Its subclasses are frozen dataclasses."""
+    """The superclass of all methods, which are frozen dataclasses."""
 
     __slots__ = ()
 
@@ -60,6 +59,7 @@ class Method:
 
 
 def read_id(payload: memoryview | bytes) -> Id:
+    """Return the numbers of the class and the method. Raises AmqpError."""
     try:
         class_id, method_id = _ID.unpack_from(payload)
     except StructError:
@@ -68,7 +68,7 @@ def read_id(payload: memoryview | bytes) -> Id:
 
 
 def read_fields(kind: type[Method], payload: memoryview | bytes) -> Method:
-    """The method of that class from its frame's payload. Raises AmqpError."""
+    """Return the method of that class from its frame's payload. Raises AmqpError."""
     view = memoryview(payload)
     position = _ID.size
     values: list[Any] = []
@@ -89,7 +89,7 @@ def read_fields(kind: type[Method], payload: memoryview | bytes) -> Method:
 
 
 def write(method: Method) -> bytes:
-    """The payload of the method's frame."""
+    """Return the payload of the method's frame."""
     parts = [_ID.pack(*method.ID)]
     for names, _, write_value in _layout(type(method)):
         if len(names) == 1:
@@ -104,7 +104,7 @@ def _cannot_decode(why: str) -> AmqpError:
 
 
 def _of(kind: type[Method], error: AmqpError) -> AmqpError:
-    """The same mistake, with the method it was made in."""
+    """Return the error with the method in which it occurred."""
     return AmqpError(error.code, f"{kind.NAME}: {error.explanation}", method_id=kind.ID)
 
 

@@ -1,21 +1,21 @@
-"""A message's properties: fourteen fields, each there or not, told by a word of flags.
+"""A message's properties: fourteen fields, each present or not, as a word of flags says.
 
-A broker hands most of them on as they came, so the bytes are the truth here: a field is
-found in them when it is asked for, and what is changed is replaced within them while
-every other byte stays, also in a table of headers whose types Python could not tell.
+A broker passes most of them on unchanged, so they are kept as bytes: a field is decoded when
+it is asked for, and a change replaces only its bytes. All others stay as they are, also in a
+table of headers whose types Python cannot distinguish.
 
 The first look at a message finds where its fields are and so whether they are well
 formed; the headers' own fields are looked through by `check`, or when they are needed.
 What is malformed raises AmqpError with the code for a syntax error.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812  # Its own name says less.
-from typing import Any
+from typing import Any, NamedTuple
 
 from entrepot.wire.amqp import table
 from entrepot.wire.amqp.table import FrozenTable, Table, Value, malformed
@@ -24,12 +24,12 @@ _FLAGS = Struct(">H")
 _UINT32 = Struct(">I")
 _UINT64 = Struct(">Q")
 _FLAGS_REMEMBERED = 1_000
-_UNKNOWN = 0b11  # A fifteenth property, and a second word of flags. Neither exists.
+_UNKNOWN = 0b11  # Flags of a 15th property and of a second word of flags. Neither exists.
 
 
 @dataclass(frozen=True, slots=True)
-class Properties:
-    """All of them, in their order on the wire. None: not there."""
+class BasicProperties:
+    """All properties, in their order on the wire. None means: not present."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -47,20 +47,75 @@ class Properties:
     cluster_id: str | None = None
 
 
-NAMES = tuple(field.name for field in dataclass_fields(Properties))
+NAMES = tuple(field.name for field in dataclass_fields(BasicProperties))
 _OCTETS = ("delivery_mode", "priority")
 _BITS = {name: 1 << (15 - place) for place, name in enumerate(NAMES)}
 PERSISTENT = 2
 NONE = _FLAGS.pack(0)  # The properties of a message that has none.
+_TEXT, _OCTET, _TIME, _TABLE = range(4)  # Kinds of fields.
+
+
+class Examined(NamedTuple):
+    """The properties that the broker itself uses. None means: not present."""
+
+    delivery_mode: int | None
+    priority: int | None
+    reply_to: str | None
+    expiration: str | None
+    user_id: str | None
+
+
+def examine(raw: bytes) -> Examined:
+    """Check that properties, headers included, are well formed; return those the broker uses.
+
+    Publishing calls this, so it must be fast. Raises AmqpError.
+    """
+    position = _FLAGS.size
+    found: list[Any] = [None, None, None, None, None]
+    try:
+        for _, kind, place in _plan(raw[0] << 8 | raw[1]):
+            start = position
+            if kind == _TEXT:
+                position += 1 + raw[start]
+                if place >= 0:
+                    found[place] = raw[start + 1 : position].decode("utf-8", "surrogateescape")
+            elif kind == _OCTET:
+                position += 1
+                found[place] = raw[start]
+            elif kind == _TIME:
+                position += _UINT64.size
+            else:
+                position = _table_end(raw, start)
+                if not table.is_flat(raw, start + _UINT32.size, position):
+                    table.fields(memoryview(raw)[start + _UINT32.size : position])
+    except (IndexError, StructError):
+        raise malformed("properties end within a field") from None
+    if position != len(raw):
+        raise malformed(f"properties of {len(raw)} bytes that need {position}")
+    return Examined(*found)
+
+
+@lru_cache(_FLAGS_REMEMBERED)
+def _plan(flags: int) -> tuple[tuple[str, int, int], ...]:
+    """Return the name of each field that is there, its kind, and its place in `Examined` or -1."""
+    if flags & _UNKNOWN:
+        raise malformed("properties that are not of the basic class")
+    places = {name: place for place, name in enumerate(Examined._fields)}
+    kinds = {"headers": _TABLE, "timestamp": _TIME, **dict.fromkeys(_OCTETS, _OCTET)}
+    return tuple(
+        (name, kinds.get(name, _TEXT), places.get(name, -1))
+        for name, bit in _BITS.items()
+        if flags & bit
+    )
 
 
 class PropertyView:
-    """The properties of one message, read where they are."""
+    """The properties of one message, decoded from their bytes when asked for."""
 
     __slots__ = ("_spans", "raw")
 
     def __init__(self, raw: bytes) -> None:
-        """Raises AmqpError, unless these are properties up to what is in the headers."""
+        """Raises AmqpError for malformed properties; does not look into the headers."""
         self.raw = raw
         self._spans = _locate(raw)
 
@@ -68,22 +123,31 @@ class PropertyView:
         return name in self._spans
 
     def get(self, name: str) -> Value:
-        """The property of that name, or None. Headers are decoded each time."""
+        """Return the property of that name, or None. Headers are decoded each time."""
         span = self._spans.get(name)
         return None if span is None else _READ[name](self.raw, *span)
 
+    def raw_values(self) -> Iterator[tuple[str, bytes]]:
+        """Return the name of each property that is there, and the bytes of its value."""
+        for name, (start, end) in self._spans.items():
+            if name == "headers":
+                start += _UINT32.size
+            elif name not in _OCTETS and name != "timestamp":
+                start += 1
+            yield name, self.raw[start:end]
+
     def header(self, name: str) -> Value:
-        """One header; None where there is none, or it has no value."""
+        """Return one header; None if it is missing or has no value."""
         span = self._header_span(name)
         if span is None:
             return None
         return table.decode(self.raw[span[0] : span[1]])[name]
 
-    def decode(self) -> Properties:
-        return Properties(**{name: self.get(name) for name in self._spans})
+    def decode(self) -> BasicProperties:
+        return BasicProperties(**{name: self.get(name) for name in self._spans})
 
     def patch(self, changes: Mapping[str, Value]) -> bytes:
-        """With these properties set, or taken out where they are None; the rest as it was."""
+        """Return the bytes with these properties set, or removed where they are None."""
         assert all(name in _BITS for name in changes), changes
         return self._assemble(
             {
@@ -93,7 +157,7 @@ class PropertyView:
         )
 
     def patch_headers(self, changes: FrozenTable, removed: Iterable[str] = ()) -> bytes:
-        """With these headers set, in their place or else at the end, and those taken out.
+        """Return the bytes with these headers set, in place or else at the end, and others removed.
 
         Other headers keep their bytes and their order. None is a header without a value.
         """
@@ -145,11 +209,11 @@ class PropertyView:
         return None
 
 
-def decode(raw: bytes) -> Properties:
+def decode(raw: bytes) -> BasicProperties:
     return PropertyView(raw).decode()
 
 
-def encode(properties: Properties) -> bytes:
+def encode(properties: BasicProperties) -> bytes:
     flags = 0
     parts = [b""]
     for name, bit in _BITS.items():
@@ -162,7 +226,7 @@ def encode(properties: Properties) -> bytes:
 
 
 def check(raw: bytes) -> PropertyView:
-    """The view of properties that are well formed all the way down. Raises AmqpError."""
+    """Return a view of properties that are well formed, headers included. Raises AmqpError."""
     view = PropertyView(raw)
     span = view._spans.get("headers")
     if span is not None:
@@ -171,14 +235,20 @@ def check(raw: bytes) -> PropertyView:
 
 
 def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
-    """Where each field that is there begins and ends, in their order."""
+    """Return where each field that is there begins and ends, in their order."""
     spans: dict[str, tuple[int, int]] = {}
+    position = _FLAGS.size
     try:
-        (flags,) = _FLAGS.unpack_from(raw)
-        position = _FLAGS.size
-        for name, end in _present(flags):
+        for name, kind, _ in _plan(raw[0] << 8 | raw[1]):
             start = position
-            position = end(raw, start)
+            if kind == _TEXT:
+                position += 1 + raw[start]
+            elif kind == _OCTET:
+                position += 1
+            elif kind == _TIME:
+                position += _UINT64.size
+            else:
+                position = _table_end(raw, start)
             spans[name] = start, position
     except (IndexError, StructError):
         raise malformed("properties end within a field") from None
@@ -187,15 +257,7 @@ def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
     return spans
 
 
-@lru_cache(_FLAGS_REMEMBERED)
-def _present(flags: int) -> tuple[tuple[str, Callable[[bytes, int], int]], ...]:
-    """The names of the fields that are there, and how to find where each ends."""
-    if flags & _UNKNOWN:
-        raise malformed("properties that are not of the basic class")
-    return tuple((name, _END[name]) for name, bit in _BITS.items() if flags & bit)
-
-
-# How each is read and written.
+# Reading and writing each kind of field.
 
 
 def _text(raw: bytes, start: int, end: int) -> str:
@@ -218,21 +280,11 @@ def _table_end(raw: bytes, start: int) -> int:
     return start + _UINT32.size + int(_UINT32.unpack_from(raw, start)[0])
 
 
-def _text_end(raw: bytes, start: int) -> int:
-    return start + 1 + raw[start]
-
-
 _READ: dict[str, Callable[[bytes, int, int], Any]] = {
     **dict.fromkeys(NAMES, _text),
     **dict.fromkeys(_OCTETS, _octet),
     "headers": _headers,
     "timestamp": _time,
-}
-_END: dict[str, Callable[[bytes, int], int]] = {
-    **dict.fromkeys(NAMES, _text_end),
-    **dict.fromkeys(_OCTETS, lambda raw, start: start + 1),
-    "headers": _table_end,
-    "timestamp": lambda raw, start: start + _UINT64.size,
 }
 
 

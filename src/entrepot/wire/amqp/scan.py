@@ -1,4 +1,4 @@
-"""From bytes to what a peer said: methods, and whole messages in runs.
+"""From bytes to events: methods, and complete messages in runs.
 
 A message is three frames or more: a method, a header, and the body in pieces. Frames of
 several channels may interleave, and a read may end anywhere. The scanner takes a block
@@ -18,7 +18,7 @@ cheaper than a reference to them; a larger one that came in one frame refers to 
 block; one that came in several frames is put together as it comes. Nothing is allocated
 for a size that was only announced.
 
-The scanner never raises. A mistake is an `AmqpError` among the events, and the last of
+The scanner never raises. An error is an `AmqpError` among the events, and the last of
 them unless it closes only a channel. Of a channel that is being closed, what was on its
 way is passed over, as the specification asks: until the peer's `close-ok`.
 """
@@ -27,18 +27,18 @@ from collections.abc import Callable
 from struct import Struct, iter_unpack
 from typing import Any, NamedTuple
 
-from entrepot.core import limits
-from entrepot.core.envelope import Message
+from entrepot.core.message import OPAQUE, Format, Message
 from entrepot.core.ports import Buffer
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods import METHODS, basic
 from entrepot.wire.amqp.methods.channel import Close, CloseOk
-from entrepot.wire.amqp.place import Place, Target, read_place
+from entrepot.wire.amqp.publish_method import PublishMethod, PublishTarget, read_publish_method
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 0xCE
-SMALL_BYTES = 512  # Up to here a copy costs less than a reference.
-_ALIKE_BYTES_MAX = 4_096  # And up to here for many of the same size.
+SMALL_BYTES = 512  # Up to this size a copy costs less than a reference.
+_ALIKE_BYTES_MAX = 4_096  # The same, for many messages of one size.
 
 FRAME_HEAD = Struct(">BHI")  # Type, channel, size of the payload.
 FRAME_HEAD_BYTES = FRAME_HEAD.size
@@ -52,17 +52,17 @@ _PROPERTIES_BYTES_MIN = 2  # Flags.
 _HEADER_BYTES_MIN = _CONTENT_HEADER.size + _PROPERTIES_BYTES_MIN
 _BASIC = basic.Publish.ID[0]
 _HEADER_LEAD = Struct(">BHIHH")  # A header frame up to the size of the body.
-_ACK_FRAME = Struct(">11sQ2s")  # All up to the delivery tag, that, bits and frame end.
+_ACK_FRAME = Struct(">11sQ2s")  # What precedes the delivery tag; the tag; bits and end.
 _ACK_PAYLOAD_BYTES = _ACK_FRAME.size - FRAME_HEAD_BYTES - 1
-_UNFINISHED_BYTES = 512  # What is kept of a message beside what has come of it.
+_UNFINISHED_BYTES = 512  # Memory for an incomplete message, besides its content.
 _LAYOUTS_MAX = 1_000  # Sizes of properties whose layouts are remembered.
 
-# Of header frames of one channel and size: how they begin, up to the size of the body; what
-# ends them and begins a body's frame; how to unpack the size of the body, the properties,
-# that end, and the size of the frame; and where from the header's start the body begins.
+# What header frames of one channel and size share: their bytes up to the size of the body; the
+# bytes from their end to the size of the body frame; a function that unpacks the size of the
+# body, the properties, those bytes and the size of the body frame; the offset of the body.
 _Shape = tuple[bytes, bytes, Callable[..., Any], int]
 _SHORTEST = Struct(f">Q{_PROPERTIES_BYTES_MIN}s4sI")
-_NO_SHAPE: _Shape = (  # What begins like this is none, and does not end right either.
+_NO_SHAPE: _Shape = (  # Matches no frame.
     b"\xff" * _HEADER_LEAD.size,
     b"",
     _SHORTEST.unpack_from,
@@ -74,27 +74,27 @@ class Publishes(NamedTuple):
     """Messages published one after the other, on one channel, to one exchange."""
 
     channel: int
-    target: Target
+    target: PublishTarget
     messages: list[Message]
 
 
 class Acks(NamedTuple):
-    """`basic.ack` one after the other on one channel."""
+    """Consecutive `basic.ack` on one channel."""
 
     channel: int
-    is_multiple: bool  # Of each: it and all before it.
+    is_multiple: bool  # Whether each acknowledges all tags before it, too.
     tags: list[int]
 
 
 class MethodFrame(NamedTuple):
-    """Any other method, for `methods.decode`."""
+    """Any other method without content, for `methods.decode`."""
 
     channel: int
     payload: bytes
 
 
 class Content(NamedTuple):
-    """Any other method that carries a message: what a server says to a client."""
+    """Any other method with content, which only servers send."""
 
     channel: int
     payload: bytes  # The method's.
@@ -103,70 +103,78 @@ class Content(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Nothing but a sign of life. Other frames are one too."""
+    """A heartbeat. Any other frame counts as one, too."""
 
 
 Event = Publishes | Acks | MethodFrame | Content | Heartbeat | AmqpError
 
 
 class _Unfinished:
-    """A message of which something is missing."""
+    """A message that is incomplete."""
 
-    __slots__ = ("body", "held", "left", "number", "payload", "place", "properties")
+    __slots__ = ("body", "held", "left", "number", "payload", "properties", "publish_method")
 
-    def __init__(self, number: int, payload: bytes, place: Place | None) -> None:
-        self.number = number  # No other of this connection has it. Below 0.
+    def __init__(self, number: int, payload: bytes, publish_method: PublishMethod | None) -> None:
+        self.number = number  # Unique in the connection, and below 0.
         self.payload = payload
-        self.place = place  # Of a publish, and only of one.
-        self.properties: bytes | None = None  # None: the header has not come.
+        self.publish_method = publish_method  # None means: not a publish.
+        self.properties: bytes | None = None  # None means: the header has not come.
         self.left = 0  # Bytes of the body that have not come.
-        self.body: bytearray | None = None  # Made when the second frame of a body is needed.
-        self.held = 0  # Bytes of it that are kept.
+        self.body: bytearray | None = None  # Created for a body of several frames.
+        self.held = 0  # Bytes counted for it in `unfinished_bytes`.
 
 
 class Scanner:
     __slots__ = (
         "_body_bytes_max",
         "_closing",
+        "_format",
         "_layouts",
         "_message_bytes_max",
         "_opened",
         "_payload_bytes_max",
-        "_places",
+        "_publish_methods",
         "_shape",
         "_shape_channel",
         "_unfinished",
         "unfinished_bytes",
     )
 
-    def __init__(self, payload_bytes_max: int, message_bytes_max: int) -> None:
+    def __init__(
+        self,
+        payload_bytes_max: int,
+        message_bytes_max: int,
+        format: Format = OPAQUE,
+    ) -> None:
+        """The format is that of the envelopes of what is published."""
+        self._format = format
         self._message_bytes_max = message_bytes_max
         self.limit_payload(payload_bytes_max)
-        self._closing: dict[int, None] = {}  # Channels that we closed and the peer has not.
-        self._unfinished: dict[int, _Unfinished] = {}  # By channel; by none that is closing.
-        self.unfinished_bytes = 0  # What they all hold.
-        self._opened = 0  # How many there were.
-        self._places: dict[bytes, Place] = {}  # By the method's frame.
+        self._closing: dict[int, None] = {}  # Channels we closed, until close-ok.
+        self._unfinished: dict[int, _Unfinished] = {}  # By channel; none is closing.
+        self.unfinished_bytes = 0  # Held by all incomplete messages.
+        self._opened = 0  # How many incomplete messages there were.
+        self._publish_methods: dict[bytes, PublishMethod] = {}  # By the bytes of the method frame.
         self._layouts: dict[int, Struct] = {}  # By size of the content header.
 
     def limit_payload(self, bytes_max: int) -> None:
-        """From now on, frames with more than so many bytes in them are refused."""
+        """Refuse frames with a larger payload from now on."""
         self._payload_bytes_max = bytes_max
         self._shape_channel, self._shape = 0, _NO_SHAPE  # Of the last header frame.
         self._body_bytes_max = min(bytes_max, self._message_bytes_max)
 
     def close_channel(self, channel: int) -> None:
-        """We close the channel: until the peer has agreed, nothing else is heard from it."""
+        """Ignore a channel that we close, until the peer's close-ok."""
         self._drop(channel)
         self._closing[channel] = None
 
     @property
     def unfinished_number(self) -> int:
-        """Of the oldest unfinished message; 0: there is none."""
+        """Return the number of the oldest incomplete message. 0 means: there is none."""
         return next((each.number for each in self._unfinished.values()), 0)
 
     def scan(self, block: bytes) -> tuple[list[Event], int]:
-        """What is whole in the block, and where the first frame begins that is not."""
+        """Return the events in the block, and where the first incomplete frame begins."""
         events: list[Event] = []
         position = 0
         end = len(block)
@@ -204,7 +212,7 @@ class Scanner:
     def _method(
         self, block: bytes, position: int, stop: int, channel: int, events: list[Event]
     ) -> int:
-        """Takes the method, and perhaps more; where the next frame begins."""
+        """Read the method, and perhaps more; return where the next frame begins."""
         start = position + FRAME_HEAD_BYTES
         identity = block[start : start + _ID.size]
         if channel in self._closing:
@@ -228,13 +236,13 @@ class Scanner:
     def _publishes(
         self, block: bytes, position: int, stop: int, channel: int, events: list[Event]
     ) -> int:
-        """Takes all that follow on this channel to the same exchange, whatever their keys."""
+        """Read all publishes that follow on this channel to the same exchange, with any keys."""
         method = block[position : stop + 1]
-        place = self._place(method)
-        target, envelope = place.target, place.envelope
+        publish_method = self._publish_method(method)
+        target, envelope = publish_method.target, publish_method.envelope
         messages: list[Message] = []
         append, starts = messages.append, block.startswith
-        places, end, bytes_max = self._places, len(block), self._body_bytes_max
+        publish_methods, end, bytes_max = self._publish_methods, len(block), self._body_bytes_max
         view: memoryview | None = None
         shape = self._shape if self._shape_channel == channel else _NO_SHAPE
         lead, between, unpack, offset = shape
@@ -258,8 +266,8 @@ class Scanner:
                 or block[body_end] != FRAME_END
             ):
                 break
-            if properties != envelope.properties:
-                envelope = place.sealed(properties)
+            if properties != envelope.head:
+                envelope = publish_method.sealed(properties)
             if size <= SMALL_BYTES:
                 append((envelope, block[body_start:body_end]))
             else:
@@ -273,19 +281,19 @@ class Scanner:
             if starts(method, position):
                 continue
             method = _method_frame(block, position, channel)
-            known = places.get(method)
-            if known is None or known.target != target:  # If it is a publish, a run of its own,
-                _publish(events, channel, target, messages)  # or its place is to be found.
+            known = publish_methods.get(method)
+            if known is None or known.target != target:  # The run ends: another method,
+                _publish(events, channel, target, messages)  # or another target.
                 return position
-            place, envelope = known, known.envelope
-        # Not a message of the usual shape, or not all of it is there.
+            publish_method, envelope = known, known.envelope
+        # Not a message of the usual shape, or an incomplete one.
         if messages:
             _publish(events, channel, target, messages)
-        self._open(channel, method[FRAME_HEAD_BYTES:-1], place)
+        self._open(channel, method[FRAME_HEAD_BYTES:-1], publish_method)
         return position + len(method)
 
     def _reshape(self, block: bytes, start: int, channel: int) -> bool:
-        """Whether a header frame begins there, and if so, makes `_shape` that of its like."""
+        """Set `_shape` to that of the header frame at `start`; return whether there is one."""
         if len(block) - start < _HEADER_LEAD.size:
             return False
         kind, found, size, class_id, weight = _HEADER_LEAD.unpack_from(block, start)
@@ -305,14 +313,14 @@ class Scanner:
         self._shape = lead, between, layout.unpack_from, len(lead) + layout.size
         return True
 
-    def _place(self, method: bytes) -> Place:
-        place = self._places.get(method)
-        if place is None:
-            place = read_place(method[FRAME_HEAD_BYTES:-1])
-            if len(self._places) >= limits.AMQP_PLACES_CACHED_MAX:
-                self._places.clear()
-            self._places[method] = place
-        return place
+    def _publish_method(self, method: bytes) -> PublishMethod:
+        publish_method = self._publish_methods.get(method)
+        if publish_method is None:
+            publish_method = read_publish_method(method[FRAME_HEAD_BYTES:-1], self._format)
+            if len(self._publish_methods) >= amqp_limits.ROUTES_CACHED_MAX:
+                self._publish_methods.clear()
+            self._publish_methods[method] = publish_method
+        return publish_method
 
     # Contents.
 
@@ -370,18 +378,18 @@ class Scanner:
             if content.left == 0:
                 self._finish(channel, content, memoryview(content.body).toreadonly(), events)
 
-    def _open(self, channel: int, payload: bytes, place: Place | None) -> None:
+    def _open(self, channel: int, payload: bytes, publish_method: PublishMethod | None) -> None:
         if channel == 0:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, "a message on channel 0")
         self._opened += 1
-        content = _Unfinished(-self._opened, payload, place)
+        content = _Unfinished(-self._opened, payload, publish_method)
         self._unfinished[channel] = content
         self._hold(content, _UNFINISHED_BYTES + len(payload))
 
     def _hold(self, content: _Unfinished, size: int) -> None:
         content.held += size
         self.unfinished_bytes += size
-        if self.unfinished_bytes > limits.AMQP_UNFINISHED_BYTES_MAX:
+        if self.unfinished_bytes > amqp_limits.UNFINISHED_BYTES_MAX:
             raise AmqpError(ReplyCode.RESOURCE_ERROR, "too many unfinished messages")
 
     def _drop(self, channel: int) -> None:
@@ -394,15 +402,15 @@ class Scanner:
     ) -> None:
         self._drop(channel)
         assert content.properties is not None
-        if content.place is None:
+        if content.publish_method is None:
             events.append(Content(channel, content.payload, content.properties, body))
         else:
-            envelope = content.place.sealed(content.properties)
-            _publish(events, channel, content.place.target, [(envelope, body)])
+            envelope = content.publish_method.sealed(content.properties)
+            _publish(events, channel, content.publish_method.target, [(envelope, body)])
 
 
 def _method_frame(block: bytes, position: int, channel: int) -> bytes:
-    """The frame there, if it may be a method of that channel. It may be cut off, or end wrongly."""
+    """Return the frame there if it is a method of that channel. It may be incomplete."""
     if len(block) - position < FRAME_HEAD_BYTES:
         return b""
     kind, found, size = FRAME_HEAD.unpack_from(block, position)
@@ -412,7 +420,7 @@ def _method_frame(block: bytes, position: int, channel: int) -> bytes:
 
 
 def _acks(block: bytes, position: int, channel: int, events: list[Event]) -> int:
-    """The acknowledgements from here on that differ in nothing but their tags."""
+    """Read acknowledgements that differ only in their tags; return where the next frame begins."""
     lead, _, tail = _ACK_FRAME.unpack_from(block, position)
     count = (len(block) - position) // _ACK_FRAME.size
     run = memoryview(block)[position : position + count * _ACK_FRAME.size]
@@ -428,8 +436,10 @@ def _acks(block: bytes, position: int, channel: int, events: list[Event]) -> int
 def _alike(
     block: bytes, start: int, body_start: int, body_end: int, messages: list[Message]
 ) -> int:
-    """Takes those that follow and differ from the message there in nothing but their bodies.
-    Where the next frame begins. They are bytes of their own: so many at once are cheaper."""
+    """Read the messages that follow and differ from the one at `start` only in their bodies.
+
+    Return where the next frame begins. Bodies are copied: for many at once that is cheaper.
+    """
     head = block[start:body_start]
     position = body_end + 1
     if not block.startswith(head, position):
@@ -447,8 +457,10 @@ def _alike(
     return position
 
 
-def _publish(events: list[Event], channel: int, target: Target, messages: list[Message]) -> None:
-    """Adds the messages to the run before, if they continue it."""
+def _publish(
+    events: list[Event], channel: int, target: PublishTarget, messages: list[Message]
+) -> None:
+    """Add the messages to the last event if they continue its run, else as a new event."""
     if events:
         last = events[-1]
         if type(last) is Publishes and last.channel == channel and last.target == target:
@@ -470,6 +482,6 @@ def _frame_error(explanation: str) -> AmqpError:
 
 
 def _unexpected(explanation: str, content: _Unfinished | None) -> AmqpError:
-    is_publish = content is not None and content.place is not None
+    is_publish = content is not None and content.publish_method is not None
     method_id = basic.Publish.ID if is_publish else (0, 0)
     return AmqpError(ReplyCode.UNEXPECTED_FRAME, explanation, method_id=method_id)

@@ -1,20 +1,20 @@
 """Field tables: names with typed values, nested, as RabbitMQ reads and writes them.
 
-The specification and its first brokers disagree about the letters of some types. What
-RabbitMQ does is the law here: `s` is a 16-bit number and never a short string, `l` and
+The specification and its first brokers disagree about the letters of some types. Here
+it is as in RabbitMQ: `s` is a 16-bit number and never a short string, `l` and
 `L` are both signed 64 bits and written as `l`, `I` is signed and `i` unsigned, `x` is
 bytes, a decimal's digits are unsigned, and of two fields with one name the first counts.
 
 Python has fewer kinds of numbers, so every wire type has a Python type of its own: the
 usual ones where there is one (`bool`, `str`, `bytes`, `float`, `Decimal`, `list`,
 `dict`, `None`, and `int` for `I`), and a subclass of `int` or `float` for the rest. A
-table that is read and written again has the types it came with, and who does not care
-compares and calculates as with any number.
+table that is read and written again has the types it came with, and can be compared
+and calculated with like any number.
 
-Texts are UTF-8 by convention only, and RabbitMQ does not look: what is not UTF-8 is
+Texts are UTF-8 by convention only, and RabbitMQ does not check: what is not UTF-8 is
 kept in surrogate escapes, and written as it came.
 
-A length is held against the bytes that are left before anything is made of it, and
+A length is compared with the bytes that are left before anything is allocated, and
 nesting is bounded. Every value takes at least a byte, so a frame's bound bounds a table.
 """
 
@@ -91,7 +91,7 @@ _LETTERS: dict[type, str] = {
     list: "A",
     type(None): "V",
 }
-# What RabbitMQ calls them when it says that two arguments differ.
+# RabbitMQ's names of the types, as in its error texts.
 TYPE_NAMES = {
     "b": "byte", "B": "unsignedbyte", "s": "short", "u": "unsignedshort", "I": "signedint",
     "i": "unsignedint", "l": "long", "T": "timestamp", "f": "float", "d": "double",
@@ -103,7 +103,7 @@ _SIZES = {ord(letter): layout.size for letter, (layout, _) in _NUMBERS.items()} 
     ord("D"): _DECIMAL.size,
     ord("V"): 0,
 }
-_NESTED = {ord("F"): True, ord("A"): False}  # Whether there are names inside.
+_NESTED = {ord("F"): True, ord("A"): False}  # Whether the values in it have names.
 _LONG_STRINGS = b"Sx"
 _INT32_MIN, _INT32_END = -(2**31), 2**31
 
@@ -113,12 +113,12 @@ def malformed(what: str) -> AmqpError:
 
 
 def type_name(value: Value) -> str:
-    """As RabbitMQ spells it."""
+    """Return RabbitMQ's name of the value's type."""
     return TYPE_NAMES[_letter(value)]
 
 
 def type_class(value: Value) -> str:
-    """Values of different classes never match; of one class they are compared."""
+    """Return the class of the value's type. Values of different classes never match."""
     letter = _letter(value)
     return _CLASSES.get(letter, TYPE_NAMES[letter])
 
@@ -132,18 +132,18 @@ def _letter(value: Value) -> str:
 
 
 def decode(data: Buffer) -> Table:
-    """A table from its bytes, without the length in front. Raises AmqpError."""
+    """Return a table from its bytes, without the length in front. Raises AmqpError."""
     view = memoryview(data)
     try:
-        return _read_table(view, 0, len(view), limits.AMQP_TABLE_DEPTH_MAX)
+        return _read_table(view, 0, len(view), limits.TABLE_DEPTH_MAX)
     except (IndexError, StructError):
         raise malformed("a table ends within a value") from None
 
 
 def fields(data: Buffer) -> list[tuple[int, int, int]]:
-    """Where each field of a table begins, where its value does, and where both end.
+    """Return where each field of a table begins, where its value begins, and where both end.
 
-    All that is nested is looked through, so this raises what `decode` raises.
+    Nested values are checked, too, so this raises what `decode` raises.
     """
     view = memoryview(data)
     found = []
@@ -151,12 +151,33 @@ def fields(data: Buffer) -> list[tuple[int, int, int]]:
     try:
         while position < len(view):
             value = position + 1 + view[position]
-            end = _walk(view, value, len(view), limits.AMQP_TABLE_DEPTH_MAX)
+            end = _walk(view, value, len(view), limits.TABLE_DEPTH_MAX)
             found.append((position, value, end))
             position = end
     except (IndexError, StructError):
         raise malformed("a table ends within a value") from None
     return found
+
+
+def is_flat(data: bytes, start: int, end: int) -> bool:
+    """Return whether the table there is well formed and has no tables or arrays inside.
+
+    This is quick, and true for most. For others call `fields`, which raises if malformed.
+    """
+    sizes, position = _SIZES, start
+    try:
+        while position < end:
+            position += 1 + data[position]
+            letter = data[position]
+            size = sizes.get(letter)
+            if size is None:
+                if letter not in _LONG_STRINGS:
+                    return False
+                size = 4 + int.from_bytes(data[position + 1 : position + 5], "big")
+            position += 1 + size
+    except IndexError:
+        return False
+    return position == end <= len(data)
 
 
 def _read_table(view: memoryview, position: int, end: int, depth: int) -> Table:
@@ -179,12 +200,12 @@ def _read_array(view: memoryview, position: int, end: int, depth: int) -> list[V
 
 
 def _read_value(view: memoryview, position: int, end: int, depth: int) -> tuple[Value, int]:
-    """The value and where it ends, which is not after `end`."""
+    """Return the value and where it ends, which is not after `end`. Raises AmqpError."""
     letter = view[position]
     start, stop = _bounds(view, position, end)
     if letter in _NESTED:
         if depth == 0:
-            raise malformed(f"tables nested more than {limits.AMQP_TABLE_DEPTH_MAX} deep")
+            raise malformed(f"tables nested more than {limits.TABLE_DEPTH_MAX} deep")
         read = _read_table if _NESTED[letter] else _read_array
         return read(view, start, stop, depth - 1), stop
     if letter == ord("S"):
@@ -201,7 +222,7 @@ def _read_value(view: memoryview, position: int, end: int, depth: int) -> tuple[
 
 
 def _bounds(view: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Where the content of the value at `position` begins and ends."""
+    """Return where the content of the value at `position` begins and ends."""
     letter = view[position]
     start = position + 1
     size = _SIZES.get(letter)
@@ -216,13 +237,13 @@ def _bounds(view: memoryview, position: int, end: int) -> tuple[int, int]:
 
 
 def _walk(view: memoryview, position: int, end: int, depth: int) -> int:
-    """Where the value ends, when all that it holds is well formed."""
+    """Return where the value ends, after checking that all in it is well formed."""
     letter = view[position]
     start, stop = _bounds(view, position, end)
     if letter not in _NESTED:
         return stop
     if depth == 0:
-        raise malformed(f"tables nested more than {limits.AMQP_TABLE_DEPTH_MAX} deep")
+        raise malformed(f"tables nested more than {limits.TABLE_DEPTH_MAX} deep")
     has_names = _NESTED[letter]
     while start < stop:
         if has_names:
@@ -231,16 +252,16 @@ def _walk(view: memoryview, position: int, end: int, depth: int) -> int:
     return stop
 
 
-# Writing. A value that is none of the types is a mistake of ours, and fails as one.
+# Writing. A value of another type is an error of ours: it raises a KeyError.
 
 
 def encode(table: FrozenTable) -> bytes:
-    """The bytes of a table, without the length in front."""
+    """Return the bytes of a table, without the length in front."""
     return b"".join([field(name, value) for name, value in table.items()])
 
 
 def field(name: str, value: Value) -> bytes:
-    """One field of a table: its name and its value."""
+    """Return one field of a table: its name and its value."""
     return short_string(name) + encode_value(value)
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.limits import KIB
+from entrepot.wire.http import limits as http_limits
 
 AREA_BYTES_MIN = 4 * KIB  # What an idle connection costs.
 AREA_BYTES_MAX = 64 * KIB  # What a busy one reads at once.
@@ -47,7 +47,7 @@ class Request:
 
 
 class RequestReader:
-    def __init__(self, body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
+    def __init__(self, body_bytes_max: int = http_limits.BODY_BYTES_MAX) -> None:
         self._body_bytes_max = body_bytes_max
         self._area = bytearray(AREA_BYTES_MIN)
         self._parser = HttpRequestParser(self)
@@ -73,7 +73,7 @@ class RequestReader:
         while data and not self._is_last and self.failure is None:
             data = self._feed(data)
         del data
-        if self.failure is None and self._unmoved > limits.HTTP_HEAD_BYTES_MAX:
+        if self.failure is None and self._unmoved > http_limits.HEAD_BYTES_MAX:
             self.failure = HttpError(431, "the head of the request is too large")
         self._resize_area(size)
         whole, self._whole = self._whole, []
@@ -123,8 +123,8 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
         self._count_head(len(name) + len(value) + _HEADER_COST)
-        if self._header_count > limits.HTTP_HEADERS_MAX:
-            self._fail(431, f"more than {limits.HTTP_HEADERS_MAX} headers")
+        if self._header_count > http_limits.HEADERS_MAX:
+            self._fail(431, f"more than {http_limits.HEADERS_MAX} headers")
         if self._is_head_whole:
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
@@ -178,7 +178,7 @@ class RequestReader:
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
-        if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX:
+        if self._head_bytes > http_limits.HEAD_BYTES_MAX:
             self._fail(431, "the head of the request is too large")
 
     def _fail(self, status: int, text: str) -> None:

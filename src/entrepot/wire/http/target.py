@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from entrepot.core import limits
+from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import HttpError
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     path: tuple[str, ...]  # Segments, decoded. A slash at the end makes an empty one.
     query: dict[str, str]  # Of one name the last counts.
 
 
-def split(target: str) -> Target:
+def split(target: str) -> RequestTarget:
     """Raises HttpError."""
     if not target.startswith("/"):  # Absolute, as proxies are asked.
         scheme, separator, rest = target.partition("://")
@@ -33,8 +33,8 @@ def split(target: str) -> Target:
             query,
             keep_blank_values=True,
             errors="strict",
-            max_num_fields=limits.HTTP_QUERY_FIELDS_MAX,
+            max_num_fields=http_limits.QUERY_FIELDS_MAX,
         )
     except ValueError:  # UnicodeDecodeError is one.
         raise HttpError(400, "the target of the request is not UTF-8, or too long") from None
-    return Target(segments, dict(fields))
+    return RequestTarget(segments, dict(fields))

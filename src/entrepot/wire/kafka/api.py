@@ -20,7 +20,7 @@ class Api(IntEnum):
     version_last: int
     flexible_from: int
 
-    if not TYPE_CHECKING:  # A type checker would ask all four of whoever calls Api(key).
+    if not TYPE_CHECKING:  # A type checker would want four arguments in Api(key).
 
         def __new__(cls, key: int, first: int, last: int, flexible_from: int) -> Self:
             api = int.__new__(cls, key)
@@ -121,24 +121,25 @@ class Api(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92, 0, 0, 0
 
 
-# By plain number, because this is looked up for every request, also of unknown APIs.
+# The first flexible version by API key. The key is a plain number, because every request looks
+# this up, also one for an API that is not in the catalogue.
 FLEXIBLE_FROM: dict[int, int] = {int(api): api.flexible_from for api in Api}
 
 
 def versions(api: Api) -> tuple[int, int]:
-    """The oldest and the newest version there are messages for."""
+    """Return the oldest and the newest version that kio has messages for."""
     return api.version_first, api.version_last
 
 
 @cache
 def request_class(api: Api, version: int) -> type[Any]:
-    """kio's class of this request; the version must be one of `versions`."""
+    """Return kio's class of this request. The version must be one of `versions`."""
     return _message_class(api, version, "Request")
 
 
 @cache
 def response_class(api: Api, version: int) -> type[Any]:
-    """kio's class of this response; the version must be one of `versions`."""
+    """Return kio's class of this response. The version must be one of `versions`."""
     return _message_class(api, version, "Response")
 
 

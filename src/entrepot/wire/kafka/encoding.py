@@ -35,15 +35,16 @@ _UVARINT_BYTES_MAX = 5
 
 
 class Reader:
-    """One message and how far it has been read. What both encodings share."""
+    """Reads one message, and knows how far it has got. Holds what both encodings share."""
 
     __slots__ = ("buffer", "elements_left", "end", "position")
 
     def __init__(self, buffer: memoryview, position: int = 0) -> None:
         self.buffer = buffer
-        self.position = position  # 0 <= position; an overrun shows at the next read.
+        self.position = position  # May be beyond the end; then the next read fails.
         self.end = len(buffer)
-        self.elements_left = limits.REQUEST_ELEMENTS_MAX  # Array elements and tagged fields.
+        # How many array elements and tagged fields may still come.
+        self.elements_left = limits.REQUEST_ELEMENTS_MAX
 
     def unpack(self, layout: Struct) -> tuple[Any, ...]:
         values = layout.unpack_from(self.buffer, self.position)
@@ -51,7 +52,7 @@ class Reader:
         return values
 
     def take(self, size: int) -> memoryview:
-        """The next bytes, not copied."""
+        """Return a view of the next bytes, and pass over them."""
         position = self.position
         end = position + size
         if size < 0 or end > self.end:
@@ -75,7 +76,7 @@ class Reader:
         return value
 
     def count(self, bytes_each: int) -> int:
-        """The size of an array whose elements take at least so many bytes each."""
+        """Read the size of an array whose elements take at least so many bytes each."""
         count = self.nullable_count(bytes_each)
         if count is None:
             raise MalformedFrame("null for an array that cannot be null")
@@ -91,7 +92,7 @@ class Reader:
         raise NotImplementedError
 
     def tags(self, known: Mapping[int, Callable[[Any], Any]]) -> dict[int, Any]:
-        """The tagged fields of a structure that are known; the others are passed over."""
+        """Read the tagged fields of a structure. Those that are not in `known` are passed over."""
         raise NotImplementedError
 
     def skip_tags(self) -> None:
@@ -187,13 +188,13 @@ class CompactReader(Reader):
 
 
 class Writer:
-    """Functions from values to bytes, gathered under a name. What both encodings share."""
+    """Functions that turn values into bytes. Holds what both encodings share."""
 
     NO_TAGS: ClassVar[bytes]  # The end of a structure without tagged fields.
 
     @staticmethod
     def length(value: int | None) -> bytes:
-        """What stands before an array, bytes or records of that size, or null."""
+        """Write the size that stands before an array, bytes or records. None means null."""
         raise NotImplementedError
 
     @staticmethod
@@ -262,7 +263,7 @@ def uvarint(value: int) -> bytes:
 
 
 def tagged(fields: list[tuple[int, bytes]]) -> bytes:
-    """The end of a flexible structure: tagged fields that are not at their defaults."""
+    """Write the end of a flexible structure: its tagged fields, by tag and bytes."""
     parts = [uvarint(len(fields))]
     for tag, value in sorted(fields):
         parts += (uvarint(tag), uvarint(len(value)), value)
@@ -271,7 +272,8 @@ def tagged(fields: list[tuple[int, bytes]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def uuid_from(value: bytes) -> UUID | None:
-    """Kafka's null is all zeros. Remembered, because a UUID is slow to make."""
+    """Return the UUID with these bytes; None for zeros, which are Kafka's null. Results are cached,
+    because a UUID is slow to make."""
     return None if value == _UUID_ZERO else UUID(bytes=value)
 
 

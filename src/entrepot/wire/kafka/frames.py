@@ -23,16 +23,16 @@ from entrepot.wire.kafka.encoding import (
     LegacyWriter,
 )
 
-AREA_BYTES_MIN = 4 * KIB  # What an idle connection costs.
-AREA_BYTES_MAX = 128 * KIB  # What a busy one reads at once.
-EAGER_BYTES = limits.BATCH_BYTES_MAX + 64 * KIB  # Up to here a large frame's room grows fast.
+AREA_BYTES_MIN = 4 * KIB  # The size of an idle connection's area.
+AREA_BYTES_MAX = 128 * KIB  # The size of a busy connection's area.
+EAGER_BYTES = limits.BATCH_BYTES_MAX + 64 * KIB  # Up to here, a large frame's buffer grows fast.
 
 _REQUEST = Struct(">hhih")  # API key, version, correlation id, size of the client id.
 _REQUEST_BYTES_MIN = 10
 
 
 class FrameBuffer:
-    """Bytes in, whole frames out.
+    """Takes bytes as they come, and gives whole frames.
 
     Small frames arrive many at a time in one area that is used again and again, and are
     copied out together. A frame that outgrows the area gets memory of its own, is
@@ -46,42 +46,48 @@ class FrameBuffer:
         bytes_max: int = limits.FRAME_BYTES_MAX,
         bytes_max_without_records: int = limits.REQUEST_BYTES_MAX,
     ) -> None:
-        """The second bound is for requests other than Produce; a client, whose frames
-        are responses and do not begin with an API key, sets it to the first."""
+        """Set how large frames may be: all of them, and requests other than Produce. A client
+        sets both to the same: its frames are responses, which do not begin with an API key."""
         self._bytes_max = bytes_max
         self._bytes_max_without_records = min(bytes_max, bytes_max_without_records)
         self._area = bytearray(AREA_BYTES_MIN)
-        self._large: bytearray | None = None  # One incomplete frame, alone, from its size on.
-        self._filled = 0  # Bytes in _large, or else in _area. Less than it holds.
+        self._large: bytearray | None = None  # Holds one incomplete frame that outgrew the area.
+        self._filled = 0  # How many bytes _large has, or _area if there is no _large.
 
     def widen(self) -> None:
-        """From now on frames may be as large as they ever may."""
+        """Take frames of any size that is allowed at all, from now on."""
         self._bytes_max = limits.FRAME_BYTES_MAX
         self._bytes_max_without_records = limits.REQUEST_BYTES_MAX
 
     @property
     def unfinished_bytes(self) -> int:
-        """What has come of a frame that is not whole."""
+        """The number of bytes that have come of a frame that is not whole yet."""
         return self._filled
 
     def writable(self) -> memoryview:
-        """Where the next bytes go. Never empty."""
+        """Return where the next bytes go. It is never empty."""
         return memoryview(self._area if self._large is None else self._large)[self._filled :]
 
     def received(self, size: int) -> list[memoryview]:
-        """The frames that are now whole, without their sizes: writable, and the caller's.
+        """Return the frames that are now whole, without their sizes. The caller may write to them.
 
         Raises MalformedFrame when the next frame cannot be one.
         """
         self._filled += size
         if self._large is not None:
             return self._received_large(self._large)
+        filled = self._filled
+        if 4 <= filled < AREA_BYTES_MIN == len(self._area):
+            # Nearly always, one small frame has come, and nothing else.
+            (frame_size,) = INT32.unpack_from(self._area)
+            if frame_size == filled - 4 <= self._bytes_max_without_records:
+                self._filled = 0
+                return [memoryview(self._area[4:filled])]
         bounds, taken = self._scan()
         area = memoryview(self._area)
-        filled = self._filled
         self._filled = filled - taken
         if taken:
-            # One copy for all frames of this read: they are mostly done with together.
+            # All frames of this read share one copy, because they are mostly done with together.
             whole = memoryview(bytearray(area[:taken]))
             frames = [whole[start:end] for start, end in bounds]
             area[: filled - taken] = area[taken:filled]
@@ -96,7 +102,7 @@ class FrameBuffer:
         return frames
 
     def _scan(self) -> tuple[list[tuple[int, int]], int]:
-        """Where the whole frames in the area begin and end, and how many bytes that takes."""
+        """Find where the whole frames in the area begin and end, and how many bytes they take."""
         bounds = []
         position = 0
         while self._filled - position >= 4:
@@ -108,7 +114,7 @@ class FrameBuffer:
         return bounds, position
 
     def _frame_size(self, position: int) -> int:
-        """The size of the frame that begins there, or what is wrong with it."""
+        """Return the size of the frame that begins there. Raises MalformedFrame."""
         (size,) = INT32.unpack_from(self._area, position)
         if 0 <= size <= self._bytes_max_without_records:
             return int(size)
@@ -131,7 +137,7 @@ class FrameBuffer:
         return [memoryview(large)[4:]]
 
     def _grow(self, full: bytearray) -> None:
-        """More room for the one frame that fills this, in proportion to what has come."""
+        """Make more room for a frame that fills its buffer, in proportion to what has come."""
         need = 4 + INT32.unpack_from(full)[0]
         room = max(2 * len(full), min(32 * len(full), EAGER_BYTES))
         self._large = bytearray(min(need, room))
@@ -147,16 +153,16 @@ class FrameBuffer:
 
 
 class RequestHeader(NamedTuple):
-    api_key: int  # Perhaps not one of `Api`.
+    api_key: int  # May be a number that `Api` does not have.
     version: int
     correlation_id: int
     client_id: str | None
 
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """The header and the position of the message.
+    """Return the header and the position of the message. Raises MalformedFrame.
 
-    Of an unknown API no more is certain than the header's first three fields.
+    If the API is unknown, only the header's first three fields are certain.
     """
     try:
         api_key, version, correlation_id, size = _REQUEST.unpack_from(frame)
@@ -185,7 +191,7 @@ def request_header(api: Api, version: int, correlation_id: int, client_id: str |
 
 
 def read_response_header(frame: memoryview, api: Api, version: int) -> tuple[int, int]:
-    """The correlation id and the position of the message."""
+    """Return the correlation id and the position of the message. Raises MalformedFrame."""
     try:
         (correlation_id,) = INT32.unpack_from(frame)
         position = INT32.size
@@ -197,7 +203,7 @@ def read_response_header(frame: memoryview, api: Api, version: int) -> tuple[int
 
 
 def size_prefix(size: int) -> bytes:
-    """What stands before a frame of that many bytes."""
+    """Write the size that stands before a frame of that many bytes."""
     return INT32.pack(size)
 
 

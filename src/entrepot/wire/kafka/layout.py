@@ -1,4 +1,4 @@
-"""Messages of any version, read into and written from the class of another.
+"""Reads and writes messages of any version by way of the class of another version.
 
 kio has a dataclass for every version of every message. A handler wants one: the newest.
 So reading and writing take two classes: the `layout`, whose fields say what the bytes
@@ -48,23 +48,23 @@ from entrepot.wire.kafka.schema import EPOCH, FIXED, NUMBERS, Field, fields_of, 
 
 E = TypeVar("E")
 
-Read = Callable[[Any], Any]  # From a reader to the value that is next.
+Read = Callable[[Any], Any]  # Takes a reader, returns the value that is next.
 ReadSteps = Callable[[Any], Steps[Any]]
-Write = Callable[[Any], bytes]  # From a value to its bytes.
-Pieces = Callable[[Any], Iterable[bytes]]  # The same, a piece at a time.
+Write = Callable[[Any], bytes]  # Takes a value, returns its bytes.
+Pieces = Callable[[Any], Iterable[bytes]]  # Takes a value, yields its bytes in pieces.
 Convert = Callable[[Any], Any]
 
-CHUNK_BYTES_MIN = 64 * 1024  # Of a long answer, but for its last chunk.
+CHUNK_BYTES_MIN = 64 * 1024  # The size of each chunk of a long answer, but for the last.
 
 _INT8 = Struct(">b")
 _MILLISECOND = timedelta(milliseconds=1)
-_SHORT = 8  # Arrays of numbers below this size do not pay for parsing a format.
+_SHORT = 8  # Layouts of arrays shorter than this are made once and kept.
 
 
 def decode(model: type[E], layout: type[Any], buffer: memoryview, position: int = 0) -> E:
-    """The message that begins there. Raises MalformedFrame.
+    """Read the message that begins at the position. Raises MalformedFrame.
 
-    Bytes after its end are passed over, as Kafka does: librdkafka 2.16 sends some.
+    Bytes after its end are ignored, as Kafka does: librdkafka 2.16 sends some.
     """
     reader = _reader_class(layout)(buffer, position)
     try:
@@ -75,7 +75,7 @@ def decode(model: type[E], layout: type[Any], buffer: memoryview, position: int 
 
 
 def decode_steps(model: type[E], layout: type[Any], buffer: memoryview, position: int) -> Steps[E]:
-    """As `decode`, in steps."""
+    """Do what `decode` does, in steps, one for each element of an array."""
     reader = _reader_class(layout)(buffer, position)
     try:
         entity: E = yield from _entity_read_steps(model, layout)(reader)
@@ -89,7 +89,7 @@ def encode(entity: Any, layout: type[Any]) -> bytes:
 
 
 def encode_steps(entity: Any, layout: type[Any]) -> Steps[list[bytes]]:
-    """As `encode`, in steps, and in chunks that are not small."""
+    """Write a message in steps, one for each element of an array. Returns its chunks."""
     chunks: list[bytes] = []
     pending: list[bytes] = []
     size = 0
@@ -114,7 +114,8 @@ def _writer_class(layout: type[Any]) -> type[Writer]:
 
 
 class _Names(dict[str, Any]):
-    """What a generated function refers to. No field's name begins with an underscore."""
+    """The values that a generated function uses, by the names it has for them. The names begin
+    with an underscore, as no field's name does."""
 
     def refer(self, value: Any) -> str:
         name = f"_{len(self)}"
@@ -210,7 +211,8 @@ def _conversion_read(field: Field) -> Convert | None:
 
 
 def _value_read(field: Field, target: Field, reader_class: type[Reader]) -> Read:
-    """Reads a field of the layout for a field of the model, which is of the same kind."""
+    """Return a function that reads a field of the layout as a field of the model has it. Both are
+    of the same kind."""
     if field.is_array and field.kind in NUMBERS:
         return _numbers_read(field, reader_class)
     element = _element_read(field, target, reader_class)
@@ -295,7 +297,7 @@ def _numbers_read(field: Field, reader_class: type[Reader]) -> Read:
 
 
 def _number_layouts(field: Field) -> Callable[[int], Struct]:
-    """The layouts of arrays of these numbers, by size."""
+    """Return a function from the size of an array of these numbers to its layout."""
     code = NUMBERS[field.kind]
     short = tuple(Struct(f">{count}{code}") for count in range(_SHORT))
     return lambda count: short[count] if count < _SHORT else Struct(f">{count}{code}")
@@ -327,8 +329,8 @@ def _entity_pieces(model: type[Any], layout: type[Any]) -> Pieces:
 def _parts_write(
     model: type[Any], layout: type[Any], names: _Names, *, in_pieces: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Expressions that give an entity's bytes, one after the other; True for one that gives
-    many pieces."""
+    """Yield expressions whose values, one after the other, are an entity's bytes. True stands
+    beside one whose value is many pieces."""
     given = {field.name: field for field in fields_of(model)}
     writer = _writer_class(layout)
     tags: list[tuple[int, str, Write, bytes]] = []  # Number, name, how, the default's bytes.
@@ -377,8 +379,8 @@ def _conversion_write(field: Field) -> Convert | None:
 
 
 def _tags_write(tags: list[tuple[int, str, Write, bytes]]) -> Write:
-    """What is at its default is left out, and is told by its bytes: values of the
-    model's classes do not equal values of the layout's."""
+    """Return a function that writes tagged fields, but for those that have their default. Bytes
+    are compared: a value of the model's class never equals one of the layout's."""
 
     def write_tags(entity: Any) -> bytes:
         fields = []
@@ -392,7 +394,8 @@ def _tags_write(tags: list[tuple[int, str, Write, bytes]]) -> Write:
 
 
 def _value_write(field: Field, source: Field, writer: type[Writer]) -> Write:
-    """Writes a field of the model as a field of the layout, which is of the same kind."""
+    """Return a function that writes a field of the model as a field of the layout, which is of
+    the same kind."""
     if field.is_array:
         return _array_write(field, source, writer)
     element = _element_write(field, source, writer)

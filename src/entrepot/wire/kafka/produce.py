@@ -27,6 +27,7 @@ from entrepot.wire.kafka.encoding import (
     Reader,
     Writer,
     uuid_bytes,
+    uuid_from,
 )
 
 VERSION_LOG_START = 5
@@ -37,12 +38,21 @@ VERSION_TOPIC_ID = 13
 _ACKS_TIMEOUT = Struct(">hi")
 _RESULT_V3 = Struct(">ihqq")  # Partition, error code, first offset, append time.
 _RESULT_V5 = Struct(">ihqqq")  # And log start offset.
+_ONE_V3 = Struct(">hhiih")  # Transaction, acks, timeout, topics, size of the name.
+_ONE_V3_PARTITION = Struct(">iii")  # Partitions, the partition, size of its records.
+_ONE = 2  # How the flexible encoding writes that an array has one element.
+_ONE_V9 = Struct(">BhiBB")  # The same,
+_ONE_V9_PARTITION = Struct(">Bi")  # but the size of the records is a varint.
+_ONE_V13 = Struct(">BhiB16sBi")  # Both, with an id for the name.
+_ENDS = b"\0\0\0"  # No tags of partition, topic and request.
+# Partitions, the partition's result, its record errors and message, no tags; throttle, no tags.
+_ONE_RESULT = Struct(">BihqqqBBBBiB")
 _TOPIC_BYTES_MIN = 2
 _PARTITION_BYTES_MIN = 5
 
 
 class ProducePartition(NamedTuple):
-    """One partition's records. The topic has a name before v13 and an id from then on."""
+    """The records for one partition. Its topic has a name before v13 and an id from then on."""
 
     topic_name: str | None
     topic_id: UUID | None
@@ -53,20 +63,22 @@ class ProducePartition(NamedTuple):
 @dataclass(slots=True)
 class ProduceRequest:
     transactional_id: str | None
-    acks: int  # 0: no answer. 1, -1: when it is permanent.
+    acks: int  # 0 means: send no answer. 1 and -1 mean: answer when it is permanent.
     timeout_ms: int
-    partitions: list[ProducePartition]  # Those of one topic stand together.
+    partitions: list[ProducePartition]  # The partitions of one topic follow one another.
 
 
 class ProduceResult(NamedTuple):
-    """What became of one partition's records."""
+    """Says whether one partition's records were stored, and where."""
 
     partition_index: int
     error_code: int = 0
     offset_first: int = -1
-    append_time_ms: int = -1  # -1 unless the topic's timestamps are the broker's.
+    append_time_ms: int = -1  # -1 means: the timestamps are the producer's.
     log_start: int = -1
-    record_errors: Sequence[tuple[int, str | None]] = ()  # Which record of the batch, and why.
+    record_errors: Sequence[
+        tuple[int, str | None]
+    ] = ()  # The number of a record in its batch, and what is wrong with it.
     error_message: str | None = None
 
 
@@ -77,12 +89,12 @@ class ProduceTopic(NamedTuple):
 
 
 def decode_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    """Raises MalformedFrame."""
+    """Read a request at once. Raises MalformedFrame."""
     return finish(decode_request_steps(version, frame, position))
 
 
 def decode_request_steps(version: int, frame: memoryview, position: int) -> Steps[ProduceRequest]:
-    """As `decode_request`, in steps."""
+    """Read a request in steps, one for each partition. Raises MalformedFrame."""
     reader = _reader(version, frame, position)
     try:
         transactional_id = reader.nullable_string()
@@ -103,8 +115,64 @@ def decode_request_steps(version: int, frame: memoryview, position: int) -> Step
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
+def decode_one(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
+    """Read a request for one partition and without a transaction, as nearly all are, in a few
+    calls. None means: read it with the general function, which also says what is wrong."""
+    name: str | None = None
+    topic_id: UUID | None = None
+    try:
+        if version >= VERSION_TOPIC_ID:
+            null, acks, timeout_ms, topics, key, partitions, index = _ONE_V13.unpack_from(
+                frame, position
+            )
+            topic_id = uuid_from(key)
+            position += _ONE_V13.size
+        elif version >= VERSION_FLEXIBLE:
+            null, acks, timeout_ms, topics, size = _ONE_V9.unpack_from(frame, position)
+            end = position + _ONE_V9.size + size - 1
+            name = str(frame[position + _ONE_V9.size : end], "utf-8")
+            partitions, index = _ONE_V9_PARTITION.unpack_from(frame, end)
+            position = end + _ONE_V9_PARTITION.size
+            if not 0 < size < 0x80:
+                return None
+        else:
+            return _decode_one_legacy(frame, position)
+        if (null, topics, partitions) != (0, _ONE, _ONE):
+            return None
+        reader = CompactReader(frame, position)
+        records = reader.nullable_data()
+        if frame[reader.position : reader.position + 3] != _ENDS:
+            return None
+    except (*DAMAGE, MalformedFrame):
+        return None
+    partition = ProducePartition(name, topic_id, index, records)
+    return ProduceRequest(None, acks, timeout_ms, [partition])
+
+
+def _decode_one_legacy(frame: memoryview, position: int) -> ProduceRequest | None:
+    null, acks, timeout_ms, topics, size = _ONE_V3.unpack_from(frame, position)
+    start = position + _ONE_V3.size
+    end = start + max(size, 0)
+    partitions, index, records_bytes = _ONE_V3_PARTITION.unpack_from(frame, end)
+    records = end + _ONE_V3_PARTITION.size
+    if (null, topics, partitions) != (-1, 1, 1) or size < 0:
+        return None
+    if not 0 <= records_bytes <= len(frame) - records:
+        return None
+    name = str(frame[start:end], "utf-8")
+    data = frame[records : records + records_bytes]
+    return ProduceRequest(None, acks, timeout_ms, [ProducePartition(name, None, index, data)])
+
+
 def encode_response(version: int, topics: Sequence[ProduceTopic], throttle_ms: int = 0) -> bytes:
     write = CompactWriter if version >= VERSION_FLEXIBLE else LegacyWriter
+    if version >= VERSION_FLEXIBLE and len(topics) == 1 and len(topics[0].results) == 1:
+        name, topic_id, (result,) = topics[0]
+        *numbers, errors, message = result
+        if not errors and message is None:  # As nearly always.
+            by_id = version >= VERSION_TOPIC_ID
+            key = uuid_bytes(topic_id) if by_id else CompactWriter.string(name or "")
+            return b"\2" + key + _ONE_RESULT.pack(_ONE, *numbers, 1, 0, 0, 0, throttle_ms, 0)
     parts = [write.length(len(topics))]
     for topic in topics:
         if version >= VERSION_TOPIC_ID:
@@ -163,7 +231,7 @@ def encode_request(version: int, request: ProduceRequest) -> bytes:
 def decode_response(
     version: int, frame: memoryview, position: int
 ) -> tuple[list[ProduceTopic], int]:
-    """The topics and the time the client is asked to wait, in ms. Raises MalformedFrame."""
+    """Return the topics, and how many ms the client is asked to wait. Raises MalformedFrame."""
     reader = _reader(version, frame, position)
     try:
         topics = []

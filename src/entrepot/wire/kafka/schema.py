@@ -1,4 +1,4 @@
-"""kio's dataclasses, described: what each field is on the wire and when it is not there."""
+"""Describes kio's dataclasses: what each field is on the wire, and what it is when it is absent."""
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ F = TypeVar("F")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Types whose values struct takes and gives as they are.
+# Types whose values `struct` packs and unpacks as they are.
 NUMBERS = {
     "bool": "?",
     "int8": "b",
@@ -49,20 +49,20 @@ class Field:
     is_array: bool
     is_nullable: bool
     tag: int | None
-    default: Any  # kio's, or the zero of the type where it has none.
+    default: Any  # The default that kio has, or else the zero of the type.
 
     @property
     def is_fixed(self) -> bool:
-        """Always there, and always of the same size: read and written with its neighbours."""
+        """Whether it is always present and of the same size: such neighbours are read together."""
         return self.kind in FIXED and not self.is_array and self.tag is None
 
     @property
     def is_long(self) -> bool:
-        """An array that takes a step for each element. Numbers are unpacked all at once."""
+        """Whether it is an array that is read in steps. Arrays of numbers are read at once."""
         return self.is_array and self.kind not in NUMBERS and self.tag is None
 
     def element_bytes_min(self, flexible: bool) -> int:
-        """What the value, or one of an array's elements, takes at least."""
+        """Return how many bytes the value, or one of an array's elements, has at least."""
         match self.kind:
             case "":
                 return bytes_min(self.python)
@@ -89,7 +89,8 @@ def fields_of(entity: type[Any]) -> tuple[Field, ...]:
 
 @remembered
 def bytes_min(entity: type[Any]) -> int:
-    """What one of these takes at least: how a count is held against the bytes there are."""
+    """Return how many bytes an entity of this class has at least. An array cannot have more of them
+    than fit into the rest of its message."""
     flexible: bool = entity.__flexible__
     total = 1 if flexible else 0
     for each in fields_of(entity):

@@ -1,8 +1,8 @@
 """The answer to ShareFetch (key 78), v1 and v2, assembled by hand: it carries the log.
 
-As in Fetch, records are never copied: the answer is a list of chunks, ours and the log's
-in turn. A partition's may come from several places of the log; on the wire they are one
-row of batches. Both versions have the same layout.
+As in Fetch, records are never copied: the answer is a list of chunks, and those with records may
+still be in a file. A partition's records may come from several ranges of the log; on the wire
+they follow one another. Both versions have the same layout.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class AcquiredRecords(NamedTuple):
 
 
 class ShareFetchedPartition(NamedTuple):
-    """What one partition gives."""
+    """What an answer says of one partition, with its records."""
 
     partition_index: int
     error_code: int = 0
@@ -55,11 +55,11 @@ def encode_response(
     error_message: str | None = None,
     lock_ms: int = 0,
 ) -> Steps[tuple[list[Chunk], int]]:
-    """The chunks of the message, none of them empty, and their size together."""
+    """Return the chunks of the message, none of them empty, and their size together."""
     write = CompactWriter
     chunks: list[Chunk] = []
     size = 0
-    pending = [  # Ours, since the last chunk of the log's.
+    pending = [  # What is not in a chunk yet.
         _THROTTLE_ERROR.pack(throttle_ms, error_code),
         write.nullable_string(error_message),
         _MS.pack(lock_ms),
@@ -81,14 +81,14 @@ def encode_response(
             pending.append(write.NO_TAGS)
             yield
         pending.append(write.NO_TAGS)
-    pending += (write.length(0), write.NO_TAGS)  # No other node has anything.
+    pending += (write.length(0), write.NO_TAGS)  # No endpoints of other nodes.
     tail = b"".join(pending)
     chunks.append(tail)
     return chunks, size + len(tail)
 
 
 def _head(partition: ShareFetchedPartition) -> bytes:
-    """What stands before a partition's records."""
+    """Write what stands before a partition's records."""
     write = CompactWriter
     return b"".join(
         (

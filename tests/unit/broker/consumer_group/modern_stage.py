@@ -4,7 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from entrepot.broker.catalog import Topic
-from entrepot.broker.consumer_group.messages import JOINS, Heartbeat, HeartbeatAnswer
+from entrepot.broker.consumer_group.messages import JOINS, GroupHeartbeat, HeartbeatAnswer
 from entrepot.broker.consumer_group.modern import ModernGroup, check
 from entrepot.broker.consumer_group.records import Assignment, Row
 from entrepot.broker.consumer_group.settings import GroupSettings
@@ -64,7 +64,7 @@ class ModernStage:
         may_see: Callable[[str], bool] = lambda name: True,
     ) -> HeartbeatAnswer:
         """One heartbeat with just that in it; the member does not act on the answer yet."""
-        request = Heartbeat(
+        request = GroupHeartbeat(
             member_id=who,
             epoch=self.epochs.get(who, JOINS) if epoch is None else epoch,
             instance_id=instance,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from entrepot.broker.consumer_group.classic import ClassicGroup
 from entrepot.broker.consumer_group.faults import Fault
 from entrepot.broker.consumer_group.messages import Join, JoinAnswer, Sync, SyncAnswer
-from entrepot.broker.consumer_group.records import Key, Kind, StoredGroup
+from entrepot.broker.consumer_group.records import GroupRecordKind, Key, StoredGroup
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.consumer_group.watch import Watched
 from entrepot.broker.deadlines import Deadlines
@@ -148,7 +148,7 @@ class Stage:
     def _collect(self) -> None:
         if self.group.take_changed():
             key, stored = self.group.stored(77)
-            assert key == Key(Kind.CLASSIC_GROUP, "g")
+            assert key == Key(GroupRecordKind.CLASSIC_GROUP, "g")
             assert isinstance(stored, StoredGroup)
             self.stored.append(stored)
         for token, answer in self.group.take_answers():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from entrepot.broker.consumer_group.classic import ClassicGroup, State
+from entrepot.broker.consumer_group.classic import ClassicGroup, ClassicState
 from entrepot.broker.consumer_group.faults import Fault
 from entrepot.broker.deadlines import Deadlines
 from entrepot.core import limits
@@ -60,7 +60,7 @@ def test_an_id_that_was_never_used_is_forgotten() -> None:
     stage.stable("a")
     stage.join("ghost", id_required=True)
     stage.wait_alive(SESSION_MS + 1_000, "a")
-    assert stage.group.state is State.STABLE
+    assert stage.group.state is ClassicState.STABLE
     answer = stage.join("ghost", "ghost")
     assert answer is not None
     assert answer.fault is Fault.UNKNOWN_MEMBER_ID
@@ -138,7 +138,7 @@ def test_who_speaks_nothing_that_all_speak_stays_outside() -> None:
     ):
         assert request is not None
         assert request.fault is Fault.INCONSISTENT_GROUP_PROTOCOL
-    assert stage.group.state is State.STABLE
+    assert stage.group.state is ClassicState.STABLE
     nothing = Stage().join("a", protocols=())
     assert nothing is not None
     assert nothing.fault is Fault.INCONSISTENT_GROUP_PROTOCOL
@@ -153,7 +153,7 @@ def test_strangers() -> None:
     faults = [join.fault, sync.fault, stage.heartbeat("x"), stage.commit("x", 1)]
     assert faults == [Fault.UNKNOWN_MEMBER_ID] * 4
     assert stage.leave(("x", None), ("", None), ("", "nobody")) == [Fault.UNKNOWN_MEMBER_ID] * 3
-    assert stage.group.state is State.STABLE
+    assert stage.group.state is ClassicState.STABLE
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 2, 1_000])
@@ -326,7 +326,7 @@ def test_the_leader_may_ask_for_another_round() -> None:
     stage.stable("a", "b")
     same = stage.join("b", "b")
     assert same is not None
-    assert (same.fault, same.generation, stage.group.state) == (None, 1, State.STABLE)
+    assert (same.fault, same.generation, stage.group.state) == (None, 1, ClassicState.STABLE)
     assert stage.join("a", "a") is None
     assert stage.heartbeat("b") is Fault.REBALANCE_IN_PROGRESS
 
@@ -335,7 +335,7 @@ def test_other_words_are_another_round() -> None:
     stage = Stage()
     stage.stable("a", "b")
     assert stage.join("b", "b", protocols=(("range", b"new topics"),)) is None
-    assert stage.group.state is State.PREPARING_REBALANCE
+    assert stage.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_one_that_missed_its_answer_gets_it_again() -> None:
@@ -379,7 +379,7 @@ def test_members_of_the_past_go_on_where_they_were() -> None:
     stage.stable("a", "b")
     again = Stage()
     again.group.restore(stage.stored[-1], again.now_ms)
-    assert again.group.state is State.STABLE
+    assert again.group.state is ClassicState.STABLE
     assert again.heartbeat("a") is None
     part = again.sync("b")
     assert part is not None

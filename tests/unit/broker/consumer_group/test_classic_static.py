@@ -1,6 +1,6 @@
 """Static members of the classic protocol, scene by scene."""
 
-from entrepot.broker.consumer_group.classic import State
+from entrepot.broker.consumer_group.classic import ClassicState
 from entrepot.broker.consumer_group.faults import Fault
 from tests.unit.broker.consumer_group.stage import DELAY_MS, REBALANCE_MS, Stage
 
@@ -16,7 +16,7 @@ def test_a_static_member_that_comes_back_keeps_its_part() -> None:
     assert answer is not None
     assert (answer.fault, answer.generation, answer.member_id) == (None, 1, "a2")
     assert (answer.leader, answer.skip_assignment, len(answer.members)) == ("a2", True, 2)
-    assert stage.group.state is State.STABLE
+    assert stage.group.state is ClassicState.STABLE
     assert stage.stored[-1].members[0].id == "a2"
     assert stage.heartbeat("b") is None
     mine = stage.sync("a2", instance="i")

@@ -10,20 +10,22 @@ from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.messages import (
     JOINS,
     LEAVES,
-    Heartbeat,
+    GroupHeartbeat,
     HeartbeatAnswer,
     Join,
     JoinAnswer,
     Sync,
     SyncAnswer,
 )
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import Assignment, CommittedOffset
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
+from tests.unit.broker.bed import Bed
 from tests.unit.gateway.kafka.node import Node, on_node
+from tests.unit.log.bed import simulated
 
-HERE = Place("t", 0)
+HERE = TopicPartition("t", 0)
 DAY_MS = 24 * 3_600_000
 OURS = "partitions/__consumer_offsets*"
 
@@ -52,13 +54,13 @@ async def alone(node: Node, group: str = "g", name: str = "m") -> JoinAnswer:
 
 def beating(
     member_id: str, epoch: int = JOINS, *, owned: Assignment | None = None, topic: str = "t"
-) -> Heartbeat:
+) -> GroupHeartbeat:
     if epoch != JOINS:
-        return Heartbeat(member_id, epoch, None, None, -1, None, None, None, owned, "c", "/h")
-    return Heartbeat(member_id, JOINS, None, None, 5_000, (topic,), None, None, {}, "c", "/h")
+        return GroupHeartbeat(member_id, epoch, None, None, -1, None, None, None, owned, "c", "/h")
+    return GroupHeartbeat(member_id, JOINS, None, None, 5_000, (topic,), None, None, {}, "c", "/h")
 
 
-async def beat(node: Node, group: str, heartbeat: Heartbeat) -> HeartbeatAnswer:
+async def beat(node: Node, group: str, heartbeat: GroupHeartbeat) -> HeartbeatAnswer:
     answer = groups_of(node).heartbeat_modern(group, heartbeat)
     return answer if isinstance(answer, HeartbeatAnswer) else await answer
 
@@ -67,11 +69,11 @@ def at(offset: int) -> CommittedOffset:
     return CommittedOffset(offset, -1, "", -1)
 
 
-async def commit(node: Node, group: str, offset: int, place: Place = HERE) -> None:
+async def commit(node: Node, group: str, offset: int, place: TopicPartition = HERE) -> None:
     assert await groups_of(node).commit_offsets(group, "", -1, {place: at(offset)}) == {}
 
 
-def offset_of(node: Node, group: str, place: Place = HERE) -> int | None:
+def offset_of(node: Node, group: str, place: TopicPartition = HERE) -> int | None:
     found = groups_of(node).fetch_offsets(group, [place])[place]
     return found.offset if isinstance(found, CommittedOffset) else None
 
@@ -307,7 +309,7 @@ async def test_there_are_only_so_many_groups(node: Node, monkeypatch: pytest.Mon
 @on_node()
 async def test_each_offset_has_its_own_answer(node: Node) -> None:
     long = CommittedOffset(3, -1, "x" * (limits.OFFSET_METADATA_SIZE_MAX + 1), -1)
-    there = Place("t", 1)
+    there = TopicPartition("t", 1)
     faults = await groups_of(node).commit_offsets("g", "", -1, {HERE: long, there: at(4)})
     assert faults == {HERE: Fault.OFFSET_METADATA_TOO_LARGE}
     assert (offset_of(node, "g"), offset_of(node, "g", there)) == (None, 4)
@@ -340,19 +342,19 @@ async def test_offsets_go_with_their_topic(node: Node) -> None:
     topic = await broker.create_topic("t")
     await broker.create_topic("u")
     await commit(node, "g", 5)
-    await commit(node, "g", 6, Place("u", 0))
+    await commit(node, "g", 6, TopicPartition("u", 0))
     await broker.delete_topic(topic)
     await broker.create_topic("t")
     assert offset_of(node, "g") is None
     await node.power_fails()
-    assert (offset_of(node, "g"), offset_of(node, "g", Place("u", 0))) == (None, 6)
+    assert (offset_of(node, "g"), offset_of(node, "g", TopicPartition("u", 0))) == (None, 6)
 
 
 @on_node()
 async def test_offsets_are_deleted_where_nobody_reads(node: Node) -> None:
     await node.context.broker.create_topic("t")
     await node.context.broker.create_topic("u")
-    groups, other = groups_of(node), Place("u", 0)
+    groups, other = groups_of(node), TopicPartition("u", 0)
     await commit(node, "g", 5)
     await commit(node, "g", 5, other)
     await alone(node)
@@ -384,3 +386,41 @@ async def test_what_nobody_uses_for_long_is_forgotten(node: Node) -> None:
     assert groups.list() == []
     await node.power_fails()
     assert groups_of(node).list() == []
+
+
+@pytest.mark.parametrize(
+    ("durability", "end", "stays"),
+    [
+        ("interval", "kill", True),
+        ("interval", "crash", False),  # The newest epochs may be lost, and given again.
+        ("os", "crash", False),
+        ("fsync", "crash", True),
+    ],
+)
+@simulated
+async def test_who_is_a_member_after_the_end_of_a_broker(
+    bed: Bed, durability: str, end: str, stays: bool
+) -> None:
+    settings = {"durability": durability}
+    await bed.start(settings)
+    await bed.create("t")
+    joined = await bed.do(beat_on(bed, beating("m")))
+    await asyncio.sleep(100)  # By then it is on the disk, whatever the durability.
+    joined = await bed.do(beat_on(bed, beating("m")))
+    getattr(bed, end)()
+    await bed.start(settings)
+    beats = beat_on(bed, beating("m", joined.epoch))
+    if stays:
+        assert (await bed.do(beats)).epoch == joined.epoch
+        return
+    with pytest.raises(GroupError) as caught:
+        await bed.do(beats)
+    assert fault_in(caught) is Fault.UNKNOWN_MEMBER_ID
+    again = await bed.do(beat_on(bed, beating("m")))
+    assert again.assignment == joined.assignment
+
+
+async def beat_on(bed: Bed, heartbeat: GroupHeartbeat) -> HeartbeatAnswer:
+    await bed.broker.groups.prepare()
+    answer = bed.broker.groups.heartbeat_modern("g", heartbeat)
+    return answer if isinstance(answer, HeartbeatAnswer) else await answer

@@ -8,7 +8,7 @@ import pytest
 
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.messages import JOINS, LEAVES, LEAVES_FOR_NOW
-from entrepot.broker.consumer_group.records import Assignment, Current, Key, Kind
+from entrepot.broker.consumer_group.records import Assignment, Current, GroupRecordKind, Key
 from tests.unit.broker.consumer_group.modern_stage import (
     REBALANCE_MS,
     SETTINGS,
@@ -456,7 +456,7 @@ def check_owners(stage: ModernStage) -> None:
 def _held(stage: ModernStage) -> dict[str, Assignment]:
     rows: dict[str, Assignment] = {}
     for key, value in stage.rows:
-        if key.kind is Kind.CURRENT:
+        if key.kind is GroupRecordKind.CURRENT:
             rows[key.name] = value.assigned if isinstance(value, Current) else {}
     return rows
 
@@ -470,7 +470,7 @@ def test_a_large_group_is_not_divided_for_everyone_who_comes() -> None:
     for number in range(100):
         stage.join(f"m{number}", "t")
         stage.now_ms += 1
-    divided = [value for key, value in stage.rows if key.kind is Kind.TARGET_EPOCH]
+    divided = [value for key, value in stage.rows if key.kind is GroupRecordKind.TARGET_EPOCH]
     assert 10 < len(divided) < 60
     assert stage.group.state_name == "Assigning"
     stage.wait(100)

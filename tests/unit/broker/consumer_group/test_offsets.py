@@ -1,7 +1,7 @@
-from entrepot.broker.consumer_group.offsets import Offsets, Place
+from entrepot.broker.consumer_group.offsets import Offsets, TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 
-HERE, THERE = Place("t", 0), Place("t", 1)
+HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def at(offset: int, record_offset: int, commit_ms: int = 0) -> CommittedOffset:

@@ -10,8 +10,8 @@ from entrepot.broker.consumer_group.records import (
     CommittedOffset,
     Current,
     GroupEpoch,
+    GroupRecordKind,
     Key,
-    Kind,
     Row,
     StoredGroup,
     StoredMember,
@@ -35,31 +35,31 @@ MEMBER = ("g", "m")
 
 ROWS: dict[str, Row] = {
     "offset": (
-        Key(Kind.OFFSET, "grün", "orders", 3),
+        Key(GroupRecordKind.OFFSET, "grün", "orders", 3),
         CommittedOffset(1234567890123, 5, "here", 1_750_000_000_000),
     ),
-    "offset forgotten": (Key(Kind.OFFSET, "g", "t", 0), None),
+    "offset forgotten": (Key(GroupRecordKind.OFFSET, "g", "t", 0), None),
     "classic group": (
-        Key(Kind.CLASSIC_GROUP, "g"),
+        Key(GroupRecordKind.CLASSIC_GROUP, "g"),
         StoredGroup("consumer", 7, "range", "m-1", 1_750_000_000_001, MEMBERS),
     ),
     "classic group, empty": (
-        Key(Kind.CLASSIC_GROUP, "g"),
+        Key(GroupRecordKind.CLASSIC_GROUP, "g"),
         StoredGroup("consumer", 8, None, None, 1_750_000_000_002, ()),
     ),
-    "group epoch": (Key(Kind.GROUP_EPOCH, "g"), GroupEpoch(9, -123_456_789)),
+    "group epoch": (Key(GroupRecordKind.GROUP_EPOCH, "g"), GroupEpoch(9, -123_456_789)),
     "subscription": (
-        Key(Kind.SUBSCRIPTION, *MEMBER),
+        Key(GroupRecordKind.SUBSCRIPTION, *MEMBER),
         Subscription("i", "r", "c", "/h", ("a", "b"), "x.*", 60_000, "uniform"),
     ),
     "subscription, little": (
-        Key(Kind.SUBSCRIPTION, *MEMBER),
+        Key(GroupRecordKind.SUBSCRIPTION, *MEMBER),
         Subscription(None, None, "", "", (), None, -1, None),
     ),
-    "target epoch": (Key(Kind.TARGET_EPOCH, "g"), 11),
-    "target": (Key(Kind.TARGET, *MEMBER), {T: (0, 1, 2), U: (200,)}),
-    "current": (Key(Kind.CURRENT, *MEMBER), Current(12, 11, 1, {T: (0,)}, {U: (1, 2)})),
-    "current, nothing": (Key(Kind.CURRENT, *MEMBER), Current(-2, 0, 0, {}, {})),
+    "target epoch": (Key(GroupRecordKind.TARGET_EPOCH, "g"), 11),
+    "target": (Key(GroupRecordKind.TARGET, *MEMBER), {T: (0, 1, 2), U: (200,)}),
+    "current": (Key(GroupRecordKind.CURRENT, *MEMBER), Current(12, 11, 1, {T: (0,)}, {U: (1, 2)})),
+    "current, nothing": (Key(GroupRecordKind.CURRENT, *MEMBER), Current(-2, 0, 0, {}, {})),
 }
 
 

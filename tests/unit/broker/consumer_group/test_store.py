@@ -3,16 +3,16 @@ import errno
 
 import pytest
 
-from entrepot.broker.consumer_group.records import CommittedOffset, Key, Kind
-from entrepot.broker.consumer_group.store import PARTITIONS, TOPIC, Store
+from entrepot.broker.consumer_group.records import CommittedOffset, GroupRecordKind, Key
+from entrepot.broker.consumer_group.store import PARTITIONS, TOPIC, GroupStore
 from entrepot.core.errors import StorageError
 from tests.unit.gateway.kafka.node import Node, on_node
 
-ROW = (Key(Kind.OFFSET, "g", "t", 0), CommittedOffset(5, -1, "", 77))
+ROW = (Key(GroupRecordKind.OFFSET, "g", "t", 0), CommittedOffset(5, -1, "", 77))
 
 
-def store_of(node: Node) -> Store:
-    store = Store(node.context.broker, node.context.clock)
+def store_of(node: Node) -> GroupStore:
+    store = GroupStore(node.context.broker, node.context.clock)
     store.open()
     return store
 

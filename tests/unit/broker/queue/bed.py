@@ -13,16 +13,14 @@ from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Failure, Publication, Run, Taken
 from entrepot.broker.queue.queue import Queue, Surroundings
 from entrepot.broker.turns import Turns
-from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
+from entrepot.core.message import Envelope, Message
 from entrepot.core.value import freeze_table
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from sim.clock import SimClock
 from sim.loop import SimLoop, run
-
-READER = AmqpPropertyReader()
 
 
 def on_queues(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -48,11 +46,11 @@ async def settle_down() -> None:
 
 
 def properties(headers: Mapping[str, object] | None = None, **fields: Any) -> bytes:
-    return encode(Properties(headers=headers, **fields))
+    return encode(BasicProperties(headers=headers, **fields))
 
 
 def envelope(head: bytes = properties()) -> Envelope:
-    return Envelope("x", "key", head)
+    return Envelope("x", "key", head, AMQP)
 
 
 def words(text: str, head: bytes = properties()) -> list[Message]:
@@ -192,7 +190,7 @@ class Bed:
         self.unused: list[Queue] = []
         self.confirms: list[tuple[str, Failure | None]] = []
         letters, turns = self._dead_letters, Turns(clock)
-        self.surroundings = Surroundings(clock, READER, letters, self.unused.append, turns)
+        self.surroundings = Surroundings(clock, letters, self.unused.append, turns)
 
     def queue(self, arguments: Mapping[str, object] | None = None, **fields: Any) -> Queue:
         fields.setdefault("durable", False)

@@ -9,16 +9,17 @@ from entrepot.broker.ledger import Lease
 from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.queue.lane import Lane, Piece, Waiter
 from entrepot.broker.queue.log_lane import LogLane
-from entrepot.broker.queue.message import Facts, Headers, Run
+from entrepot.broker.queue.message import Run
 from entrepot.broker.queue.message_cache import MessageCache
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.topic_config import topic_config
 from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
-from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
 from entrepot.core.faults import Uncaught
+from entrepot.core.message import Envelope, Message
 from entrepot.core.names import PartitionId
-from entrepot.core.record import Record
+from entrepot.core.neutral import NEUTRAL, Formats, Head, NeutralFormat
+from entrepot.core.properties import Properties
 from entrepot.log.log import Log
 from sim.loop import SimLoop
 from tests.unit.log.bed import Life
@@ -27,33 +28,24 @@ OWNER = "ana"
 LEASE = Lease(OWNER)
 
 
-class PlainReader:
-    """Three headers, and nothing else to know."""
+class CountingFormat(NeutralFormat):
+    """The neutral format; counts how often envelopes are written and read."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    def facts(self, properties: bytes) -> Facts:
-        return Facts()
-
-    def headers(self, properties: bytes) -> Mapping[str, object]:
-        return {}
-
-    def with_headers(
-        self, properties: bytes, headers: Mapping[str, object], *, expires: bool = True
-    ) -> bytes:
-        return properties
-
-    def to_record(self, envelope: Envelope) -> Headers:
+    def pack(self, envelope: Envelope) -> bytes:
         self.asked += 1
-        exchange, routing_key, properties = envelope
-        return (("x", exchange.encode()), ("k", routing_key.encode()), ("p", properties))
+        return super().pack(envelope)
 
-    def from_record(self, record: Record) -> Envelope:
+    def unpack(self, packed: bytes) -> Envelope | None:
         self.asked += 1
-        headers = dict(record.headers)
-        exchange, key = headers.get("x") or b"", headers.get("k") or record.key or b""
-        return Envelope(exchange.decode(), key.decode(), headers.get("p") or b"")
+        return super().unpack(packed)
+
+
+def head(told: bytes = b"p") -> bytes:
+    """Properties that say so."""
+    return NEUTRAL.write(Head(Properties(headers={"told": told})))
 
 
 @dataclass(frozen=True)
@@ -69,7 +61,7 @@ class LaneBed(Life):
         self.log = Log(self.disk, self.clock)
         self.faults = Uncaught()
         self.topics: dict[str, FakeTopic] = {}
-        self.streams: dict[str, Stream] = {}
+        self.served_partitions: dict[str, ServedPartition] = {}
         self.lanes: dict[str, LogLane] = {}
         self.cache = MessageCache()
         self.store = LedgerStore(self, self.clock, TOPIC, "queues")  # type: ignore[arg-type]
@@ -83,7 +75,7 @@ class LaneBed(Life):
         self.store = LedgerStore(self, self.clock, TOPIC, "queues")  # type: ignore[arg-type]
         self.cache = MessageCache(cache_bytes)
         self.topics = {TOPIC: FakeTopic(TOPIC)}
-        reader = PlainReader()
+        formats = Formats()
 
         async def open_all() -> None:
             self.log.begin()
@@ -94,7 +86,9 @@ class LaneBed(Life):
             await self.log.ready()
             self.store.open()
             for name in names:
-                self.lanes[name] = LogLane(self.streams[name], self.store, reader, self.cache)
+                self.lanes[name] = LogLane(
+                    self.served_partitions[name], self.store, formats, self.cache
+                )
             self.store.forget_others()
 
         self.lanes.clear()
@@ -103,7 +97,7 @@ class LaneBed(Life):
     def _open(self, name: str, settings: Mapping[str, str]) -> None:
         config = topic_config(settings, {})
         opened = self.log.open(identity(name), name, config.policy)
-        self.streams[name] = Stream(self.log, self.clock, opened, config)
+        self.served_partitions[name] = ServedPartition(self.log, self.clock, opened, config)
 
     async def stop(self) -> None:
         self.call(self.store.close)
@@ -112,9 +106,9 @@ class LaneBed(Life):
 
     # --- what a store asks a broker
 
-    def stream(self, topic: FakeTopic, index: int) -> Stream:
+    def served_partition(self, topic: FakeTopic, index: int) -> ServedPartition:
         assert index == 0
-        return self.streams[topic.name]
+        return self.served_partitions[topic.name]
 
     async def internal_topic(
         self, name: str, partition_count: int, settings: Mapping[str, str]
@@ -166,7 +160,8 @@ def identity(name: str) -> PartitionId:
 
 
 def run(*bodies: bytes, key: str = "k", time_ms: int = 1_000, properties: bytes = b"p") -> Run:
-    return Run(time_ms, [(Envelope("x", key, properties), body) for body in bodies])
+    envelope = Envelope("x", key, head(properties), NEUTRAL)
+    return Run(time_ms, [(envelope, body) for body in bodies])
 
 
 def take(lane: Lane, count: int) -> list[int]:

@@ -154,7 +154,7 @@ async def test_a_message_that_is_settled_and_still_there(bed: Bed) -> None:
     queue, eater = bed.queue(), Eater()
     queue.add_consumer(eater)
     await bed.publish(queue, "a b c")
-    queue._outcome.settled(0, [range(1)], "consumed")
+    queue._settled(0, [range(1)], "consumed")
     assert queue.account().wrong == ["counted twice: 1 message"]
 
 
@@ -181,7 +181,7 @@ async def test_dying_messages_that_are_not_counted(bed: Bed) -> None:
     queue.add_consumer(eater)
     await bed.publish(queue, "a")
     eater.reject(queue, "a")
-    queue._outcome.dying_count = 0
+    queue._dying_count = 0
     assert queue.account().wrong == ["dying: 1 message, and 0 were counted"]
 
 

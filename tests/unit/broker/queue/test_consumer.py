@@ -1,6 +1,9 @@
-"""Whose turn it is."""
+"""Whose turn it is, and who gets which."""
 
-from entrepot.broker.queue.consumer import Consumers, Ring, Seat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrepot.broker.queue.consumer import Consumers, Ring, RoundRobin, Seat
 from tests.unit.broker.queue.bed import Eater
 
 
@@ -69,3 +72,40 @@ def test_rings_by_priority() -> None:
     assert not consumers.remove(low)
     assert consumers.next_ones(5) is None
     assert consumers.count == 1
+
+
+# --- serving in slices beside serving one by one
+
+
+def one_by_one(rooms: list[int], count: int) -> list[int]:
+    """Who gets the first, the second, and so on."""
+    left, turn, given_to = list(rooms), 0, []
+    while len(given_to) < count:
+        if left[turn]:
+            left[turn] -= 1
+            given_to.append(turn)
+        turn = (turn + 1) % len(rooms)
+    return given_to
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.lists(st.integers(1, 12)))
+def test_the_order_is_that_of_serving_one_by_one(rooms: list[int], runs: list[int]) -> None:
+    seats = [Seat(Eater(str(number))) for number in range(len(rooms))]
+    turns = RoundRobin([*zip(seats, rooms, strict=True)])
+    served: list[int] = []
+    for count in runs:
+        if len(served) + count > sum(rooms):
+            break
+        shares = [-1] * count
+        for seat, places in turns.shares(count):
+            assert set(shares[places]) == {-1}
+            shares[places] = [seats.index(seat)] * len(shares[places])
+        served += shares
+        assert turns.last is seats[served[-1]]
+    assert served == one_by_one(rooms, len(served))
+
+
+def test_a_thousand_with_equal_room_are_one_stretch() -> None:
+    one, other = Seat(Eater("a")), Seat(Eater("b"))
+    turns = RoundRobin([(one, 500), (other, 500)])
+    assert turns.shares(1_000) == [(one, slice(0, 1_000, 2)), (other, slice(1, 1_000, 2))]

@@ -2,26 +2,36 @@
 
 from datetime import UTC, datetime
 
-from entrepot.broker.queue.dead_letter import EXPIRED, MAXLEN, REJECTED, Death, Letters, letters
+from entrepot.broker.queue.dead_letter import (
+    EXPIRED,
+    MAXLEN,
+    REJECTED,
+    Cause,
+    DeadLetters,
+    dead_letters,
+)
 from entrepot.broker.queue.message import Run
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope
+from entrepot.core.faults import Uncaught
+from entrepot.core.message import Envelope
+from entrepot.gateway.amqp.format import AMQP
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.properties import PropertyView
 from entrepot.wire.amqp.table import Int64, Timestamp, Value, type_name
-from tests.unit.broker.queue.bed import READER, envelope, properties
+from tests.unit.broker.queue.bed import envelope, properties
 
 TIME_MS = 1_700_000_000_999
 
 
-def bury(run: Run, queue: str, reason: str, key: str | None = None) -> list[Letters]:
-    death = Death(queue, reason, TIME_MS, "dlx", key)
-    return list(letters(run, death, READER))
+def died(run: Run, queue: str, reason: str, key: str | None = None) -> list[DeadLetters]:
+    cause = Cause(queue, reason, TIME_MS, "dlx", key)
+    return list(dead_letters(run, cause, Uncaught()))
 
 
 def one(head: bytes, queue: str, reason: str, key: str | None = None) -> tuple[bytes, list[str]]:
     """The properties of a letter, and where it must not go."""
-    [some] = bury(Run(5, [(envelope(head), b"body")]), queue, reason, key)
-    return some.run.messages[0][0].properties, list(some.avoided)
+    [some] = died(Run(5, [(envelope(head), b"body")]), queue, reason, key)
+    return some.run.messages[0][0].head, list(some.avoided)
 
 
 def headers(head: bytes) -> dict[str, Value]:
@@ -82,9 +92,9 @@ def test_deaths_are_counted_by_queue_and_reason_and_the_newest_is_first() -> Non
 
 def test_a_time_stays_that_of_the_first_death_there() -> None:
     head, _ = one(properties(expiration="9"), "q", REJECTED)
-    death = Death("q", REJECTED, TIME_MS + 60_000, "dlx", None)
-    [some] = letters(Run(0, [(Envelope("dlx", "key", head), b"")]), death, READER)
-    [told] = headers(some.run.messages[0][0].properties)["x-death"]
+    cause = Cause("q", REJECTED, TIME_MS + 60_000, "dlx", None)
+    [some] = dead_letters(Run(0, [(Envelope("dlx", "key", head, AMQP), b"")]), cause, Uncaught())
+    [told] = headers(some.run.messages[0][0].head)["x-death"]
     assert (told["time"], told["count"]) == (TIME_MS // 1_000, 2)
     assert (told["exchange"], told["original-expiration"]) == ("x", "9")
     assert datetime.fromtimestamp(told["time"], UTC).year == 2023
@@ -92,20 +102,24 @@ def test_a_time_stays_that_of_the_first_death_there() -> None:
 
 def test_a_key_of_the_queue_replaces_the_message_s_keys() -> None:
     head = envelope(properties({"CC": ["copy"]}))
-    [some] = bury(Run(0, [(head, b"")]), "q", REJECTED, "k")
+    [some] = died(Run(0, [(head, b"")]), "q", REJECTED, "k")
     [(letter, _)] = some.run.messages
-    assert (*letter[:2], some.run.time_ms) == ("dlx", "k", TIME_MS)
-    found = headers(letter.properties)
+    assert (letter.exchange, letter.subject, some.run.time_ms) == ("dlx", "k", TIME_MS)
+    found = headers(letter.head)
     assert "CC" not in found
     assert found["x-death"][0]["routing-keys"] == ["key", "copy"]
 
 
 def test_letters_of_one_run_keep_their_own_keys() -> None:
-    heads = [Envelope("x", key, properties()) for key in ("a", "b", "a")]
-    [some] = bury(Run(0, [(head, b"") for head in heads]), "q", REJECTED)
+    heads = [Envelope("x", key, properties(), AMQP) for key in ("a", "b", "a")]
+    [some] = died(Run(0, [(head, b"") for head in heads]), "q", REJECTED)
     letters_made = [letter for letter, _ in some.run.messages]
-    assert [letter[:2] for letter in letters_made] == [("dlx", "a"), ("dlx", "b"), ("dlx", "a")]
-    deaths = [headers(letter.properties)["x-death"][0] for letter in letters_made]
+    assert [(each.exchange, each.subject) for each in letters_made] == [
+        ("dlx", "a"),
+        ("dlx", "b"),
+        ("dlx", "a"),
+    ]
+    deaths = [headers(letter.head)["x-death"][0] for letter in letters_made]
     assert [death["routing-keys"] for death in deaths] == [["a"], ["b"], ["a"]]
 
 
@@ -125,7 +139,7 @@ def test_letters_with_different_histories_are_different_runs() -> None:
     new, newer = properties(), properties(message_id="n")
     heads = [envelope(each) for each in (new, newer, old, new)]
     messages = [(head, str(number).encode()) for number, head in enumerate(heads, 1)]
-    found = bury(Run(0, messages), "q", EXPIRED)
+    found = died(Run(0, messages), "q", EXPIRED)
     told = [([bytes(body) for _, body in some.run.messages], some.avoided) for some in found]
     assert told == [([b"1", b"2"], ["q"]), ([b"3"], ["q", "other"]), ([b"4"], ["q"])]
 
@@ -155,17 +169,17 @@ def test_names_as_long_as_they_may_be_fit_into_a_frame() -> None:
     head = properties()
     for number in range(limits.DEAD_LETTER_DEATHS_MAX + 1):
         name = f"{number:0255}"
-        run = Run(5, [(Envelope("x" * 255, "k" * 255, head), b"body")])
-        [some] = bury(run, name, EXPIRED, "k" * 255)
-        head = some.run.messages[0][0].properties
-    assert len(head) < limits.AMQP_FRAME_BYTES_MAX - limits.KIB
+        run = Run(5, [(Envelope("x" * 255, "k" * 255, head, AMQP), b"body")])
+        [some] = died(run, name, EXPIRED, "k" * 255)
+        head = some.run.messages[0][0].head
+    assert len(head) < amqp_limits.FRAME_BYTES_MAX - limits.KIB
 
 
 def test_who_died_as_often_as_is_told_and_was_never_rejected_goes_no_further() -> None:
     head, kept = properties(), limits.DEAD_LETTER_DEATHS_MAX
     for number in range(kept):
-        [some] = bury(Run(5, [(envelope(head), b"body")]), f"q{number}", EXPIRED)
-        head = some.run.messages[0][0].properties
+        [some] = died(Run(5, [(envelope(head), b"body")]), f"q{number}", EXPIRED)
+        head = some.run.messages[0][0].head
         assert some.may_go is (number < kept - 1)
-    [some] = bury(Run(5, [(envelope(head), b"body")]), "last", REJECTED)
+    [some] = died(Run(5, [(envelope(head), b"body")]), "last", REJECTED)
     assert some.may_go

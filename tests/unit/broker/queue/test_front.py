@@ -2,14 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from entrepot.broker.ledger import NEVER
-from entrepot.broker.queue.arrival import Arrival
-from entrepot.broker.queue.front import Front, divide, gaps
+from entrepot.broker.queue.front import Front, divide, gaps, has_own_times
 from entrepot.broker.queue.memory_use import MemoryUse
-from entrepot.broker.queue.message import Run
+from entrepot.broker.queue.message import Pending, Run
 from entrepot.broker.queue.settings import QueueSettings
 from tests.unit.broker.queue.bed import (
-    READER,
     Bed,
     Eater,
     TroubledLane,
@@ -23,10 +23,10 @@ from tests.unit.broker.queue.bed import (
 PERSISTENT = properties(delivery_mode=2)
 
 
-def arrival(text: str, time_ms: int = 0, head: bytes = properties(), **fields: object) -> Arrival:
-    return Arrival(Run(time_ms, words(text, head)), None, False, None)._replace(
-        **fields  # type: ignore[arg-type]
-    )
+def pending(
+    text: str, time_ms: int = 0, head: bytes = properties(), due_ms: int | None = None
+) -> Pending:
+    return Pending(Run(time_ms, words(text, head)), None, due_ms=due_ms)
 
 
 def test_parts_whose_messages_are_alike() -> None:
@@ -52,8 +52,8 @@ def test_gaps() -> None:
 
 
 def test_bytes_are_counted_for_who_needs_them() -> None:
-    front = Front(TroubledLane(MemoryUse()), QueueSettings(length_bytes_max=9), READER)
-    front.append([arrival("aa bbb"), arrival("later", due_ms=100)])
+    front = Front(TroubledLane(MemoryUse()), QueueSettings(length_bytes_max=9))
+    front.append([pending("aa bbb"), pending("later", due_ms=100)])
     assert front.ready_bytes == 5
     popped = front.pop(1, 0)
     assert (popped.size, front.ready_bytes) == (1, 3)
@@ -68,44 +68,92 @@ def test_bytes_are_counted_for_who_needs_them() -> None:
 
 def test_bytes_that_cannot_be_read_are_counted_later() -> None:
     lane = TroubledLane(MemoryUse())
-    front = Front(lane, QueueSettings(length_bytes_max=9), READER)
-    front.append([arrival("aa bbb"), arrival("later", due_ms=100)])
+    front = Front(lane, QueueSettings(length_bytes_max=9))
+    front.append([pending("aa bbb"), pending("later", due_ms=100)])
     lane.cannot_read = True
     assert front.end_times(100)
     assert front.ready_bytes == 0
-    front.append([arrival("c")])
+    front.append([pending("c")])
     assert front.ready_bytes == 0
     lane.cannot_read = False
     assert front.ready_bytes == 11
 
 
+def settle(front: Front, count: int) -> None:
+    for taken in front.pop(count, 0).good:
+        front.ledger.settle_popped(taken.offsets)
+
+
+def again_ms(front: Front, now_ms: int = 0) -> int:
+    """When to look again, while nothing is overdue."""
+    popped, when_ms = front.pop_overdue(now_ms)
+    assert popped.size == 0
+    return when_ms
+
+
 def test_the_next_expiry() -> None:
-    front = Front(TroubledLane(MemoryUse()), QueueSettings(), READER)
+    front = Front(TroubledLane(MemoryUse()), QueueSettings())
     assert not front.may_expire
-    assert front.expiry_ms() == NEVER
-    front.append([arrival("a", 1_000), arrival("b", 1_000, properties(expiration="50"))])
+    assert again_ms(front) == NEVER
+    own = properties(expiration="50")
+    front.append([pending("a", 1_000), pending("b", 1_000, own)])
     assert front.may_expire
-    assert front.expiry_ms() == NEVER
-    popped = front.pop(1, 0)
-    front.ledger.settle_popped(popped.good[0].offsets)
-    assert front.expiry_ms() == 1_050
-    assert front.pop_overdue(1_049).size == 0
+    assert again_ms(front) == NEVER, "the first one has no time"
+    settle(front, 1)
+    assert again_ms(front, 1_049) == 1_050
     front.came_up()
-    popped = front.pop_overdue(1_050)
+    front.append([pending("c", 1_020, own)])
+    popped, when_ms = front.pop_overdue(1_050)
     assert (popped.size, popped.good, [offsets for offsets, _ in popped.expired]) == (
         1,
         [],
         [range(1, 2)],
     )
+    assert when_ms == 1_070
     front.ledger.settle_popped(range(1, 2))
-    front.append([arrival("b", 1_000, properties(expiration="50"))])
-    assert front.pop_overdue(1_050).size == 0, "it arrives only now"
+    assert again_ms(front, 1_070) == 1_070, "it arrives only now"
     assert front.ready_count == 1
     front.discard()
     assert not front.may_expire
-    both = Front(TroubledLane(MemoryUse()), QueueSettings(ttl_ms=20), READER)
-    both.append([arrival("b", 1_000, properties(expiration="50"))])
-    assert both.expiry_ms() == 1_020
+
+
+@pytest.mark.parametrize(
+    ("own", "ttl_ms", "expected"),
+    [
+        (None, None, NEVER),
+        (None, 70, 1_070),
+        ("50", None, 1_050),
+        ("50", 70, 1_050),
+        ("50", 20, 1_020),
+        ("50", 0, 1_000),
+    ],
+)
+def test_a_messages_own_time_or_its_queues(
+    own: str | None, ttl_ms: int | None, expected: int
+) -> None:
+    front = Front(TroubledLane(MemoryUse()), QueueSettings(ttl_ms=ttl_ms))
+    front.append([pending("a", 1_000, properties(expiration=own))])
+    assert again_ms(front) == expected
+
+
+def test_all_at_the_front_are_taken_up_to_the_first_good_one() -> None:
+    front = Front(TroubledLane(MemoryUse()), QueueSettings())
+    short, long = properties(expiration="5"), properties(expiration="500")
+    front.append([pending("a b", 0, short), pending("c", 0, long), pending("d", 0, short)])
+    front.came_up()
+    popped, when_ms = front.pop_overdue(100)
+    assert ([offsets for offsets, _ in popped.expired], when_ms) == ([range(2)], 500)
+    front.ledger.settle_popped(range(2))
+    popped, when_ms = front.pop_overdue(500)
+    assert (popped.size, when_ms) == (2, 0), "there may be more"
+    assert front.ready_count == 0
+
+
+def test_whether_any_brings_a_time() -> None:
+    plain, own = words("a b"), words("c", properties(expiration="50"))
+    assert not has_own_times(plain)
+    assert has_own_times([*plain, *own])
+    assert has_own_times(own)
 
 
 @on_queues

@@ -7,9 +7,10 @@ import pytest
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Run
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope
 from entrepot.core.errors import Corruption, StorageError
-from tests.unit.broker.queue.lane_bed import LaneBed, bodies, flat, run, take
+from entrepot.core.message import Envelope
+from entrepot.core.neutral import NEUTRAL
+from tests.unit.broker.queue.lane_bed import LaneBed, bodies, flat, head, run, take
 from tests.unit.log.bed import simulated
 
 MIB = limits.MIB
@@ -22,7 +23,8 @@ def read_all(lane: LogLane) -> list[bytes]:
 @simulated
 async def test_what_is_appended_is_read_as_it_was(bed: LaneBed) -> None:
     await bed.start("a")
-    one, other = Envelope("", "k", b"p"), Envelope("y", "l", b"q" * 300)
+    one = Envelope("", "k", head(b"p"), NEUTRAL)
+    other = Envelope("y", "l", head(b"q" * 300), NEUTRAL)
     runs = [
         run(b"1", b"", b"333"),
         run(b"4" * 5_000, key="other", time_ms=900),
@@ -65,7 +67,7 @@ async def test_batches_have_a_size(bed: LaneBed) -> None:
     await bed.start("a", cache_bytes=64 * MIB)
     large = [bytes([number]) * 300_000 for number in range(10)]
     await bed.publish("a", run(*large), run(b"x" * 3 * MIB, b"y"))
-    stored = list(bed.streams["a"].partition.batches())
+    stored = list(bed.served_partitions["a"].partition.batches())
     assert [len(each) > MIB for each in stored] == [False, False, False, False, True, False]
     bed.kill()
     await bed.start("a")
@@ -169,7 +171,7 @@ async def test_damage_is_not_handed_out(bed: LaneBed) -> None:
 @simulated
 async def test_retention_takes_only_what_is_settled(bed: LaneBed) -> None:
     await bed.start("a", segment_bytes="14", retention_ms="1")
-    lane, partition = bed.lanes["a"], bed.streams["a"].partition
+    lane, partition = bed.lanes["a"], bed.served_partitions["a"].partition
     for number in range(6):
         await bed.publish("a", run(b"%d" % number))
     offsets = take(lane, 4)
@@ -190,7 +192,7 @@ async def test_a_time_has_an_offset(bed: LaneBed) -> None:
         await bed.publish("a", run(b"x", b"y", time_ms=time_ms))
     lane = bed.lanes["a"]
     assert [lane.offset_for_time(time) for time in (0, 1_001, 3_000, 3_001)] == [0, 2, 4, 6]
-    assert lane.bytes_kept == bed.streams["a"].partition.size > 0
+    assert lane.bytes_kept == bed.served_partitions["a"].partition.size > 0
     bed.disk.fail_next("read", errno.EIO, "*/a-0/*", count=10)
     with pytest.raises(StorageError):
         lane.offset_for_time(1_500)
@@ -201,7 +203,7 @@ async def test_a_message_that_was_prepared_is_written_once(bed: LaneBed) -> None
     await bed.start("a", cache_bytes=0)
     lane, large = bed.lanes["a"], run(b"x" * 3 * MIB)
     await bed.do(lane.prepare(large))
-    partition = bed.streams["a"].partition
+    partition = bed.served_partitions["a"].partition
     assert (partition.size, lane.offset_end) == (0, 0)
     await bed.publish("a", large)
     await bed.do(lane.prepare(run(b"never appended" * MIB)))

@@ -2,8 +2,10 @@
 
 import pytest
 
-from entrepot.broker.queue.message import Failure, Publication, Refused
+from entrepot.broker.queue.message import Failure, Pending, Publication, Refused, Run
+from entrepot.core import limits
 from entrepot.core.errors import StorageError
+from tests.unit.broker.queue.bed import envelope
 
 
 def told(*failures: Failure | None) -> Failure | None:
@@ -70,3 +72,19 @@ def test_a_part_that_arrives() -> None:
     assert answers == []
     part.arrived()
     assert answers == [None]
+
+
+def test_what_can_be_appended_as_it_is() -> None:
+    def one(size: int, **fields: object) -> Pending:
+        return Pending(Run(0, [(envelope(), bytes(size))]), None, **fields)  # type: ignore[arg-type]
+
+    plain = one(limits.LARGE_BYTES)
+    plain.arrived()  # Nobody is told.
+    assert plain.is_plain
+    assert not one(1, due_ms=1).is_plain
+    assert not one(1, until_settled=True).is_plain
+    assert not one(limits.LARGE_BYTES + 1).is_plain
+
+
+def test_nobody_need_be_told() -> None:
+    Publication(None).arrived()

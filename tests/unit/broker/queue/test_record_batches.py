@@ -7,20 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.broker.queue.message import Run
-from entrepot.broker.queue.record_batches import Encoded, RunDecoder, RunEncoder
+from entrepot.broker.queue.record_batches import EncodedBatch, RunDecoder, encode_runs
 from entrepot.broker.queue.shelf import joined
 from entrepot.core import batch, limits
-from entrepot.core.envelope import Envelope
 from entrepot.core.errors import Corruption
+from entrepot.core.message import Envelope
+from entrepot.core.neutral import NEUTRAL, NO_PROPERTIES, Formats
 from entrepot.core.record import Record
-from tests.unit.broker.queue.lane_bed import PlainReader, flat, run
+from tests.unit.broker.queue.lane_bed import CountingFormat, flat, head, run
 
 SIZES = st.sampled_from([0, 1, 63, 64, 2_047, 2_048, 8_192])
 ENVELOPES = st.builds(
     Envelope,
     st.sampled_from(["", "x"]),
     st.sampled_from(["k", "k" * 200]),
-    st.sampled_from([b"", b"p", b"q" * 70]),
+    st.sampled_from([NO_PROPERTIES, head(b"p"), head(b"q" * 70)]),
+    st.just(NEUTRAL),
 )
 ALIKE = st.tuples(ENVELOPES, st.lists(SIZES.map(bytes), min_size=1, max_size=20)).map(
     lambda made: [(made[0], body) for body in made[1]]
@@ -31,7 +33,7 @@ RUNS = st.lists(
 )
 
 
-def whole(encoded: Encoded) -> bytes:
+def whole(encoded: EncodedBatch) -> bytes:
     return b"".join(encoded.chunks)
 
 
@@ -46,44 +48,47 @@ def place(runs: list[Run]) -> list[tuple[range, Run]]:
 @given(RUNS)
 def test_there_and_back(runs: list[Run]) -> None:
     runs = joined(runs)  # type: ignore[assignment]
-    (encoded,) = RunEncoder(PlainReader()).encode(runs)
+    (encoded,) = encode_runs(runs)
     assert encoded.runs == runs
     header = batch.check(whole(encoded))
     assert header.timestamp_max == max(each.time_ms for each in runs)
-    assert flat(RunDecoder(PlainReader()).decode(whole(encoded))) == flat(place(runs))
+    assert flat(RunDecoder(Formats()).decode(whole(encoded))) == flat(place(runs))
     # The same as records, for those who read them one by one.
-    reader, found = PlainReader(), list(batch.records(whole(encoded)))
-    assert [(each.timestamp_ms, (reader.from_record(each), each.value)) for each in found] == [
+    formats, found = Formats(), list(batch.records(whole(encoded)))
+    assert [(each.timestamp_ms, (formats.envelope(each), each.value)) for each in found] == [
         (time_ms, message) for _, time_ms, message in flat(place(runs))
     ]
 
 
 def test_headers_are_worked_out_once() -> None:
-    reader = PlainReader()
-    encoder, decoder = RunEncoder(reader), RunDecoder(reader)
+    counting = CountingFormat()
+    decoder = RunDecoder(Formats((counting,)))
+    one, other = (Envelope("x", key, head(), counting) for key in "ab")
+    runs = [Run(1_000, [(one, b"x")] * 100), Run(1_000, [(other, b"y")])]
     for _ in range(3):
-        (encoded,) = encoder.encode([run(*[b"x"] * 100), run(b"y", key="other")])
+        (encoded,) = encode_runs(runs)
         decoder.decode(whole(encoded))
-    assert reader.asked == 4
+    assert counting.asked == 4
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    encoder, decoder = RunEncoder(PlainReader()), RunDecoder(PlainReader())
+    decoder = RunDecoder(Formats())
     for number in range(3 * limits.QUEUE_HEADERS_CACHED_MAX):
-        (encoded,) = encoder.encode([run(b"x", properties=b"%d" % number)])
+        (encoded,) = encode_runs([run(b"x", properties=b"%d" % number)])
         decoder.decode(whole(encoded))
-    encoder.encode([run(b"x", properties=bytes(limits.QUEUE_HEADERS_CACHED_BYTES_MAX))])
-    for known in (encoder._sections, decoder._envelopes):
-        assert len(known) <= limits.QUEUE_HEADERS_CACHED_MAX
-    assert max(map(len, encoder._sections.values())) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX
+    large = run(b"x", properties=bytes(limits.QUEUE_HEADERS_CACHED_BYTES_MAX))
+    decoder.decode(whole(*encode_runs([large])))
+    assert len(decoder._envelopes) <= limits.QUEUE_HEADERS_CACHED_MAX
+    sizes = [len(section) for section, _ in decoder._envelopes]
+    assert max(sizes) <= limits.QUEUE_HEADERS_CACHED_BYTES_MAX
 
 
 def test_a_run_is_cut_where_a_batch_is_full() -> None:
     sizes = (500_000, 500_000, 500_000, 2_000_000, 10)
     for properties in ([b"p"] * 5, [b"p", b"q", b"p", b"p", b"q"]):
-        heads = [Envelope("x", "k", each) for each in properties]
+        heads = [Envelope("x", "k", head(each), NEUTRAL) for each in properties]
         messages = [(head, bytes(size)) for head, size in zip(heads, sizes, strict=True)]
-        encoded = RunEncoder(PlainReader()).encode([run(b"0"), Run(1_000, messages)])
+        encoded = encode_runs([run(b"0"), Run(1_000, messages)])
         counts = [sum(len(each.messages) for each in made.runs) for made in encoded]
         assert counts in ([3, 1, 1, 1], [1, 2, 1, 1, 1])
         assert [len(whole(made)) > limits.QUEUE_BATCH_BYTES for made in encoded].count(True) == 1
@@ -91,10 +96,10 @@ def test_a_run_is_cut_where_a_batch_is_full() -> None:
 
 def test_a_large_body_is_not_copied() -> None:
     body = bytes(3 * limits.MIB)
-    (made,) = RunEncoder(PlainReader()).encode([run(body)])
+    (made,) = encode_runs([run(body)])
     assert any(chunk is body for chunk in made.chunks)
     batch.check(whole(made))
-    assert flat(RunDecoder(PlainReader()).decode(whole(made))) == flat(place(made.runs))
+    assert flat(RunDecoder(Formats()).decode(whole(made))) == flat(place(made.runs))
 
 
 def test_gaps_and_records_of_others() -> None:
@@ -102,10 +107,10 @@ def test_gaps_and_records_of_others() -> None:
     records = [Record(b"key", None, (), 5), Record(b"key", b"2"), Record(None, b"3")]
     made = batch.build(records, now_ms=5, codec=batch.Codec.GZIP)
     kept = [each for each in batch.records(made) if each.offset != 1]
-    pieces = RunDecoder(PlainReader()).decode(batch.retain(made, kept))
+    pieces = RunDecoder(Formats()).decode(batch.retain(made, kept))
     assert flat(pieces) == [
-        (0, 5, (Envelope("", "key", b""), b"")),
-        (2, 5, (Envelope("", "", b""), b"3")),
+        (0, 5, (Envelope("", "key", NO_PROPERTIES, NEUTRAL), b"")),
+        (2, 5, (Envelope("", "", NO_PROPERTIES, NEUTRAL), b"3")),
     ]
 
 
@@ -113,4 +118,4 @@ def test_nonsense_inside_of_a_batch_is_damage() -> None:
     (made,) = batch.build_plain([b"\x02\x00\x00\x00\x00\x00\x00"], 1, 0, 0)
     batch.check(made)
     with pytest.raises(Corruption, match="offset 0"):
-        RunDecoder(PlainReader()).decode(made)
+        RunDecoder(Formats()).decode(made)

@@ -6,18 +6,19 @@ import pytest
 
 from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.stream_reader import StreamReader, Where, offset_at, offset_of
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import batch, limits
 from entrepot.core.errors import Corruption, StorageError
 from entrepot.core.marker import Marker, build_marker
+from entrepot.core.neutral import Formats
 from entrepot.core.record import Record
 from tests.unit.broker.bed import Bed
-from tests.unit.broker.queue.lane_bed import PlainReader, bodies
+from tests.unit.broker.queue.lane_bed import bodies
 from tests.unit.log.bed import make, simulated
 
 
-def reader(stream: Stream, offset: int = 0) -> StreamReader:
-    return StreamReader(stream, PlainReader(), offset)
+def reader(served: ServedPartition, offset: int = 0) -> StreamReader:
+    return StreamReader(served, Formats(), offset)
 
 
 def drain(source: StreamReader, count: int = 1_000) -> list[Piece]:
@@ -28,18 +29,18 @@ def drain(source: StreamReader, count: int = 1_000) -> list[Piece]:
     return pieces
 
 
-async def filled(bed: Bed, *batches: bytes, **settings: str) -> Stream:
+async def filled(bed: Bed, *batches: bytes, **settings: str) -> ServedPartition:
     await bed.start()
     await bed.create("t", **settings)
     for data in batches:
         await bed.commit("t", data)
-    return bed.stream("t")
+    return bed.served_partition("t")
 
 
 @simulated
 async def test_from_an_offset_to_the_end_and_on(bed: Bed) -> None:
-    stream = await filled(bed, make(b"0", b"1", b"2"), make(b"3", b"4"))
-    source = reader(stream, 1)
+    served = await filled(bed, make(b"0", b"1", b"2"), make(b"3", b"4"))
+    source = reader(served, 1)
     pieces = source.read(3)
     assert [offset for offsets, _ in pieces for offset in offsets] == [1, 2, 3]
     assert bodies(pieces) == [b"1", b"2", b"3"]
@@ -56,8 +57,8 @@ async def test_from_an_offset_to_the_end_and_on(bed: Bed) -> None:
 
 @simulated
 async def test_an_offset_that_is_not_there_yet(bed: Bed) -> None:
-    stream = await filled(bed, make(b"0"))
-    source = reader(stream, 2)
+    served = await filled(bed, make(b"0"))
+    source = reader(served, 2)
     await bed.commit("t", make(b"1"))
     assert (source.read(9), source.is_behind) == ([], False)
     await bed.commit("t", make(b"2", b"3"))
@@ -68,8 +69,8 @@ async def test_an_offset_that_is_not_there_yet(bed: Bed) -> None:
 async def test_read_ahead_is_bounded(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAM_READ_AHEAD_BYTES", 300)
     batches = [make(b"%d" % number) for number in range(50)]
-    stream = await filled(bed, *batches)
-    source = reader(stream)
+    served = await filled(bed, *batches)
+    source = reader(served)
     assert bodies(source.read(1)) == [b"0"]
     assert len(source._ahead) < 5
     assert bodies(drain(source, 7)) == [b"%d" % number for number in range(1, 50)]
@@ -77,7 +78,7 @@ async def test_read_ahead_is_bounded(bed: Bed, monkeypatch: pytest.MonkeyPatch) 
 
 @simulated
 async def test_transactions_are_seen_when_they_are_committed(bed: Bed) -> None:
-    stream = await filled(bed, make(b"0"))
+    served = await filled(bed, make(b"0"))
 
     def write(producer: int, value: bytes) -> None:
         data = batch.build(
@@ -88,12 +89,12 @@ async def test_transactions_are_seen_when_they_are_committed(bed: Bed) -> None:
             sequence_first=0,
             transactional=True,
         )
-        bed.call(stream.write, data)
+        bed.call(served.write, data)
 
     def end(producer: int, *, committed: bool) -> None:
-        bed.call(stream.write, build_marker(Marker(producer, 0, committed, 0), 1))
+        bed.call(served.write, build_marker(Marker(producer, 0, committed, 0), 1))
 
-    source = reader(stream)
+    source = reader(served)
     write(1, b"kept")
     write(2, b"aborted")
     await bed.commit("t", make(b"after"))
@@ -102,66 +103,66 @@ async def test_transactions_are_seen_when_they_are_committed(bed: Bed) -> None:
     end(1, committed=True)
     await bed.commit("t", make(b"last"))
     assert bodies(drain(source)) == [b"kept", b"after", b"last"]
-    assert bodies(drain(reader(stream, 2))) == [b"after", b"last"]
+    assert bodies(drain(reader(served, 2))) == [b"after", b"last"]
 
 
 @simulated
 async def test_where_to_begin(bed: Bed) -> None:
-    stream = await filled(bed)
-    assert [offset_of(stream, where) for where in Where] == [0, 0, 0]
+    served = await filled(bed)
+    assert [offset_of(served, where) for where in Where] == [0, 0, 0]
     await bed.commit("t", make(b"0", b"1"))
     await bed.commit("t", make(b"2", b"3"))
-    assert [offset_of(stream, where) for where in Where] == [0, 2, 4]
-    bed.call(stream.write, build_marker(Marker(1, 0, True, 0), 1))
+    assert [offset_of(served, where) for where in Where] == [0, 2, 4]
+    bed.call(served.write, build_marker(Marker(1, 0, True, 0), 1))
     await bed.commit("t", make(b"5"))
-    assert offset_of(stream, Where.LAST) == 5
-    await bed.do(bed.broker.delete_records(stream, 1))
-    assert offset_of(stream, Where.FIRST) == 1
-    assert bodies(drain(reader(stream)))[0] == b"1"
+    assert offset_of(served, Where.LAST) == 5
+    await bed.do(bed.broker.delete_records(served, 1))
+    assert offset_of(served, Where.FIRST) == 1
+    assert bodies(drain(reader(served)))[0] == b"1"
 
 
 @simulated
 async def test_the_last_batch_is_not_a_marker(bed: Bed) -> None:
-    stream = await filled(bed, make(b"0", b"1"), make(b"2"))
-    bed.call(stream.write, build_marker(Marker(1, 0, True, 0), 1))
+    served = await filled(bed, make(b"0", b"1"), make(b"2"))
+    bed.call(served.write, build_marker(Marker(1, 0, True, 0), 1))
     await bed.broker._log.committer.drain()
-    assert stream.last_stable_offset == 4
-    assert offset_of(stream, Where.LAST) == 2
+    assert served.last_stable_offset == 4
+    assert offset_of(served, Where.LAST) == 2
 
 
 @simulated
 async def test_a_time_has_an_offset(bed: Bed) -> None:
     now_ms = bed.clock.now_ms()
-    stream = await filled(bed, *[make(b"x", time_ms=now_ms + step) for step in (0, 10, 20)])
-    assert [offset_at(stream, now_ms + step) for step in (-5, 5, 20, 21)] == [0, 1, 2, 3]
+    served = await filled(bed, *[make(b"x", time_ms=now_ms + step) for step in (0, 10, 20)])
+    assert [offset_at(served, now_ms + step) for step in (-5, 5, 20, 21)] == [0, 1, 2, 3]
     bed.disk.fail_next("read", errno.EIO, "*/t-0/*", count=9)
     with pytest.raises(StorageError):
-        offset_at(stream, now_ms + 5)
+        offset_at(served, now_ms + 5)
     with pytest.raises(StorageError):
-        reader(stream).read(1)
+        reader(served).read(1)
 
 
 @simulated
 async def test_gaps_of_compaction(bed: Bed) -> None:
     await bed.start()
     await bed.create("t", cleanup_policy="compact")
-    stream = bed.stream("t")
+    served = bed.served_partition("t")
     whole = batch.build([Record(b"k", b"%d" % number) for number in range(5)], now_ms=1)
     kept = [each for each in batch.records(whole) if each.offset in (1, 4)]
-    bed.call(stream.write, batch.retain(whole, kept))
+    bed.call(served.write, batch.retain(whole, kept))
     await bed.broker._log.committer.drain()
-    pieces = drain(reader(stream, 2))
+    pieces = drain(reader(served, 2))
     [(offsets, run)] = pieces
     [(envelope, body)] = run.messages
-    assert (offsets, envelope.routing_key, body) == (range(4, 5), "k", b"4")
+    assert (offsets, envelope.subject, body) == (range(4, 5), "k", b"4")
 
 
 @simulated
 async def test_nonsense_stops_the_reader_where_it_is(bed: Bed) -> None:
-    stream = await filled(bed, make(b"0"))
-    bed.call(stream.write, *batch.build_plain([b"\x02\x00"], 1, 0, 0))
+    served = await filled(bed, make(b"0"))
+    bed.call(served.write, *batch.build_plain([b"\x02\x00"], 1, 0, 0))
     await bed.commit("t", make(b"2"))
-    source = reader(stream)
+    source = reader(served)
     with pytest.raises(Corruption):
         source.read(9)
     assert bodies(source.read(9)) == [b"0"]

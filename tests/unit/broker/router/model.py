@@ -6,7 +6,7 @@ the two can be held against each other.
 
 from collections.abc import Mapping, Sequence
 
-from entrepot.broker.router.event import Binding, Exchange, ExchangeType, Kind
+from entrepot.broker.router.event import Binding, DestinationKind, Exchange, ExchangeType
 
 
 def topic_matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
@@ -64,8 +64,8 @@ class Model:
                 if binding.source == exchange.name
                 and self.matches(exchange, binding, arguments, keys, headers)
             ]
-            found |= {name for kind, name in matched if kind is Kind.QUEUE}
-            following = [name for kind, name in matched if kind is Kind.EXCHANGE]
+            found |= {name for kind, name in matched if kind is DestinationKind.QUEUE}
+            following = [name for kind, name in matched if kind is DestinationKind.EXCHANGE]
             alternate = exchange.settings.alternate
             if not matched and alternate is not None:
                 following = [alternate]

@@ -1,25 +1,34 @@
 """Short words for tests: a router, and what is bound to what in it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from entrepot.broker.router import decision
-from entrepot.broker.router.event import Binding, Destination, Kind
+from entrepot.broker.router.event import Binding, Destination, DestinationKind
 from entrepot.broker.router.router import Router
+from entrepot.core.message import Envelope
 from entrepot.core.value import freeze_table
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.exchange_arguments import (
     PREDECLARED,
     ExchangeDeclaration,
     exchange_type,
 )
+from entrepot.wire.amqp.properties import BasicProperties, encode
 
 
 def queue(name: str) -> Destination:
-    return Destination(Kind.QUEUE, name)
+    return Destination(DestinationKind.QUEUE, name)
 
 
 def exchange(name: str) -> Destination:
-    return Destination(Kind.EXCHANGE, name)
+    return Destination(DestinationKind.EXCHANGE, name)
+
+
+def said(headers: Mapping[str, object], **properties: Any) -> Envelope:
+    """An envelope with these headers and properties. A router is told the subject."""
+    return Envelope("", "", encode(BasicProperties(headers=headers, **properties)), AMQP)
 
 
 class Place:
@@ -82,7 +91,8 @@ class Place:
         properties: Mapping[str, object] | None = None,
     ) -> tuple[str, ...]:
         """The queues, in alphabetical order."""
-        return tuple(sorted(self.router.route(source, key, headers, properties).queues))
+        envelope = said(headers or {}, **(properties or {}))
+        return tuple(sorted(self.router.route(source, key, envelope).queues))
 
 
 def binding(

@@ -13,11 +13,11 @@ from entrepot.broker.router import decision
 from entrepot.broker.router.event import (
     Binding,
     Destination,
+    DestinationKind,
     Event,
     ExchangeDeclared,
     ExchangeDeleted,
     ExchangeType,
-    Kind,
     QueueAdded,
     QueueRemoved,
     Unbound,
@@ -29,6 +29,7 @@ from entrepot.core.value import freeze_table
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED, ExchangeDeclaration
 from tests.unit.broker.router.model import Model
+from tests.unit.broker.router.places import said
 
 QUEUES = ("q0", "q1", "q2", "q3")
 EXCHANGES = ("x0", "x1", "x2", "x3", "amq.topic", "amq.match")
@@ -41,8 +42,8 @@ headers = st.dictionaries(st.sampled_from(["a", "b", "c", "x-a"]), values, max_s
 modes = st.sampled_from([{}, *({"x-match": m} for m in ("all", "any", "all-with-x", "any-with-x"))])
 conditions = st.builds(lambda found, mode: {**found, **mode}, headers, modes)
 destinations = st.one_of(
-    st.builds(Destination, st.just(Kind.QUEUE), st.sampled_from(QUEUES)),
-    st.builds(Destination, st.just(Kind.EXCHANGE), st.sampled_from(EXCHANGES)),
+    st.builds(Destination, st.just(DestinationKind.QUEUE), st.sampled_from(QUEUES)),
+    st.builds(Destination, st.just(DestinationKind.EXCHANGE), st.sampled_from(EXCHANGES)),
 )
 exchanges = st.builds(
     ExchangeDeclaration,
@@ -114,7 +115,7 @@ class Routing(RuleBasedStateMachine):
         arguments=st.one_of(st.just({}), conditions),
     )
     def bind(self, source: str, to: Destination, key: str, arguments: dict[str, object]) -> None:
-        there = self.queues if to.kind is Kind.QUEUE else self.exchanges
+        there = self.queues if to.kind is DestinationKind.QUEUE else self.exchanges
         if source in self.exchanges and to.name in there:
             ends = (source, to, key, freeze_table(arguments))
             self.apply(decision.bind(self.router, BindingDeclaration(*ends)))
@@ -137,7 +138,7 @@ class Routing(RuleBasedStateMachine):
             return
         model = Model(self.exchanges, list(self.bindings.items()), self.queues)
         message = {**told, "CC": copies} if copies else told
-        route = self.router.route(exchange, key, message)
+        route = self.router.route(exchange, key, said(message))
         assert len(set(route.queues)) == len(route.queues)
         assert sorted(route.queues) == model.route(exchange, [key, *copies], message)
         assert route.held == ()

@@ -24,7 +24,8 @@ from entrepot.broker.router.event import (
     decode,
     encode,
 )
-from entrepot.core.value import describe, freeze, freeze_table, lookup, thaw_table
+from entrepot.core.value import freeze, freeze_table, lookup, thaw_table
+from entrepot.gateway.rabbitmq.erlang import describe
 from tests.unit.broker.router.places import exchange, queue
 
 TABLE = {

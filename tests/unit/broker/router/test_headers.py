@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from entrepot.broker.router.event import Binding, Exchange, ExchangeType
 from entrepot.broker.router.headers import HeadersMatcher
-from entrepot.broker.router.matching import Message
+from entrepot.broker.router.matching import Routed
+from entrepot.core.properties import Properties
 from tests.unit.broker.router.model import headers_match
 from tests.unit.broker.router.places import Place, wanted
 
@@ -65,8 +66,8 @@ def test_a_binding_is_filed_under_what_is_rare() -> None:
     matcher = HeadersMatcher()
     for number in range(100):
         matcher.add(bound(f"q{number}", {"type": "order", "customer": number}))
-    assert max(len(file) for file in matcher._files.values()) <= 2
-    message = Message(("",), {"type": "order", "customer": 7}, {})
+    assert max(len(file) for file in matcher._index.values()) <= 2
+    message = Routed(("",), Properties(headers={"type": "order", "customer": 7}))
     assert matcher.match(message) == (("q7",), ())
 
 
@@ -87,7 +88,7 @@ def test_the_files_agree_with_the_rule(
     gone = [one for one in bindings if data.draw(st.booleans())]
     for one in gone:
         matcher.remove(one)
-    found, _ = matcher.match(Message(("",), headers, {}))
+    found, _ = matcher.match(Routed(("",), Properties(headers=headers)))
     assert set(found) == {
         one.destination.name
         for one, table in zip(bindings, arguments, strict=True)

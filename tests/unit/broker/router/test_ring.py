@@ -107,9 +107,10 @@ def test_hashing_a_header() -> None:
 @pytest.mark.parametrize("name", ["message_id", "correlation_id", "timestamp"])
 def test_hashing_a_property(name: str) -> None:
     place = ring(1, 1, 1, 1, arguments={"hash-property": name})
-    found = {place.reached("ring", "key", None, {name: number}) for number in range(100)}
+    kind = int if name == "timestamp" else str
+    found = {place.reached("ring", "key", None, {name: kind(n)}) for n in range(100)}
     assert len(found) == 4
-    assert len({place.reached("ring", f"{n}", None, {name: 7}) for n in range(50)}) == 1
+    assert len({place.reached("ring", f"{n}", None, {name: kind(7)}) for n in range(50)}) == 1
     assert len({place.reached("ring", f"{n}") for n in range(50)}) == 1
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.broker.router.matching import Message
+from entrepot.broker.router.matching import Routed
 from entrepot.broker.router.topic import TopicMatcher
 from tests.unit.broker.router.model import split, topic_matches
 from tests.unit.broker.router.places import Place, binding
@@ -74,8 +74,8 @@ def test_many_wildcards_are_not_many_ways() -> None:
     matcher = TopicMatcher()
     matcher.add(binding("x", "q", ".".join(["#", "a"] * 20 + ["#", "b"])))
     key = ".".join(["a"] * 120)
-    assert matcher.match(Message((key,), {}, {})) == ((), ())
-    assert matcher.match(Message((f"{key}.b",), {}, {})) == (("q",), ())
+    assert matcher.match(Routed((key,))) == ((), ())
+    assert matcher.match(Routed((f"{key}.b",))) == (("q",), ())
 
 
 words = st.sampled_from(["a", "b", "", "*", "#"])
@@ -86,6 +86,6 @@ def test_the_tree_agrees_with_the_rule(patterns: list[str], key: list[str]) -> N
     matcher = TopicMatcher()
     for pattern in patterns:
         matcher.add(binding("x", f"q{pattern}", pattern))
-    found, _ = matcher.match(Message((".".join(key),), {}, {}))
+    found, _ = matcher.match(Routed((".".join(key),)))
     wanted = {f"q{p}" for p in patterns if topic_matches(split(p), split(".".join(key)))}
     assert set(found) == wanted

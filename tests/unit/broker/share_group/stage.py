@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from entrepot.broker.served_partition import committed
 from entrepot.broker.share_group.coordinator import ShareCoordinator
 from entrepot.broker.share_group.group import ShareHeartbeat, ShareHeartbeatAnswer
 from entrepot.broker.share_group.share_partition import (
-    Ack,
     Acknowledgement,
-    Delivery,
+    AcknowledgeType,
+    ShareDelivery,
     SharePartition,
 )
-from entrepot.broker.stream import committed
 from entrepot.core import batch
 from entrepot.core.marker import Marker, build_marker
 from entrepot.core.record import Record
@@ -61,7 +61,7 @@ class Stage(Bed):
 
     async def fill(self, *sizes: int, topic: str = "t") -> None:
         """Batches of so many records; a record's value is its offset."""
-        offset = self.stream(topic).partition.offset_end
+        offset = self.served_partition(topic).partition.offset_end
         for size in sizes:
             await self.commit(topic, make(*(b"%d" % (offset + n) for n in range(size))))
             offset += size
@@ -76,12 +76,12 @@ class Stage(Bed):
             sequence_first=0,
             transactional=True,
         )
-        stream = self.stream("t")
-        self.call(stream.write, data)
+        served = self.served_partition("t")
+        self.call(served.write, data)
         end = self.call(
-            stream.write, build_marker(Marker(producer, 0, commits), self.clock.now_ms())
+            served.write, build_marker(Marker(producer, 0, commits), self.clock.now_ms())
         )
-        await self.do(committed(stream.partition, end.offset_end))
+        await self.do(committed(served.partition, end.offset_end))
 
     # --- a consumer's side
 
@@ -92,21 +92,21 @@ class Stage(Bed):
 
     def delivery(
         self, owner: object, count: int = 1_000, *, size: int = EVERYTHING, is_strict: bool = False
-    ) -> Delivery | None:
+    ) -> ShareDelivery | None:
         share = self.share()
 
-        def acquire() -> Delivery | None:
+        def acquire() -> ShareDelivery | None:
             found = share.acquire(owner, count, size, self.groups.now(), is_strict=is_strict)
             self.groups.watch(share)
             return found
 
         return self.call(acquire)
 
-    def tell(self, owner: object, ack: Ack, *rows: range) -> None:
+    def tell(self, owner: object, ack: AcknowledgeType, *rows: range) -> None:
         told = [Acknowledgement(row, [ack]) for row in rows]
         self.call(self.share().acknowledge, owner, told, self.groups.now())
 
-    async def settle(self, owner: object, ack: Ack, *rows: range) -> None:
+    async def settle(self, owner: object, ack: AcknowledgeType, *rows: range) -> None:
         """And wait until it is permanent."""
 
         async def tell_and_wait() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from entrepot.broker.share_group.share_partition import Ack, Delivery
+from entrepot.broker.share_group.share_partition import AcknowledgeType, ShareDelivery
 from entrepot.core import batch, limits
 from tests.unit.broker.share_group.stage import Stage
 from tests.unit.log.bed import make, simulated
@@ -10,7 +10,7 @@ from tests.unit.log.bed import make, simulated
 ONE, OTHER = object(), object()
 
 
-def values(found: Delivery | None) -> list[bytes | None]:
+def values(found: ShareDelivery | None) -> list[bytes | None]:
     """Of the records that are the consumer's, out of the batches it is sent."""
     assert found is not None
     own = [offset for each in found.acquired for offset in each.offsets]
@@ -23,7 +23,7 @@ def values(found: Delivery | None) -> list[bytes | None]:
     ]
 
 
-def sent(found: Delivery | None) -> list[int]:
+def sent(found: ShareDelivery | None) -> list[int]:
     """The first offsets of the batches."""
     assert found is not None
     data = b"".join(each.file.read(each.position, each.size) for each in found.batches)
@@ -47,7 +47,7 @@ async def test_batches_between_are_not_sent(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(2, 2, 2, 2)
     bed.acquire(ONE)
-    bed.tell(ONE, Ack.RELEASE, range(1), range(6, 7))
+    bed.tell(ONE, AcknowledgeType.RELEASE, range(1), range(6, 7))
     found = bed.delivery(OTHER)
     assert (values(found), sent(found)) == ([b"0", b"6"], [0, 6])
 
@@ -57,7 +57,7 @@ async def test_one_batch_is_sent_once(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(9)
     bed.acquire(ONE)
-    bed.tell(ONE, Ack.RELEASE, range(1), range(4, 5), range(8, 9))
+    bed.tell(ONE, AcknowledgeType.RELEASE, range(1), range(4, 5), range(8, 9))
     found = bed.delivery(OTHER)
     assert (values(found), sent(found)) == ([b"0", b"4", b"8"], [0])
 
@@ -71,7 +71,7 @@ async def test_bytes_are_bounded_but_for_the_first_batch(bed: Stage) -> None:
     assert bed.acquire(ONE, size=2 * size) == [(range(3, 9), 1)]
     bed.call(bed.share().release, ONE)
     bed.acquire(ONE)
-    bed.tell(ONE, Ack.RELEASE, range(1), range(6, 7))
+    bed.tell(ONE, AcknowledgeType.RELEASE, range(1), range(6, 7))
     assert bed.acquire(OTHER, size=1) == [(range(1), 3)]
 
 
@@ -80,7 +80,7 @@ async def test_segments_are_no_borders(bed: Stage) -> None:
     await bed.open("t")
     await bed.do(bed.broker.alter_settings(bed.broker.topic("t"), {"segment.bytes": "100"}))
     await bed.fill(2, 2, 2)
-    assert len(bed.stream("t").partition.segments) == 3
+    assert len(bed.served_partition("t").partition.segments) == 3
     assert values(bed.delivery(ONE)) == [b"%d" % number for number in range(6)]
 
 
@@ -91,9 +91,9 @@ async def test_not_too_far_ahead_of_what_is_open(bed: Stage) -> None:
     assert bed.acquire(ONE, 3) == [(range(3), 1)]
     assert bed.acquire(ONE, 3) == [(range(3, 6), 1)]  # The rest of a batch may go beyond.
     assert bed.acquire(ONE) == []
-    await bed.settle(ONE, Ack.ACCEPT, range(2, 6))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(2, 6))
     assert bed.acquire(ONE) == []
-    await bed.settle(ONE, Ack.ACCEPT, range(2))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(2))
     assert bed.acquire(ONE) == [(range(6, 9), 1)]
 
 
@@ -102,9 +102,9 @@ async def test_one_poll_goes_no_further_than_the_locks_allow(bed: Stage) -> None
     await bed.open("t", share_partition_max_record_locks="4")
     await bed.fill(*[1] * 20)
     assert bed.acquire(ONE, 10) == [(range(4), 1)]
-    bed.tell(ONE, Ack.RELEASE, range(2))
+    bed.tell(ONE, AcknowledgeType.RELEASE, range(2))
     assert bed.acquire(OTHER, 10) == [(range(2), 2)]
-    await bed.settle(OTHER, Ack.ACCEPT, range(2))
+    await bed.settle(OTHER, AcknowledgeType.ACCEPT, range(2))
     assert bed.acquire(OTHER, 10) == [(range(4, 6), 1)]
 
 
@@ -137,7 +137,7 @@ async def test_only_what_is_committed(bed: Stage) -> None:
     await bed.transaction(2, commits=True, producer=2)
     await bed.fill(1)
     assert bed.acquire(ONE, is_strict=True) == [(range(3, 5), 1), (range(6, 7), 1)]
-    await bed.settle(ONE, Ack.ACCEPT, range(3, 5), range(6, 7))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(3, 5), range(6, 7))
     assert (bed.share().ledger.offset_low, bed.share().lag) == (7, 0)
 
 
@@ -159,12 +159,12 @@ async def test_an_open_transaction_is_the_end(bed: Stage) -> None:
     data = make(b"x", producer=5)
     header = batch.read_header(data)
     opened = batch._assemble(header._replace(attributes=0x10), data[batch.HEADER_BYTES :])
-    bed.call(bed.stream("t").write, opened)
+    bed.call(bed.served_partition("t").write, opened)
     await bed.fill(1)
     assert bed.acquire(ONE) == [(range(1), 1)]
     await bed.configure(share_isolation_level="read_uncommitted")
     assert bed.acquire(ONE) == [(range(1, 3), 1)]
-    bed.tell(ONE, Ack.RELEASE, range(1, 3))
+    bed.tell(ONE, AcknowledgeType.RELEASE, range(1, 3))
     await bed.configure(share_isolation_level="read_committed")
     assert bed.acquire(ONE) == []  # Not settled, either.
     assert bed.share().lag == 3
@@ -175,7 +175,7 @@ async def test_an_open_transaction_is_the_end(bed: Stage) -> None:
 async def test_what_compaction_took_is_settled(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(2, 2, 2)
-    partition = bed.stream("t").partition
+    partition = bed.served_partition("t").partition
     lost = partition.read
 
     def read(offset: int, bytes_max: int, limit: int | None = None) -> object:

@@ -4,9 +4,9 @@ import pytest
 
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.messages import Join
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
-from entrepot.broker.share_group.share_partition import Ack
+from entrepot.broker.share_group.share_partition import AcknowledgeType
 from entrepot.core import limits
 from entrepot.core.errors import InvalidConfig, UnknownTopic
 from tests.unit.broker.share_group.stage import Stage
@@ -127,7 +127,7 @@ async def test_a_group_is_of_one_kind(bed: Stage) -> None:
     groups = bed.broker.groups
     join = Join("", "fresh", None, "c", "/h", 10_000, 10_000, "consumer", (("range", b""),))
     assert await refused(bed.do(groups.join("g", join))) is Fault.INCONSISTENT_GROUP_PROTOCOL
-    offsets = {Place("t", 0): CommittedOffset(1, -1, "", 1)}
+    offsets = {TopicPartition("t", 0): CommittedOffset(1, -1, "", 1)}
     commit = groups.commit_offsets("g", "", -1, offsets)
     assert await refused(bed.do(commit)) is Fault.GROUP_ID_NOT_FOUND
     await bed.do(groups.commit_offsets("other", "", -1, offsets))
@@ -180,7 +180,7 @@ async def test_offsets_are_altered(bed: Stage) -> None:
     alter = bed.groups.alter_offsets
     assert await refused(bed.do(alter("g", [(topic, {0: 1})]))) is Fault.NON_EMPTY_GROUP
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.ACCEPT, range(5))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(5))
     await bed.beat(epoch=-1)
     faults = await bed.do(alter("g", [(topic, {0: 2, 7: 0})]))
     assert [(*key, type(error)) for key, error in faults.items()] == [("t", 7, UnknownTopic)]
@@ -212,13 +212,13 @@ async def test_what_is_settled_outlives_a_start_that_could_not_read_the_topic(be
     await bed.open("t")
     await bed.fill(4)
     bed.acquire(ONE, 2)
-    await bed.settle(ONE, Ack.ACCEPT, range(2))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(2))
     await asyncio.sleep(20)  # It is noted by then how far it is permanent.
-    path = bed.stream("t").partition.segments[0].path
+    path = bed.served_partition("t").partition.segments[0].path
     bed.crash()
     bed.disk.rename(path, "aside")
     await bed.start()
-    assert bed.stream("t").partition.refused
+    assert bed.served_partition("t").partition.refused
     await asyncio.sleep(1)
     bed.crash()
     bed.disk.rename("aside", path)

@@ -5,7 +5,7 @@ from crc32c import crc32c
 
 from entrepot.broker.broker import Broker
 from entrepot.broker.server_settings import Defaults
-from entrepot.broker.share_group.dead_letter import Cause, Dead
+from entrepot.broker.share_group.dead_letter import Dead, ShareDeadLetterCause
 from entrepot.broker.share_group.store import ShareName
 from entrepot.core import batch
 from entrepot.core.errors import DamagedBatch, InvalidName, UnknownTopic
@@ -17,13 +17,13 @@ from tests.unit.log.bed import make, simulated
 async def copy(bed: Stage, *dead: Dead, index: int = 0, **settings: str) -> None:
     topic = bed.broker.topic("t")
     await bed.configure(**{"errors_deadletterqueue_topic_name": "dlq", **settings})
-    letters, stream = bed.groups._dead_letters, bed.stream("t", index)
+    letters, served = bed.groups._dead_letters, bed.served_partition("t", index)
     name = ShareName("g", topic.id, index)
-    await bed.do(letters.copy(name, stream, dead, bed.groups.settings.of("g")))
+    await bed.do(letters.copy(name, served, dead, bed.groups.settings.of("g")))
 
 
 def rejected(*offsets: int) -> list[Dead]:
-    return [Dead(range(offset, offset + 1), 3, Cause.REJECTED) for offset in offsets]
+    return [Dead(range(offset, offset + 1), 3, ShareDeadLetterCause.REJECTED) for offset in offsets]
 
 
 @simulated
@@ -50,7 +50,7 @@ async def test_a_letter_is_the_record_and_why(bed: Stage) -> None:
 async def test_only_why_when_that_is_enough(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(2)
-    dead = Dead(range(2), 5, Cause.DELIVERED_TOO_OFTEN)
+    dead = Dead(range(2), 5, ShareDeadLetterCause.DELIVERED_TOO_OFTEN)
     await copy(bed, dead, errors_deadletterqueue_copy_record_enable="false")
     letters = bed.records("dlq")
     assert [(letter.key, letter.value) for letter in letters] == [(None, None)] * 2
@@ -72,10 +72,10 @@ async def test_many_out_of_many_batches(bed: Stage) -> None:
     await bed.open("t")
     await bed.create("dlq", 1, max_message_bytes="1000")
     await bed.fill(*(3 for _ in range(20)))
-    await copy(bed, Dead(range(1, 50), 1, Cause.REJECTED), *rejected(55, 59))
+    await copy(bed, Dead(range(1, 50), 1, ShareDeadLetterCause.REJECTED), *rejected(55, 59))
     offsets = [*range(1, 50), 55, 59]
     assert bed.values("dlq") == [b"%d" % offset for offset in offsets]
-    batches = list(bed.stream("dlq").partition.batches())
+    batches = list(bed.served_partition("dlq").partition.batches())
     assert len(batches) > 5
     assert max(map(len, batches)) <= 1_000
 
@@ -87,10 +87,10 @@ async def test_what_is_nonsense_is_named_and_what_is_gone_is_not(bed: Stage) -> 
     broken = bytearray(make(b"x", b"y"))
     broken[batch.HEADER_BYTES] = 0xFF  # A record's size.
     broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
-    bed.call(bed.stream("t").write, bytes(broken))
+    bed.call(bed.served_partition("t").write, bytes(broken))
     await bed.fill(1)
-    await bed.do(bed.broker.delete_records(bed.stream("t"), 1))
-    await copy(bed, Dead(range(5), 1, Cause.REJECTED))
+    await bed.do(bed.broker.delete_records(bed.served_partition("t"), 1))
+    await copy(bed, Dead(range(5), 1, ShareDeadLetterCause.REJECTED))
     assert bed.values("dlq") == [b"1", None, None, b"4"]
 
 
@@ -100,7 +100,7 @@ async def test_what_is_damaged_is_not_copied(bed: Stage) -> None:
     await bed.fill(2)
     bed.flip("partitions/t-0/00000000000000000000.log", -3)
     with pytest.raises(DamagedBatch, match="checksum"):
-        await copy(bed, Dead(range(2), 1, Cause.REJECTED))
+        await copy(bed, Dead(range(2), 1, ShareDeadLetterCause.REJECTED))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from entrepot.broker.share_group.share_partition import Ack, Acknowledgement
+from entrepot.broker.share_group.share_partition import Acknowledgement, AcknowledgeType
 from entrepot.core.errors import InvalidAcknowledgement, InvalidRecordState, StorageError
 from tests.unit.broker.share_group.stage import Stage
 from tests.unit.log.bed import simulated
@@ -20,7 +20,7 @@ async def test_each_record_is_one_consumers(bed: Stage) -> None:
     assert bed.acquire(ONE, 2) == [(range(2), 1)]
     assert bed.acquire(OTHER) == [(range(2, 5), 1)]
     assert bed.acquire(ONE) == []
-    await bed.settle(ONE, Ack.ACCEPT, range(2))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(2))
     assert (bed.share().ledger.offset_low, bed.share().lag) == (2, 3)
 
 
@@ -29,8 +29,8 @@ async def test_a_release_comes_again_counted(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(4)
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.RELEASE, range(1, 2))
-    await bed.settle(ONE, Ack.ACCEPT, range(1), range(2, 3))
+    await bed.settle(ONE, AcknowledgeType.RELEASE, range(1, 2))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(1), range(2, 3))
     await bed.fill(1)
     assert bed.acquire(OTHER) == [(range(1, 2), 2), (range(4, 5), 1)]
 
@@ -42,11 +42,11 @@ async def test_a_lock_ends_with_its_time(bed: Stage) -> None:
     bed.acquire(ONE)
     await asyncio.sleep(1.9)
     assert bed.acquire(OTHER) == []
-    bed.tell(ONE, Ack.RENEW, range(1))
+    bed.tell(ONE, AcknowledgeType.RENEW, range(1))
     await asyncio.sleep(0.2)
     assert bed.acquire(OTHER) == [(range(1, 3), 2)]
     with pytest.raises(InvalidRecordState):
-        bed.tell(ONE, Ack.ACCEPT, range(1, 2))
+        bed.tell(ONE, AcknowledgeType.ACCEPT, range(1, 2))
     await asyncio.sleep(2.1)
     assert bed.acquire(OTHER) == [(range(1), 2), (range(1, 3), 3)]
 
@@ -65,9 +65,9 @@ async def test_at_the_limit_a_record_is_settled(bed: Stage) -> None:
 @pytest.mark.parametrize(
     ("row", "acks", "error"),
     [
-        (range(2, 4), [Ack.ACCEPT], InvalidRecordState),  # The second is not its own.
-        (range(9), [Ack.ACCEPT], InvalidRecordState),
-        (range(2**62), [Ack.ACCEPT], InvalidRecordState),
+        (range(2, 4), [AcknowledgeType.ACCEPT], InvalidRecordState),  # The second is not its own.
+        (range(9), [AcknowledgeType.ACCEPT], InvalidRecordState),
+        (range(2**62), [AcknowledgeType.ACCEPT], InvalidRecordState),
         (range(2), [1, 1, 1], InvalidAcknowledgement),
         (range(1), [9], InvalidAcknowledgement),
         (range(1), [], InvalidAcknowledgement),
@@ -83,7 +83,7 @@ async def test_what_is_wrong_changes_nothing(
     await bed.fill(3)
     bed.acquire(ONE, 3)
     bed.acquire(OTHER, 3)
-    told = [Acknowledgement(range(1), [Ack.ACCEPT])] if row.start else []
+    told = [Acknowledgement(range(1), [AcknowledgeType.ACCEPT])] if row.start else []
     with pytest.raises(error):
         bed.call(
             bed.share().acknowledge, ONE, [*told, Acknowledgement(row, acks)], bed.groups.now()
@@ -98,8 +98,16 @@ async def test_records_are_acknowledged_in_their_order(bed: Stage) -> None:
     await bed.fill(4)
     bed.acquire(ONE)
     with pytest.raises(InvalidAcknowledgement, match="order"):
-        bed.tell(ONE, Ack.ACCEPT, range(2, 4), range(3))
-    row = Acknowledgement(range(4), [Ack.ACCEPT, Ack.RELEASE, Ack.RELEASE, Ack.GAP])
+        bed.tell(ONE, AcknowledgeType.ACCEPT, range(2, 4), range(3))
+    row = Acknowledgement(
+        range(4),
+        [
+            AcknowledgeType.ACCEPT,
+            AcknowledgeType.RELEASE,
+            AcknowledgeType.RELEASE,
+            AcknowledgeType.GAP,
+        ],
+    )
     bed.call(bed.share().acknowledge, ONE, [row], bed.groups.now())
     assert bed.acquire(ONE) == [(range(1, 3), 2)]
 
@@ -110,7 +118,7 @@ async def test_renewing_can_be_forbidden(bed: Stage) -> None:
     await bed.fill(1)
     bed.acquire(ONE)
     with pytest.raises(InvalidAcknowledgement):
-        bed.tell(ONE, Ack.RENEW, range(1))
+        bed.tell(ONE, AcknowledgeType.RENEW, range(1))
 
 
 # --- dead letters
@@ -121,10 +129,10 @@ async def test_what_is_rejected_is_copied_and_then_settled(bed: Stage) -> None:
     await bed.open("t", errors_deadletterqueue_topic_name="dlq.t")
     await bed.fill(3)
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.REJECT, range(1, 2))
+    await bed.settle(ONE, AcknowledgeType.REJECT, range(1, 2))
     assert bed.values("dlq.t") == [b"1"]
     assert not bed.share().ledger.leased.keys() & {1}
-    await bed.settle(ONE, Ack.ACCEPT, range(1), range(2, 3))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(1), range(2, 3))
     assert bed.share().ledger.offset_low == 3
 
 
@@ -146,11 +154,11 @@ async def test_a_letter_that_cannot_be_written_is_written_later(bed: Stage) -> N
     await bed.create("dlq.t", 1, cleanup_policy="compact")
     await bed.fill(1)
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.REJECT, range(1))
+    await bed.settle(ONE, AcknowledgeType.REJECT, range(1))
     assert bed.acquire(OTHER) == []
     assert bed.share().lag == 1
     with pytest.raises(InvalidRecordState):
-        bed.tell(ONE, Ack.ACCEPT, range(1))
+        bed.tell(ONE, AcknowledgeType.ACCEPT, range(1))
     await bed.do(bed.broker.alter_settings(bed.broker.topic("dlq.t"), {}))
     await asyncio.sleep(5)
     assert bed.values("dlq.t") == [b"0"]
@@ -163,7 +171,7 @@ async def test_without_its_copy_a_dead_record_comes_again(bed: Stage) -> None:
     await bed.fill(1)
     bed.acquire(ONE)
     bed.disk.fail_next("write", errno.ENOSPC, "partitions/dlq.t*")
-    await bed.settle(ONE, Ack.REJECT, range(1))
+    await bed.settle(ONE, AcknowledgeType.REJECT, range(1))
     await bed.restart()
     assert bed.acquire(ONE) == [(range(1), 1)]
 
@@ -176,10 +184,10 @@ async def test_what_the_log_lost_is_passed_over(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(2, 2, 2)
     bed.acquire(ONE, 2)
-    await bed.do(bed.broker.delete_records(bed.stream("t"), 3))
+    await bed.do(bed.broker.delete_records(bed.served_partition("t"), 3))
     assert bed.acquire(OTHER) == [(range(3, 6), 1)]
-    bed.tell(ONE, Ack.RELEASE, range(2))  # Nobody need care any more.
-    await bed.settle(OTHER, Ack.ACCEPT, range(3, 6))
+    bed.tell(ONE, AcknowledgeType.RELEASE, range(2))  # Nobody need care any more.
+    await bed.settle(OTHER, AcknowledgeType.ACCEPT, range(3, 6))
     assert bed.acquire(OTHER) == []
     assert (bed.share().ledger.offset_low, bed.share().lag) == (6, 0)
 
@@ -192,7 +200,7 @@ async def test_what_was_settled_survives_and_locks_do_not(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(10)
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.ACCEPT, range(2), range(4, 6))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(2), range(4, 6))
     await bed.restart()
     assert bed.acquire(OTHER) == [(range(2, 4), 1), (range(6, 10), 1)]
 
@@ -202,10 +210,10 @@ async def test_delivery_counts_survive(bed: Stage) -> None:
     await bed.open("t", share_delivery_count_limit="3")
     await bed.fill(6)
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.RELEASE, range(1, 4))
+    await bed.settle(ONE, AcknowledgeType.RELEASE, range(1, 4))
     await bed.restart()
     assert bed.acquire(ONE) == [(range(1), 1), (range(1, 4), 2), (range(4, 6), 1)]
-    await bed.settle(ONE, Ack.RELEASE, range(2, 4))
+    await bed.settle(ONE, AcknowledgeType.RELEASE, range(2, 4))
     await bed.restart()
     assert bed.acquire(ONE) == [
         (range(1), 1),
@@ -213,7 +221,7 @@ async def test_delivery_counts_survive(bed: Stage) -> None:
         (range(2, 4), 3),
         (range(4, 6), 1),
     ]
-    await bed.settle(ONE, Ack.RELEASE, range(2, 3))  # Three times: no more.
+    await bed.settle(ONE, AcknowledgeType.RELEASE, range(2, 3))  # Three times: no more.
     await bed.restart()
     assert bed.acquire(ONE) == [
         (range(1), 1),
@@ -234,7 +242,7 @@ async def test_an_acknowledgement_waits_for_the_disk(bed: Stage, seed: int) -> N
         while found := bed.acquire(ONE, 7, is_strict=True):
             for offsets, _ in found:
                 bed.share().acknowledge(
-                    ONE, [Acknowledgement(offsets, [Ack.ACCEPT])], bed.groups.now()
+                    ONE, [Acknowledgement(offsets, [AcknowledgeType.ACCEPT])], bed.groups.now()
                 )
                 await bed.share().kept()
                 told.extend(offsets)
@@ -256,7 +264,7 @@ async def test_what_cannot_be_kept_is_said_and_tried_again(bed: Stage) -> None:
     bed.acquire(ONE)
     bed.disk.fail_next("write", errno.ENOSPC, "partitions/__share_group_state*")
     with pytest.raises(StorageError):
-        await bed.settle(ONE, Ack.ACCEPT, range(2))
+        await bed.settle(ONE, AcknowledgeType.ACCEPT, range(2))
     await asyncio.sleep(2)
     await bed.restart()
     assert bed.acquire(ONE) == []
@@ -267,7 +275,7 @@ async def test_the_past_can_be_had_again(bed: Stage) -> None:
     await bed.open("t")
     await bed.fill(5)
     bed.acquire(ONE)
-    await bed.settle(ONE, Ack.ACCEPT, range(5))
+    await bed.settle(ONE, AcknowledgeType.ACCEPT, range(5))
     bed.call(bed.share().rewind, 3)
     await bed.do(bed.share().kept())
     await bed.restart()
@@ -298,5 +306,5 @@ async def test_locks_that_are_over_are_forgotten(bed: Stage) -> None:
     for _ in range(300):
         await bed.fill(1)
         (found,) = bed.acquire(ONE)
-        bed.tell(ONE, Ack.ACCEPT, found[0])
+        bed.tell(ONE, AcknowledgeType.ACCEPT, found[0])
     assert len(bed.share()._locks) < 100

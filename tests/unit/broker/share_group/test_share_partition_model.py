@@ -3,7 +3,11 @@
 import asyncio
 from random import Random
 
-from entrepot.broker.share_group.share_partition import Ack, Acknowledgement, Delivery
+from entrepot.broker.share_group.share_partition import (
+    Acknowledgement,
+    AcknowledgeType,
+    ShareDelivery,
+)
 from entrepot.core import batch
 from tests.unit.broker.share_group.stage import Stage
 from tests.unit.log.bed import simulated
@@ -50,7 +54,12 @@ class World:
         chosen = sorted(
             self._random.sample(list(consumer.held), self._random.randint(0, len(consumer.held)))
         )
-        acks = [self._random.choice([Ack.ACCEPT, Ack.RELEASE, Ack.RENEW]) for _ in chosen]
+        acks = [
+            self._random.choice(
+                [AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW]
+            )
+            for _ in chosen
+        ]
         told = [
             Acknowledgement(range(offset, offset + 1), [ack])
             for offset, ack in zip(chosen, acks, strict=True)
@@ -58,11 +67,11 @@ class World:
         share = self._bed.share()
         self._bed.call(share.acknowledge, consumer, told, self._bed.groups.now())
         for offset, ack in zip(chosen, acks, strict=True):
-            if ack is not Ack.RENEW:
+            if ack is not AcknowledgeType.RENEW:
                 del consumer.held[offset]
         await self._bed.do(share.kept())
         for offset, ack in zip(chosen, acks, strict=True):
-            if ack is Ack.ACCEPT:
+            if ack is AcknowledgeType.ACCEPT:
                 self.settled[offset] = None
 
     def leave(self, consumer: Consumer) -> None:
@@ -100,7 +109,7 @@ class World:
                 await self.lose_power()
 
 
-def _offsets(found: Delivery) -> list[int]:
+def _offsets(found: ShareDelivery) -> list[int]:
     data = b"".join(each.file.read(each.position, each.size) for each in found.batches)
     return [
         record.offset
@@ -120,7 +129,7 @@ async def test_each_record_is_delivered_until_it_is_settled(bed: Stage, seed: in
     last = world.consumers[0]
     while world.acquire(last, 20, is_strict=False):
         held = sorted(last.held)
-        await bed.settle(last, Ack.ACCEPT, *(range(each, each + 1) for each in held))
+        await bed.settle(last, AcknowledgeType.ACCEPT, *(range(each, each + 1) for each in held))
         world.settled.update(dict.fromkeys(held))
         last.held.clear()
     assert sorted(world.settled) == list(range(world.offset_end))

@@ -5,7 +5,7 @@ import pytest
 
 from entrepot.broker.settlements import Settlements
 from entrepot.broker.share_group.coordinator import ShareCoordinator
-from entrepot.broker.share_group.store import TOPIC, ShareName, Store, new_settlements
+from entrepot.broker.share_group.store import TOPIC, ShareGroupStore, ShareName, new_settlements
 from entrepot.core.errors import InvalidName, StorageError
 from tests.unit.broker.bed import Bed
 from tests.unit.log.bed import simulated
@@ -17,14 +17,14 @@ def lows(kept: dict[ShareName, Settlements]) -> dict[ShareName, int]:
     return {name: each.ledger(0, 1_000).offset_low for name, each in kept.items()}
 
 
-async def fresh(bed: Bed) -> Store:
+async def fresh(bed: Bed) -> ShareGroupStore:
     await bed.start()
-    store = Store(bed.broker, bed.clock)
+    store = ShareGroupStore(bed.broker, bed.clock)
     await bed.do(store.prepare())
     return store
 
 
-def note(store: Store, name: ShareName, low: int) -> Settlements:
+def note(store: ShareGroupStore, name: ShareName, low: int) -> Settlements:
     settlements = new_settlements(name)
     settlements.note([], low)
     store.mark(settlements)
@@ -46,7 +46,7 @@ async def test_what_is_kept(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     await bed.do(store.kept())
     bed.crash()
     await bed.start()
-    kept = Store(bed.broker, bed.clock).open()
+    kept = ShareGroupStore(bed.broker, bed.clock).open()
     assert lows(kept) == {
         ("g", A, 0): 0,
         ("g", A, 1): 0,
@@ -66,10 +66,10 @@ async def test_what_is_forgotten(bed: Bed) -> None:
     await bed.do(store.kept())
     bed.call(store.forget, "g", A, [settlements])
     await bed.do(store.kept())
-    assert Store(bed.broker, bed.clock).open() == {}
+    assert ShareGroupStore(bed.broker, bed.clock).open() == {}
     bed.call(store.name, "g", A, 1)
     await bed.do(store.kept())
-    assert lows(Store(bed.broker, bed.clock).open()) == {("g", A, 0): 0}
+    assert lows(ShareGroupStore(bed.broker, bed.clock).open()) == {("g", A, 0): 0}
 
 
 @simulated
@@ -78,9 +78,9 @@ async def test_one_batch_for_a_turn_of_the_loop(bed: Bed) -> None:
     for number in range(10):
         bed.call(note, store, ShareName("g", A, number), 1)
     await bed.do(store.kept())
-    assert len(list(bed.stream(TOPIC).partition.batches())) == 1
+    assert len(list(bed.served_partition(TOPIC).partition.batches())) == 1
     await bed.do(store.kept())
-    assert len(list(bed.stream(TOPIC).partition.batches())) == 1
+    assert len(list(bed.served_partition(TOPIC).partition.batches())) == 1
 
 
 @simulated
@@ -100,7 +100,7 @@ async def test_what_failed_is_tried_again(bed: Bed) -> None:
     settlements.note([], 4)
     bed.call(store.mark, settlements)
     await bed.do(store.kept())
-    assert lows(Store(bed.broker, bed.clock).open()) == {("g", A, 0): 4}
+    assert lows(ShareGroupStore(bed.broker, bed.clock).open()) == {("g", A, 0): 4}
 
 
 @simulated
@@ -113,8 +113,8 @@ async def test_the_topic_is_the_brokers_own(bed: Bed) -> None:
 @simulated
 async def test_damage_is_not_taken_for_no_groups(bed: Bed) -> None:
     await fresh(bed)
-    bed.broker.stream(bed.broker.topic(TOPIC), 0).partition.refuse("a bad batch")
-    store = Store(bed.broker, bed.clock)
+    bed.broker.served_partition(bed.broker.topic(TOPIC), 0).partition.refuse("a bad batch")
+    store = ShareGroupStore(bed.broker, bed.clock)
     assert store.open() == {}
     with pytest.raises(StorageError, match="damaged: a bad batch"):
         store.check_readable()

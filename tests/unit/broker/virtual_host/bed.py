@@ -8,29 +8,31 @@ from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
 from entrepot.broker.queue.message import Publication, Refused, Taken
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.event import Binding, Destination, Kind
+from entrepot.broker.router.event import Binding, Destination, DestinationKind
 from entrepot.broker.server_settings import Defaults
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
-from entrepot.core.envelope import Envelope, Message
 from entrepot.core.errors import StorageError
+from entrepot.core.message import Envelope, Message
+from entrepot.core.neutral import Formats
 from entrepot.core.value import freeze_table
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import (
     PREDECLARED,
     ExchangeDeclaration,
     exchange_type,
 )
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from tests.unit.broker.bed import Bed
 
-READER = AmqpPropertyReader()
+FORMATS = Formats((AMQP,))
 Failure = StorageError | Refused | None
 
 
 def properties(**facts: Any) -> bytes:
-    return encode(Properties(delivery_mode=2, **facts))
+    return encode(BasicProperties(delivery_mode=2, **facts))
 
 
 Unsent = tuple[bytes, bytes]  # A message's properties and body; where to, is said later.
@@ -43,7 +45,7 @@ def message(body: bytes, headers: Mapping[str, Any] | None = None, **facts: Any)
 
 
 def addressed(exchange: str, key: str, unsent: Unsent) -> Message:
-    return Envelope(exchange, key, unsent[0]), unsent[1]
+    return Envelope(exchange, key, unsent[0], AMQP), unsent[1]
 
 
 class Host(Bed):
@@ -54,13 +56,14 @@ class Host(Bed):
     async def start(
         self, settings: Mapping[str, str] | None = None, *, queues: bool = True
     ) -> None:
-        defaults, reader = Defaults(settings=dict(settings or {})), READER if queues else None
+        defaults = Defaults(settings=dict(settings or {}))
         self.broker = Broker(
             self.disk,
             self.clock,
             self.entropy,
             defaults,
-            property_reader=reader,
+            formats=FORMATS if queues else None,
+            dialect=RabbitDialect() if queues else None,
             predeclared=PREDECLARED,
         )
         await self.begin(self.broker.open())
@@ -110,7 +113,7 @@ class Host(Bed):
 
     async def lead(self, source: str, exchange: str, key: str = "") -> None:
         """From one exchange to another."""
-        made = BindingDeclaration(source, Destination(Kind.EXCHANGE, exchange), key)
+        made = BindingDeclaration(source, Destination(DestinationKind.EXCHANGE, exchange), key)
         await self.do(self.vhost.bind(made))
 
     async def delete_queue(self, name: str, owner: object = None, **conditions: bool) -> int:
@@ -157,12 +160,14 @@ class Host(Bed):
         return [bytes(taken.run.messages[0][1]) for taken in self.drain(name)]
 
     def headers(self, name: str) -> list[Mapping[str, object]]:
-        return [READER.headers(taken.run.messages[0][0].properties) for taken in self.drain(name)]
+        return [taken.run.messages[0][0].properties.headers for taken in self.drain(name)]
 
 
 def binding(source: str, queue: str, key: str = "", **arguments: Any) -> Binding:
-    return Binding(source, Destination(Kind.QUEUE, queue), key, freeze_table(arguments))
+    return Binding(source, Destination(DestinationKind.QUEUE, queue), key, freeze_table(arguments))
 
 
 def wanted(source: str, queue: str, key: str = "", **arguments: Any) -> BindingDeclaration:
-    return BindingDeclaration(source, Destination(Kind.QUEUE, queue), key, freeze_table(arguments))
+    return BindingDeclaration(
+        source, Destination(DestinationKind.QUEUE, queue), key, freeze_table(arguments)
+    )

@@ -12,6 +12,7 @@ from entrepot.broker.virtual_host.streams import queue_topic
 from entrepot.core.errors import InvalidQueue, QueueDown
 from entrepot.core.faults import Faults
 from entrepot.core.value import freeze_table
+from entrepot.gateway.amqp.format import AmqpFormat
 from entrepot.wire.amqp.table import Int64
 from tests.unit.broker.virtual_host.bed import Host, message
 from tests.unit.broker.virtual_host.taker import Taker
@@ -74,14 +75,13 @@ async def test_a_message_without_a_letter_is_set_aside(bed: Host, monkeypatch: A
     bed.broker.faults = faults = Faults()
     await bed.queue("letters")
     await bed.queue("work", message_ttl=10, **LETTERS)
-    reader = type(bed.vhost._maker.reader)  # type: ignore[union-attr]
-    with_headers = reader.with_headers
+    with_deaths = AmqpFormat.with_deaths
 
-    def failing(self: Any, properties: bytes, *rest: Any, **options: Any) -> bytes:
-        assert b"bad" not in properties
-        return with_headers(self, properties, *rest, **options)
+    def failing(self: Any, head: bytes, *rest: Any, **options: Any) -> bytes:
+        assert b"bad" not in head
+        return with_deaths(self, head, *rest, **options)
 
-    monkeypatch.setattr(reader, "with_headers", failing)
+    monkeypatch.setattr(AmqpFormat, "with_deaths", failing)
     run = [message(b"a"), message(b"b", {"bad": 1}), message(b"c")]
     await bed.publish("", "work", *run)
     await asyncio.sleep(1)
@@ -89,12 +89,13 @@ async def test_a_message_without_a_letter_is_set_aside(bed: Host, monkeypatch: A
     assert faults.count == 1
     queue = bed.vhost.queue("work")
     assert (queue.is_stopped, queue.ready_count, queue.unacked_count) == (False, 0, 0)
-    monkeypatch.setattr(reader, "with_headers", with_headers)
+    monkeypatch.setattr(AmqpFormat, "with_deaths", with_deaths)
     await bed.restart("stop")
     await asyncio.sleep(1)
     assert bed.bodies("letters") == [b"b"]
 
 
+@pytest.mark.pure
 @simulated
 async def test_a_mistake_of_ours_stops_one_queue(bed: Host, monkeypatch: Any) -> None:
     await bed.start()

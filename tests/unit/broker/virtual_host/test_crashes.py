@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from entrepot.broker.queue.message import Publication
-from entrepot.broker.router.event import Destination, Kind
+from entrepot.broker.router.event import Destination, DestinationKind
 from entrepot.broker.virtual_host.routing import Routing
 from entrepot.gateway.rabbitmq.queue_arguments import QueueDeclaration
 from tests.unit.broker.virtual_host.bed import Failure, Host, addressed, message, wanted
@@ -67,7 +67,7 @@ class Life:
         is_there = self.name in bed.vhost.queues
         if self.doing not in ("declare", "delete"):
             assert is_there == self.is_there
-        bound = bed.vhost.router.bindings_to(Destination(Kind.QUEUE, self.name))
+        bound = bed.vhost.router.bindings_to(Destination(DestinationKind.QUEUE, self.name))
         keys = [each.key for each in bound]
         if is_there:
             assert keys[: len(self.keys)] == self.keys

@@ -13,8 +13,8 @@ from entrepot.broker.queue.stream_reader import StreamReader
 from entrepot.broker.virtual_host.deduplication import Memory
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
-from entrepot.wire.amqp.properties import Properties, encode
-from tests.unit.broker.virtual_host.bed import READER, Host, Unsent, addressed, message
+from entrepot.wire.amqp.properties import BasicProperties, encode
+from tests.unit.broker.virtual_host.bed import FORMATS, Host, Unsent, addressed, message
 from tests.unit.broker.virtual_host.taker import Taker
 from tests.unit.log.bed import simulated
 
@@ -96,6 +96,20 @@ async def test_an_exchange_that_is_made_anew_remembers_nothing(bed: Host) -> Non
 
 
 @simulated
+async def test_queues_that_are_gone_are_forgotten(bed: Host) -> None:
+    await house(bed, "a")
+    for number in range(50):
+        await bed.declare("short")
+        await bed.bind("once", "short")
+        await bed.publish("once", "", once(number))
+        await bed.delete_queue("short")
+    memory = bed.vhost._deduplication.memory("once")  # type: ignore[union-attr]
+    assert memory is not None
+    assert len(memory._ids) <= 20
+    assert len(bed.bodies("a")) == 50
+
+
+@simulated
 async def test_a_queue_that_is_made_anew_gets_it(bed: Host) -> None:
     await house(bed, "a")
     await bed.publish("once", "", once(1))
@@ -163,8 +177,8 @@ async def test_what_was_confirmed_is_known_after_a_restart(bed: Host, end: str) 
 
 def values(bed: Host, topic: str) -> list[bytes]:
     found: list[bytes] = []
-    for stream in bed.vhost._streams_of(topic):
-        reader = StreamReader(stream, READER, 0)
+    for served in bed.vhost._served_partitions_of(topic):
+        reader = StreamReader(served, FORMATS, 0)
         while reader.is_behind:
             found += [bytes(body) for _, run in reader.read(100) for _, body in run.messages]
     return found
@@ -187,7 +201,7 @@ async def test_what_a_restart_has_lost_is_taken_again(bed: Host) -> None:
     await house(bed, "a")
     await bed.declare("quorum", queue_type="quorum")
     await bed.bind("once", "quorum")
-    transient = encode(Properties(headers={"x-deduplication-header": 1}))
+    transient = encode(BasicProperties(headers={"x-deduplication-header": 1}))
     await bed.publish("once", "", (transient, b"1"))
     await bed.restart()
     await bed.publish("once", "", once(1, b"again"))

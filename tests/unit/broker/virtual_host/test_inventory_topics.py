@@ -54,7 +54,7 @@ async def test_but_not_written_or_changed(bed: Host) -> None:
         broker.delete_topic(topic),
         broker.create_partitions(topic, 2),
         broker.alter_settings(topic, {}),
-        broker.delete_records(bed.stream("work"), -1),
+        broker.delete_records(bed.served_partition("work"), -1),
     ):
         with pytest.raises(InvalidName):
             await bed.do(change)
@@ -151,7 +151,7 @@ async def test_a_stream_that_is_no_topic_for_everybody(bed: Host, end: str) -> N
     assert list(bed.broker.topics) == ["__queue_ledgers"]
     with pytest.raises(QueueMismatch):
         await bed.declare("my stream", queue_type="stream")
-    assert bed.broker.stream(made, 0).partition.offset_end == 1
+    assert bed.broker.served_partition(made, 0).partition.offset_end == 1
     with pytest.raises(QueueNotEmpty):
         await bed.delete_queue("my stream", if_empty=True)
     await bed.delete_queue("my stream")

@@ -4,7 +4,8 @@ from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
-from tests.unit.broker.virtual_host.bed import READER, Host
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
+from tests.unit.broker.virtual_host.bed import FORMATS, Host
 from tests.unit.log.bed import simulated
 
 
@@ -12,7 +13,7 @@ from tests.unit.log.bed import simulated
 async def test_lanes(bed: Host) -> None:
     await bed.start()
     await bed.create("t", 3)
-    maker = QueueMaker(bed.broker, bed.clock, READER)
+    maker = QueueMaker(bed.broker, bed.clock, FORMATS, RabbitDialect())
     in_memory = bed.call(maker.memory_lanes, QueueSettings(priority_max=4))
     assert [type(lane) for lane in in_memory] == [MemoryLane] * 5
     await bed.do(maker.ledgers.prepare())

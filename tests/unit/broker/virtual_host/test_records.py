@@ -4,12 +4,12 @@ from entrepot.broker.router.event import (
     Binding,
     Bound,
     Destination,
+    DestinationKind,
     Exchange,
     ExchangeDeclared,
     ExchangeDeleted,
     ExchangeSettings,
     ExchangeType,
-    Kind,
     Match,
     QueueAdded,
     Unbound,
@@ -26,7 +26,7 @@ from entrepot.broker.virtual_host.records import (
 from entrepot.core.record import Record
 
 EXCHANGE = Exchange("e", ExchangeType.TOPIC)
-BINDING = Binding("e", Destination(Kind.QUEUE, "q"), "k")
+BINDING = Binding("e", Destination(DestinationKind.QUEUE, "q"), "k")
 CONDITIONAL = Binding(
     "e", BINDING.destination, "", (("a", 1), ("x-match", "any")), (("a", 1),), Match.ANY
 )
@@ -82,7 +82,7 @@ def test_only_what_survives_is_recorded() -> None:
 
 
 def test_the_fold_of_routing() -> None:
-    other = Binding("e", Destination(Kind.QUEUE, "q"), "other")
+    other = Binding("e", Destination(DestinationKind.QUEUE, "q"), "other")
     made = router()
     records = [
         *routing_records(made, (Bound(BINDING), Bound(other))),

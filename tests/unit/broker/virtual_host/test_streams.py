@@ -34,7 +34,6 @@ def stream(vhost: str = "/", name: str = "s", **arguments: Any) -> Topic:
         ("/", "work", False),
         ("other", "work", True),
         ("/", "my work", True),
-        ("/", "amq.delayed", True),
         ("/", "x" * 250, True),
         ("/", "..", True),
     ],
@@ -46,6 +45,11 @@ def test_who_sees_it(vhost: str, name: str, is_hidden: bool) -> None:
     ):
         assert topic.is_hidden is is_hidden
         assert topic.directory_name == (f"$queue-{ID}" if is_hidden else name)
+
+
+def test_nobody_sees_what_has_a_reserved_name() -> None:
+    assert queue_topic("/", "work", PLAIN, ID, is_reserved=True).is_hidden
+    assert stream_topic("/", "work", PLAIN, ID, is_reserved=True).is_hidden
 
 
 def test_a_queue_has_a_partition_for_each_priority() -> None:

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from entrepot.broker.queue.message import Refused
-from entrepot.broker.stream import Stream
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import Buffer
-from tests.unit.broker.virtual_host.bed import READER, Host, message
+from tests.unit.broker.virtual_host.bed import FORMATS, Host, message
 from tests.unit.log.bed import simulated
 
 
@@ -22,8 +22,9 @@ async def test_what_is_published_is_appended(bed: Host) -> None:
     await bed.publish("amq.fanout", "k", message(b"1", {"h": 1}), b"2")
     await bed.publish("", "orders", b"3")
     assert bed.values("orders") == [b"1", b"2", b"3"]
-    exchange, key, properties = READER.from_record(bed.records("orders")[0])
-    assert (exchange, key, READER.headers(properties)) == ("amq.fanout", "k", {"h": 1})
+    envelope = FORMATS.envelope(bed.records("orders")[0])
+    assert (envelope.exchange, envelope.subject) == ("amq.fanout", "k")
+    assert envelope.properties.headers == {"h": 1}
     assert bed.bodies("work") == [b"1", b"2"]
 
 
@@ -36,7 +37,7 @@ async def test_a_turn_is_one_batch_and_the_next_goes_to_the_next_partition(bed: 
         second = bed.send("", "orders", b"then")[1]
         assert await first is None
         assert await second is None
-    ends = [bed.stream("orders", index).partition.offset_end for index in range(3)]
+    ends = [bed.served_partition("orders", index).partition.offset_end for index in range(3)]
     assert ends == [6, 6, 6]
     assert all(bed.values("orders", index)[1::3] == [b"and"] * 2 for index in range(3))
 
@@ -79,7 +80,7 @@ async def test_a_topics_settings_count(bed: Host, kind: str) -> None:
     await bed.start()
     await bed.create("orders", compression_type=kind)
     await bed.publish("", "orders", b"1" * 5_000)
-    assert bed.stream("orders").partition.size < 1_000
+    assert bed.served_partition("orders").partition.size < 1_000
     assert bed.values("orders") == [b"1" * 5_000]
 
 
@@ -101,13 +102,13 @@ async def test_a_large_message_is_written_ahead_and_what_follows_waits_for_it(
     bed: Host, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
 ) -> None:
     ahead: list[int] = []
-    write_ahead = Stream.write_ahead
+    write_ahead = ServedPartition.write_ahead
 
-    async def noted(stream: Stream, chunks: list[Buffer]) -> None:
-        ahead.append(stream.partition.offset_end)
-        await write_ahead(stream, chunks)
+    async def noted(served: ServedPartition, chunks: list[Buffer]) -> None:
+        ahead.append(served.partition.offset_end)
+        await write_ahead(served, chunks)
 
-    monkeypatch.setattr(Stream, "write_ahead", noted)
+    monkeypatch.setattr(ServedPartition, "write_ahead", noted)
     await bed.start()
     await bed.create("orders", max_message_bytes="5000000", **settings)
     large = bytes(3_000_000)

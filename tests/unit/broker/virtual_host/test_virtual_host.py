@@ -8,10 +8,10 @@ from entrepot.broker.router.event import (
     Binding,
     Bound,
     Destination,
+    DestinationKind,
     Event,
     ExchangeSettings,
     ExchangeType,
-    Kind,
 )
 from entrepot.core import limits
 from entrepot.core.errors import (
@@ -228,7 +228,8 @@ async def test_dead_letters_are_routed(bed: Host, end: str) -> None:
     assert bed.vhost.queue("work").ready_count == 0
     taken = bed.drain("grave")
     assert [bytes(each.run.messages[0][1]) for each in taken] == [b"a", b"b"]
-    assert taken[0].run.messages[0][0][:2] == ("dead", "work")
+    [(letter, _)] = taken[0].run.messages
+    assert (letter.exchange, letter.subject) == ("dead", "work")
 
 
 @simulated
@@ -286,8 +287,8 @@ async def test_what_leads_to_a_queue(bed: Host) -> None:
     await bed.start()
     await bed.declare("q")
     await bed.bind("amq.direct", "q", "k")
-    bound = bed.vhost.router.bindings_to(Destination(Kind.QUEUE, "q"))
-    assert bound == (Binding("amq.direct", Destination(Kind.QUEUE, "q"), "k"),)
+    bound = bed.vhost.router.bindings_to(Destination(DestinationKind.QUEUE, "q"))
+    assert bound == (Binding("amq.direct", Destination(DestinationKind.QUEUE, "q"), "k"),)
 
 
 @pytest.mark.pure

@@ -78,7 +78,7 @@ async def test_a_stream_of_its_own(bed: Host, end: str) -> None:
     await enter(bed, "other")
     topic = bed.vhost.stream("orders")
     assert topic is not None
-    assert bed.broker.stream(topic, 0).partition.offset_end == 1
+    assert bed.broker.served_partition(topic, 0).partition.offset_end == 1
 
 
 @ends

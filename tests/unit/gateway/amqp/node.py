@@ -5,14 +5,18 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from entrepot.broker.access import Access
+from entrepot.broker.access import AccessSettings
 from entrepot.broker.broker import Broker
+from entrepot.broker.login import LoginPolicy
+from entrepot.core.neutral import Formats
 from entrepot.core.ports import Buffer, Chunk
 from entrepot.gateway.amqp.adapter import AmqpAdapter
 from entrepot.gateway.amqp.context import Context
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import Replies
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
+from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.frames import (
     PROTOCOL_HEADER,
@@ -40,6 +44,9 @@ CAPABILITIES = {
 
 M = TypeVar("M", bound=Method)
 Body = Callable[..., Coroutine[Any, Any, None]]
+
+
+FORMATS = Formats((AMQP,))
 
 
 class FakeLink:
@@ -230,24 +237,29 @@ class Node:
     def __init__(self, sim: loop.SimLoop, authorizes: bool) -> None:
         self.disk = SimDisk(sim.random("disk"))
         self.clock, self.entropy = SimClock(sim), SimEntropy(sim.random("entropy"))
-        self.reader = AmqpPropertyReader()
         self.broker = Broker(
             self.disk,
             self.clock,
             self.entropy,
-            access=Access(is_enforced=authorizes),
-            property_reader=self.reader,
+            formats=FORMATS,
+            dialect=RabbitDialect(),
+            access=AccessSettings(
+                is_enforced=authorizes, default_exchange_name=DEFAULT_EXCHANGE_NAME
+            ),
             predeclared=PREDECLARED,
         )
         self.replies = Replies(self.entropy)
 
-    def context(self, **options: Any) -> Context:
+    def context(
+        self, *, asks_users: bool = False, is_open: bool = False, **options: Any
+    ) -> Context:
+        users, access = self.broker.users, self.broker.access
         return Context(
             self.broker,
             self.clock,
             self.entropy,
-            self.reader,
             self.replies,
+            LoginPolicy(users, access, asks_users=asks_users, is_open=is_open),
             "1.2.3",
             "node",
             5672,

@@ -8,7 +8,8 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from entrepot.gateway.amqp import adapter
+from entrepot.gateway import pump
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods import basic, channel, connection, exchange, queue
 from tests.unit.gateway.amqp.node import Client, Node, on_node
@@ -130,8 +131,8 @@ async def test_who_begins_to_publish_with_too_little_memory(node: Node) -> None:
 async def test_a_mistake_of_ours_ends_one_connection(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, other = await node.client(), await node.client()
     node.broker.faults = faults = Faults()
+    client, other = await node.client(), await node.client()
 
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("ours")
@@ -177,7 +178,7 @@ async def test_nothing_is_served_after_the_end(node: Node) -> None:
 
 @on_node()
 async def test_many_unacknowledged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AMQP_UNACKED_MAX", 10)
+    monkeypatch.setattr(amqp_limits, "UNACKED_MAX", 10)
     client = await node.client()
     await client.ask(queue.Declare(queue="work"), queue.DeclareOk)
     client.say(basic.Consume(queue="work", nowait=True))
@@ -193,7 +194,7 @@ async def test_many_unacknowledged(node: Node, monkeypatch: pytest.MonkeyPatch) 
 
 @on_node()
 async def test_much_is_served_in_turns(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_TURN_EVENTS_MAX", 10)
+    monkeypatch.setattr(pump, "TURN_EVENTS_MAX", 10)
     client = await node.client()
     client.say(*[basic.Qos(0, number) for number in range(25)])
     assert len(client.heard()) == 10

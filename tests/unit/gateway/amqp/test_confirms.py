@@ -13,7 +13,7 @@ from entrepot.wire.amqp.scan import Acks, MethodFrame
 def said(confirms: Confirms) -> list[basic.Ack | basic.Nack]:
     inbox = FrameBuffer(is_client=True)
     heard: list[basic.Ack | basic.Nack] = []
-    data = b"".join(confirms.tell())
+    data = b"".join(confirms.take_frames())
     while data:
         view = inbox.writable()
         size = min(len(view), len(data))
@@ -33,7 +33,7 @@ def said(confirms: Confirms) -> list[basic.Ack | basic.Nack]:
 
 def test_one_for_all() -> None:
     confirms = Confirms(3, {})
-    runs = [confirms.depart(count) for count in (10, 5, 1)]
+    runs = [confirms.expect(count) for count in (10, 5, 1)]
     assert confirms.waiting == 16
     for run in runs[:2]:
         run(None)
@@ -46,7 +46,7 @@ def test_one_for_all() -> None:
 
 def test_what_overtakes_is_told_one_by_one() -> None:
     confirms = Confirms(3, {})
-    first, second = confirms.depart(2), confirms.depart(3)
+    first, second = confirms.expect(2), confirms.expect(3)
     second(None)
     assert said(confirms) == [basic.Ack(3), basic.Ack(4), basic.Ack(5)]
     first(None)
@@ -55,7 +55,7 @@ def test_what_overtakes_is_told_one_by_one() -> None:
 
 def test_what_is_lost() -> None:
     confirms = Confirms(3, {})
-    first, second, third = (confirms.depart(2) for _ in range(3))
+    first, second, third = (confirms.expect(2) for _ in range(3))
     first(None)
     second(StorageError("no"))
     third(None)
@@ -70,7 +70,7 @@ def test_what_is_lost() -> None:
 
 def test_a_queue_that_took_some_of_them() -> None:
     confirms = Confirms(3, {})
-    run = confirms.depart(4)
+    run = confirms.expect(4)
     run(Refused("full", [1, 3]))
     assert said(confirms) == [
         basic.Ack(1),
@@ -83,7 +83,7 @@ def test_a_queue_that_took_some_of_them() -> None:
 def test_nothing_is_told_of_a_closed_channel() -> None:
     telling: dict[Confirms, None] = {}
     confirms = Confirms(3, telling)
-    run = confirms.depart(1)
+    run = confirms.expect(1)
     confirms.is_over = True
     run(None)
     assert telling == {}
@@ -99,7 +99,7 @@ def test_every_message_is_told_of_once(seed: int) -> None:
     for _ in range(200):
         if random.random() < 0.6:
             count = random.randrange(1, 8)
-            flying.append((confirms.depart(count), range(number + 1, number + count + 1)))
+            flying.append((confirms.expect(count), range(number + 1, number + count + 1)))
             number += count
         elif flying:
             run, numbers = flying.pop(random.randrange(min(3, len(flying))))

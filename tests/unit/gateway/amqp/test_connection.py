@@ -6,6 +6,7 @@ import pytest
 
 from entrepot.broker.permissions import Permission, permission_record
 from entrepot.core import limits
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.frames import frame, method_frame
 from entrepot.wire.amqp.method import Method
@@ -81,7 +82,7 @@ async def test_bytes_that_are_wrong(node: Node, data: bytes, code: int) -> None:
 @on_node()
 async def test_a_message_that_is_too_large(node: Node) -> None:
     client = await node.client()
-    size = limits.AMQP_MESSAGE_BYTES + 1
+    size = limits.MESSAGE_BYTES + 1
     client.say(basic.Publish(0, "", "work"))
     client.send(frame(HEADER, 1, b"\0\x3c\0\0" + size.to_bytes(8, "big") + NONE))
     text = f"PRECONDITION_FAILED - message size {size} is larger than max size {size - 1}"
@@ -95,8 +96,8 @@ async def test_there_is_a_bound_to_channels(node: Node) -> None:
     await client.open(channels=2)
     assert client.adapter._connection is not None
     terms = client.adapter._connection.terms
-    assert terms.channels_max == limits.AMQP_CHANNELS_MAX
-    for number in range(3, limits.AMQP_CHANNELS_MAX + 2):
+    assert terms.channels_max == amqp_limits.CHANNELS_MAX
+    for number in range(3, amqp_limits.CHANNELS_MAX + 2):
         client.say(channel.Open(), on=number)
     close = await ended(client)
     assert close.reply_text == (

@@ -74,7 +74,7 @@ async def test_a_confirm_that_fails_ends_one_publisher(
     await client.ask(queue.Declare(queue="work", durable=True), queue.DeclareOk)
     connection = client.adapter._connection
     assert connection is not None
-    monkeypatch.setattr(connection, "landed", failing)
+    monkeypatch.setattr(connection, "publish_ended", failing)
     client.publish("work", b"a")
     other.publish("work", b"b")
     assert await other.told() == [basic.Ack(1, multiple=False)]

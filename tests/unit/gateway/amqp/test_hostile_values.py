@@ -13,11 +13,12 @@ from entrepot.broker.broker import Broker
 from entrepot.core.value import thaw_table
 from entrepot.gateway.http.management import bindings, exchanges
 from entrepot.gateway.http.management.messages import to_json
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.wire.amqp.methods import basic, channel, exchange, queue
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from entrepot.wire.amqp.table import Timestamp
-from tests.unit.gateway.amqp.node import Node, on_node
+from tests.unit.gateway.amqp.node import FORMATS, Node, on_node
 
 ODD = "\udcff\udcfe"  # Bytes that are not UTF-8, as the wire's reader keeps them.
 VALUES: list[Any] = [
@@ -102,7 +103,8 @@ async def test_arguments(node: Node, value: Any) -> None:
         node.disk.kill(),
         node.clock,
         node.entropy,
-        property_reader=node.reader,
+        formats=FORMATS,
+        dialect=RabbitDialect(),
         predeclared=PREDECLARED,
     )
     await again.open()
@@ -140,7 +142,7 @@ async def test_headers(node: Node, name: str, value: Any) -> None:
     for kind in ("", *KINDS):
         client = await node.client()
         for some in (headers, headers | {name: value}, headers | {name: [value]}):
-            properties = encode(Properties(headers=some, delivery_mode=2))
+            properties = encode(BasicProperties(headers=some, delivery_mode=2))
             client.publish("1" if kind else "q", b"a", exchange=kind, properties=properties)
             for each in await client.told():
                 assert isinstance(each, channel.Close)

@@ -8,12 +8,13 @@ import pytest
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.core import limits
 from entrepot.core.ports import Buffer
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.methods import basic, channel, confirm, connection, exchange, queue
-from entrepot.wire.amqp.properties import NONE, Properties, encode
+from entrepot.wire.amqp.properties import NONE, BasicProperties, encode
 from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Heard, Node, on_node
 
-PERSISTENT = encode(Properties(delivery_mode=2))
+PERSISTENT = encode(BasicProperties(delivery_mode=2))
 
 
 async def confirming(node: Node, **options: bool) -> Client:
@@ -72,7 +73,7 @@ async def test_a_full_queue_refuses(node: Node) -> None:
 @on_node()
 async def test_confirmed_when_it_is_consumed(node: Node) -> None:
     client = await confirming(node, durable=True)
-    patient = encode(Properties(headers={"x-confirm": "consumed"}, delivery_mode=2))
+    patient = encode(BasicProperties(headers={"x-confirm": "consumed"}, delivery_mode=2))
     client.publish("work", b"wait", properties=patient)
     client.publish("work", b"go", properties=PERSISTENT)
     assert await client.told() == [basic.Ack(2)]
@@ -111,36 +112,36 @@ def _content(method: basic.Publish) -> list[bytes]:
 @pytest.mark.parametrize(
     ("key", "properties", "to", "text"),
     [
-        ("k", Properties(), "nosuch", "NOT_FOUND - no exchange 'nosuch' in vhost '/'"),
+        ("k", BasicProperties(), "nosuch", "NOT_FOUND - no exchange 'nosuch' in vhost '/'"),
         (
             "k",
-            Properties(),
+            BasicProperties(),
             "amq.rabbitmq.trace",
             "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace' "
             "in vhost '/'",
         ),
         (
             "work",
-            Properties(expiration="soon"),
+            BasicProperties(expiration="soon"),
             "",
             "PRECONDITION_FAILED - invalid expiration 'soon': no_integer",
         ),
         (
             "work",
-            Properties(user_id="ana"),
+            BasicProperties(user_id="ana"),
             "",
             "PRECONDITION_FAILED - user_id property set to 'ana' "
             "but authenticated user was 'guest'",
         ),
         (
             "work",
-            Properties(reply_to="amq.rabbitmq.reply-to"),
+            BasicProperties(reply_to="amq.rabbitmq.reply-to"),
             "",
             "PRECONDITION_FAILED - fast reply consumer does not exist",
         ),
         (
             "work",
-            Properties(headers={"CC": "not a list"}),
+            BasicProperties(headers={"CC": "not a list"}),
             "",
             'PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}',
         ),
@@ -148,7 +149,7 @@ def _content(method: basic.Publish) -> list[bytes]:
 )
 @on_node()
 async def test_what_closes_the_channel(
-    node: Node, key: str, properties: Properties, to: str, text: str
+    node: Node, key: str, properties: BasicProperties, to: str, text: str
 ) -> None:
     client = await node.client()
     client.publish(key, b"x", exchange=to, properties=encode(properties))
@@ -159,7 +160,7 @@ async def test_what_closes_the_channel(
 @on_node()
 async def test_those_before_a_wrong_one_are_published(node: Node) -> None:
     client = await confirming(node)
-    wrong = encode(Properties(expiration="soon"))
+    wrong = encode(BasicProperties(expiration="soon"))
     client.publish("work", b"1", b"2")
     # In one run with those before it and after it.
     client.send(
@@ -184,7 +185,7 @@ def _message(properties: bytes, body: bytes) -> list[bytes]:
 @on_node()
 async def test_a_user_may_say_who_it_is(node: Node) -> None:
     client = await confirming(node)
-    client.publish("work", b"x", properties=encode(Properties(user_id="guest")))
+    client.publish("work", b"x", properties=encode(BasicProperties(user_id="guest")))
     assert await client.told() == [basic.Ack(1)]
 
 
@@ -207,7 +208,7 @@ async def test_what_was_published_is_found_by_who_asks_next(node: Node) -> None:
 async def test_who_publishes_too_fast_is_not_read_from(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "AMQP_UNCOMMITTED_BYTES_MAX", 1_000)
+    monkeypatch.setattr(amqp_limits, "UNCOMMITTED_BYTES_MAX", 1_000)
     client = await confirming(node, durable=True)
     client.publish("work", bytes(600), properties=PERSISTENT)
     assert not client.link.is_paused
@@ -328,7 +329,7 @@ async def test_a_full_queue_refuses_its_own_of_many_keys(node: Node) -> None:
 async def test_what_comes_before_the_wrong_one_is_published_under_any_key(node: Node) -> None:
     client = await confirming(node)
     await client.ask(queue.Declare(queue="other"), queue.DeclareOk)
-    wrong = encode(Properties(expiration="soon"))
+    wrong = encode(BasicProperties(expiration="soon"))
     client.send(
         *frames(("work", b"1"), ("other", b"2")),
         *frames(("work", b"3"), properties=wrong),
@@ -342,6 +343,7 @@ async def test_what_comes_before_the_wrong_one_is_published_under_any_key(node: 
         assert found.message_count == 1
 
 
+@pytest.mark.pure
 @on_node()
 async def test_a_large_message_between_others_is_a_run_of_its_own(
     node: Node, monkeypatch: pytest.MonkeyPatch

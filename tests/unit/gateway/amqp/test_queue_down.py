@@ -8,15 +8,16 @@ import pytest
 
 from entrepot.broker.broker import Broker
 from entrepot.core import limits
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, confirm, queue
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from sim.disk import SimDisk
-from tests.unit.gateway.amqp.node import Client, Node, on_node
+from tests.unit.gateway.amqp.node import FORMATS, Client, Node, on_node
 
 SEGMENT = "partitions/work-0/00000000000000000000.log"
-PERSISTENT = encode(Properties(delivery_mode=2))
+PERSISTENT = encode(BasicProperties(delivery_mode=2))
 DOWN = "NOT_FOUND - queue 'work' in vhost '/' is down: "
 CHECKSUM = f"{SEGMENT}: the checksum does not match"
 
@@ -26,7 +27,12 @@ async def restart(node: Node) -> None:
     await node.broker.close()
     node.disk = node.disk.kill()
     node.broker = Broker(
-        node.disk, node.clock, node.entropy, property_reader=node.reader, predeclared=PREDECLARED
+        node.disk,
+        node.clock,
+        node.entropy,
+        formats=FORMATS,
+        dialect=RabbitDialect(),
+        predeclared=PREDECLARED,
     )
     await node.broker.open()
 
@@ -150,7 +156,12 @@ async def test_a_ledger_that_is_damaged_takes_its_queues_down(node: Node) -> Non
     node.disk = node.disk.kill()
     flip(node.disk, "partitions/__queue_ledgers-0/00000000000000000000.log", -3)
     node.broker = Broker(
-        node.disk, node.clock, node.entropy, property_reader=node.reader, predeclared=PREDECLARED
+        node.disk,
+        node.clock,
+        node.entropy,
+        formats=FORMATS,
+        dialect=RabbitDialect(),
+        predeclared=PREDECLARED,
     )
     await node.broker.open()
     client = await node.client()
@@ -169,7 +180,7 @@ async def test_a_stream_that_is_refused(node: Node) -> None:
     client = await node.client()
     stream = queue.Declare(queue="s", durable=True, arguments={"x-queue-type": "stream"})
     await client.ask(stream, queue.DeclareOk)
-    node.broker.stream(node.broker.topic("s"), 0).partition.refuse("a bad batch")
+    node.broker.served_partition(node.broker.topic("s"), 0).partition.refuse("a bad batch")
     down = "NOT_FOUND - queue 's' in vhost '/' is down: a bad batch"
     assert await client.refused(stream) == down
     client = await node.client()

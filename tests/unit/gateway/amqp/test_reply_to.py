@@ -7,12 +7,12 @@ import pytest
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, channel, confirm, queue
-from entrepot.wire.amqp.properties import NONE, Properties, decode, encode
+from entrepot.wire.amqp.properties import NONE, BasicProperties, decode, encode
 from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Heard, Node, on_node
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 CONSUME = basic.Consume(queue=REPLY_TO, consumer_tag="answers", no_ack=True)
-ASKING = encode(Properties(reply_to=REPLY_TO, correlation_id="7"))
+ASKING = encode(BasicProperties(reply_to=REPLY_TO, correlation_id="7"))
 
 
 async def asking(node: Node) -> tuple[Client, Client, str]:

@@ -106,7 +106,7 @@ async def test_what_kafka_has_written(node: Node) -> None:
     for index in range(2):
         record = Record(b"key", b"value %d" % index, (("colour", b"blue"),))
         data = batch.build([record], now_ms=node.clock.now_ms())
-        node.broker.stream(topic, index).append(data)
+        node.broker.served_partition(topic, index).append(data)
     heard = await started(client, "first")
     assert sorted(offsets(heard)) == [(0, b"value 0"), (0, b"value 1")]
     view = PropertyView(heard[0].properties)
@@ -199,8 +199,8 @@ async def test_records_that_cannot_be_read_are_passed_over(
     node: Node, caplog: pytest.LogCaptureFixture, codec: batch.Codec, offset: object
 ) -> None:
     client = await streaming(node, 2)
-    stream = node.broker.stream(node.broker.topic("log"), 0)
-    stream.append(nonsense(codec))
+    served = node.broker.served_partition(node.broker.topic("log"), 0)
+    served.append(nonsense(codec))
     client.publish("log", b"after")
     await asyncio.sleep(1)
     bodies = [body for _, body in offsets(await started(client, offset))]
@@ -208,14 +208,16 @@ async def test_records_that_cannot_be_read_are_passed_over(
     other = await node.client()
     await started(other, "first")
     assert caplog.text.count("passed over") == 1
-    assert stream.unreadable_count == 2
+    assert served.unreadable_count == 2
 
 
 @on_node()
 async def test_a_time_within_records_that_cannot_be_read_is_the_first_one(node: Node) -> None:
     client = await streaming(node, 2)
     late_ms = node.clock.now_ms() + 600_000
-    node.broker.stream(node.broker.topic("log"), 0).append(nonsense(batch.Codec.NONE, late_ms))
+    node.broker.served_partition(node.broker.topic("log"), 0).append(
+        nonsense(batch.Codec.NONE, late_ms)
+    )
     await asyncio.sleep(1)
     heard = await started(client, Timestamp(late_ms // 1_000))
     assert [body for _, body in offsets(heard)] == [b"0", b"1"]
@@ -235,8 +237,8 @@ async def test_headers_of_others_that_no_frame_has_room_for_are_left_out(
 ) -> None:
     """A frame that is larger than agreed ends the connection of who gets it."""
     client = await streaming(node, 0)
-    stream = node.broker.stream(node.broker.topic("log"), 0)
-    stream.append(batch.build([Record(b"k" * 200_000, b"a", headers)], now_ms=1))
+    served = node.broker.served_partition(node.broker.topic("log"), 0)
+    served.append(batch.build([Record(b"k" * 200_000, b"a", headers)], now_ms=1))
     await asyncio.sleep(1)
     [heard] = await started(client, "first")
     assert heard.body == b"a"

@@ -7,7 +7,7 @@ import pytest
 from entrepot.broker.permissions import Permission, permission_record
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.methods import basic, queue, tx
-from entrepot.wire.amqp.properties import NONE, Properties, encode
+from entrepot.wire.amqp.properties import NONE, BasicProperties, encode
 from tests.unit.gateway.amqp.node import Client, Node, on_node
 
 REFUSED = "write access to queue 'orders' in vhost '/' refused for user 'guest'"
@@ -25,7 +25,7 @@ async def limited(node: Node) -> Client:
 
 
 def count(node: Node, topic: str) -> int:
-    return node.broker.stream(node.broker.topic(topic), 0).partition.high_watermark
+    return node.broker.served_partition(node.broker.topic(topic), 0).partition.high_watermark
 
 
 @on_node(authorizes=True)
@@ -59,7 +59,7 @@ def content_of(key: str, body: bytes) -> bytes:
 @on_node(authorizes=True)
 async def test_copies_are_no_way_around(node: Node, header: str) -> None:
     client = await limited(node)
-    properties = encode(Properties(headers={header: ["orders"]}))
+    properties = encode(BasicProperties(headers={header: ["orders"]}))
     client.publish("own", b"a", properties=properties)
     assert REFUSED in await client.closed()
     assert count(node, "orders") == 0

@@ -5,13 +5,13 @@ import errno
 
 import pytest
 
-from entrepot.core import limits
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, channel, confirm, connection, queue, tx
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from tests.unit.gateway.amqp.node import Client, Node, on_node
 
-PERSISTENT = encode(Properties(delivery_mode=2))
+PERSISTENT = encode(BasicProperties(delivery_mode=2))
 
 
 async def transacting(node: Node) -> Client:
@@ -136,7 +136,7 @@ async def test_what_is_refused(node: Node, methods: list[Method], text: str) -> 
 
 @on_node()
 async def test_a_transaction_has_a_bound(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AMQP_TRANSACTION_MESSAGES_MAX", 2)
+    monkeypatch.setattr(amqp_limits, "TRANSACTION_MESSAGES_MAX", 2)
     client = await transacting(node)
     client.publish("work", b"1", b"2", b"3")
     close = (await client.told())[-1]

@@ -8,7 +8,9 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults, Uncaught
-from entrepot.gateway.http.adapter import TURN_BYTES_MAX, HttpAdapter
+from entrepot.gateway.http.adapter import HttpAdapter
+from entrepot.gateway.pump import TURN_BYTES_MAX
+from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import CONTINUE, Response
 from sim import loop
@@ -192,12 +194,12 @@ async def test_who_goes_away_is_not_waited_for(client: Client) -> None:
 
 @with_client
 async def test_who_does_not_wait_is_not_read_from(client: Client) -> None:
-    client.say(get("/slow/1") + get("/b") * (limits.HTTP_PIPELINED_MAX + 1))
+    client.say(get("/slow/1") + get("/b") * (http_limits.PIPELINED_MAX + 1))
     assert client.link.is_paused
     client.desk.open("/slow/1")
     await asyncio.sleep(0.1)
     assert not client.link.is_paused
-    assert len(client.link.statuses) == limits.HTTP_PIPELINED_MAX + 2
+    assert len(client.link.statuses) == http_limits.PIPELINED_MAX + 2
 
 
 @with_client
@@ -237,11 +239,11 @@ async def test_who_asks_first_may_send_a_body_when_it_is_its_turn(client: Client
 @with_client
 async def test_a_request_has_a_time_to_be_whole(client: Client) -> None:
     client.say(get("/a") + b"GET /sl")
-    for _ in range(int(limits.HTTP_REQUEST_MS_MAX / 1_000) - 5):
+    for _ in range(int(http_limits.REQUEST_MS_MAX / 1_000) - 5):
         await asyncio.sleep(1)
         client.say(b"o")
     assert client.link.closed is None
-    await asyncio.sleep(limits.HTTP_CHECK_MS / 1_000 + 6)
+    await asyncio.sleep(http_limits.CHECK_MS / 1_000 + 6)
     assert client.link.statuses == [200, 408]
     assert client.link.closed is not None
 
@@ -249,10 +251,10 @@ async def test_a_request_has_a_time_to_be_whole(client: Client) -> None:
 @with_client
 async def test_an_idle_connection_ends(client: Client) -> None:
     client.say(get("/slow/1"))
-    await asyncio.sleep(2 * limits.HTTP_IDLE_MS_MAX / 1_000)
+    await asyncio.sleep(2 * http_limits.IDLE_MS_MAX / 1_000)
     assert client.link.closed is None  # It is we who keep it waiting.
     client.desk.open("/slow/1")
-    await asyncio.sleep(limits.HTTP_CHECK_MS / 1_000 + 1)
+    await asyncio.sleep(http_limits.CHECK_MS / 1_000 + 1)
     assert client.link.closed == "idle"
 
 
@@ -281,6 +283,7 @@ async def test_who_is_sent_away_is_told_so_unless_it_waits_for_an_answer(client:
 @with_client
 async def test_no_answer_is_made_up_for_a_request_that_is_served(client: Client) -> None:
     client.say(post("/slow/1", b"x"))
+    await asyncio.sleep(0.1)
     client.adapter.refuse("too much")
     assert client.link.writes == []
     assert client.link.closed == "too much"

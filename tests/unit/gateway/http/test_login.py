@@ -5,10 +5,14 @@ from base64 import b64encode
 
 import pytest
 
+from entrepot.broker.access import Access, AccessSettings
+from entrepot.broker.acls import Acls
+from entrepot.broker.login import LoginPolicy
+from entrepot.broker.permissions import Permissions
 from entrepot.broker.users import Users, user_record
 from entrepot.core import limits
 from entrepot.core.ports import in_place
-from entrepot.gateway.http.login import Login
+from entrepot.gateway.http.login import log_in
 from entrepot.wire.http.request import HttpError, Request
 from sim import loop
 from sim.entropy import SimEntropy
@@ -25,15 +29,20 @@ def basic(name: str, password: str) -> str:
     return "Basic " + b64encode(f"{name}:{password}".encode()).decode()
 
 
-def ask(login: Login, asked: Request, peer: str = "127.0.0.1") -> str | int:
+def policy(users: Users, *, asks_users: bool, is_open: bool = False) -> LoginPolicy:
+    access = Access(AccessSettings(), Acls(), Permissions())
+    return LoginPolicy(users, access, asks_users=asks_users, is_open=is_open)
+
+
+def ask(login: LoginPolicy, asked: Request, peer: str = "127.0.0.1") -> str | int:
     """The name, or the status."""
     return loop.run(0, lambda sim: _ask(login, asked, peer))
 
 
-async def _ask(login: Login, asked: Request, peer: str) -> str | int:
+async def _ask(login: LoginPolicy, asked: Request, peer: str) -> str | int:
     started = asyncio.get_running_loop().time()
     try:
-        return await login.user(asked, peer)
+        return (await log_in(login, asked, peer)).user
     except HttpError as error:
         is_attempt = str(error) == "Login failed"
         took = asyncio.get_running_loop().time() - started
@@ -49,7 +58,7 @@ def users() -> Users:
 @pytest.mark.parametrize("host", ["127.0.0.1:15672", "localhost", "[::1]:1", "localhost:80"])
 @pytest.mark.parametrize("peer", ["127.0.0.1", "::1"])
 def test_guest_from_here(users: Users, host: str, peer: str) -> None:
-    login = Login(users, asks_users=False)
+    login = policy(users, asks_users=False)
     assert ask(login, request(basic("guest", "guest"), host), peer) == "guest"
 
 
@@ -69,12 +78,12 @@ def test_guest_from_here(users: Users, host: str, peer: str) -> None:
     ],
 )
 def test_nobody_else(users: Users, authorization: str | None, host: str, peer: str) -> None:
-    login = Login(users, asks_users=False)
+    login = policy(users, asks_users=False)
     assert ask(login, request(authorization, host), peer) == 401
 
 
 def test_guest_from_anywhere_where_it_is_open(users: Users) -> None:
-    login = Login(users, asks_users=False, is_open=True)
+    login = policy(users, asks_users=False, is_open=True)
     assert ask(login, request(basic("guest", "guest"), "broker.example"), "10.0.0.1") == "guest"
     assert ask(login, request(basic("ana", "ana")), "10.0.0.1") == 401
 
@@ -84,7 +93,16 @@ def test_users_of_the_store_from_anywhere(users: Users) -> None:
     record = user_record(ana)
     assert record.key is not None
     users.apply(record.key.decode().partition(":")[2], record.value)
-    login = Login(users, asks_users=True)
+    login = policy(users, asks_users=True)
     assert ask(login, request(basic("ana", "s:crä"), "broker.example"), "10.0.0.1") == "ana"
     assert ask(login, request(basic("ana", "other")), "10.0.0.1") == 401
     assert ask(login, request(basic("guest", "guest"))) == 401
+
+
+def test_a_failure_is_a_line_of_the_log(users: Users, caplog: pytest.LogCaptureFixture) -> None:
+    login = policy(users, asks_users=True)
+    assert ask(login, request(basic("ana", "a guess")), "10.0.0.1") == 401
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "10.0.0.1: login of 'ana' with Basic failed: wrong user or password"
+    )

@@ -14,7 +14,6 @@ from kio.schema.sync_group.v5.response import SyncGroupResponse
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from entrepot.broker.access import Access
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka import consumer_group_heartbeat, join_group, sync_group
 from entrepot.wire.kafka.api import Api
@@ -34,7 +33,7 @@ def header(api: Api, version: int | None = None, client_id: str | None = "client
 
 def deny_everything(node: Node) -> None:
     """From now on nobody may do anything."""
-    node.context.broker.access = Access(is_enforced=True)
+    node.context.broker.access.is_enforced = True
 
 
 async def join(
@@ -51,7 +50,7 @@ async def join(
         protocols=(JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),),
     )
     assert not options, options
-    return await join_group.handle_versioned(node.context, header(Api.JOIN_GROUP, version), request)
+    return await join_group.handle(node.context, header(Api.JOIN_GROUP, version), request)
 
 
 async def sync(

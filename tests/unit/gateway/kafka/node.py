@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from entrepot.broker.access import ANONYMOUS
 from entrepot.broker.broker import Broker, committed
 from entrepot.broker.server_settings import Defaults
 from entrepot.core import batch
@@ -35,7 +36,12 @@ class Node:
     def _context(self) -> Context:
         clock, entropy = self.clock, self._entropy
         broker = Broker(self.disk, clock, entropy, self._defaults, node_id=NODE_ID)
-        return Context(broker, clock, FetchSessions(clock, entropy), NODE_ID, HOST, PORT)
+        principal = broker.access.principal(ANONYMOUS, "")
+        return Context(broker, clock, FetchSessions(clock, entropy), NODE_ID, HOST, PORT, principal)
+
+    def act_as(self, user: str, host: str = "") -> None:
+        """From now on requests come from this user."""
+        self.context.principal = self.context.broker.access.principal(user, host)
 
     async def start(self) -> None:
         """What goes on in the background dies with the process."""
@@ -62,10 +68,10 @@ class Node:
     async def append(self, topic: str, timestamps: Sequence[int], index: int = 0) -> None:
         """One batch with a record per timestamp, committed."""
         broker = self.context.broker
-        stream = broker.stream(broker.topic(topic), index)
+        served = broker.served_partition(broker.topic(topic), index)
         records = [Record(b"key", b"value", (), timestamp) for timestamp in timestamps]
-        appended = stream.append(batch.build(records, now_ms=self.clock.now_ms()))
-        await committed(stream.partition, appended.offset_end)
+        appended = served.append(batch.build(records, now_ms=self.clock.now_ms()))
+        await committed(served.partition, appended.offset_end)
 
 
 def on_node(defaults: Defaults | None = None) -> Callable[[Body], Callable[..., None]]:

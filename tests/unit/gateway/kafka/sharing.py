@@ -83,9 +83,8 @@ class Member:
 
     def __init__(self, node: Node, name: str = "m", group: str = "g", topic: str = "t") -> None:
         context = node.context
-        self.context = Context(
-            context.broker, context.clock, context.sessions, context.node_id, "h", 1
-        )
+        made = (context.broker, context.clock, context.sessions)
+        self.context = Context(*made, context.node_id, "h", 1, context.principal)
         self.name, self.group, self.epoch = name, group, 0
         self.topic_id: UUID = context.broker.topic(topic).id
 

@@ -12,7 +12,8 @@ from kio.schema.describe_acls.v3.response import DescribeAclsResponse
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
-from entrepot.broker.access import Acl, Operation, Pattern, Permission, ResourceKind, acl_record
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.acls import Acl, Pattern, PermissionType, acl_record
 from entrepot.core import limits
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka import create_acls, delete_acls, describe_acls
@@ -65,7 +66,7 @@ def names(answer: DescribeAclsResponse) -> list[str]:
 def enforce(node: Node) -> None:
     """From now on ACLs count, and the test is a super user."""
     node.context.broker.access.is_enforced = True
-    node.context.broker.access._super_users = frozenset([node.context.principal])
+    node.context.broker.access._super_users = frozenset([node.context.principal.user])
 
 
 @on_node()
@@ -86,17 +87,17 @@ async def test_an_entry_comes_and_goes_for_good(node: Node) -> None:
         ResourceKind.TOPIC,
         Pattern.LITERAL,
         "orders",
-        "User:ana",
+        "ana",
         "*",
         Operation.READ,
-        Permission.ALLOW,
+        PermissionType.ALLOW,
     )
-    assert list(node.context.broker.access.acls) == [expected]
+    assert list(node.context.broker.acls.entries) == [expected]
     (result,) = await delete(node, EVERYTHING)
     (gone,) = result.matching_acls
     assert (gone.resource_name, gone.operation, gone.error_code) == ("orders", READ, ErrorCode.none)
     await node.power_fails()
-    assert list(node.context.broker.access.acls) == []
+    assert list(node.context.broker.acls.entries) == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ async def test_what_is_no_entry(node: Node, bad: AclCreation) -> None:
     assert good.error_code is ErrorCode.none
     assert refused.error_code is ErrorCode.invalid_request
     assert refused.error_message
-    assert len(node.context.broker.access.acls) == 1
+    assert len(node.context.broker.acls.entries) == 1
 
 
 @on_node()
@@ -180,7 +181,7 @@ async def test_filters(node: Node, wanted: DeleteAclsFilter, found: str) -> None
     assert names(describe(node, wanted)) == found.split()
     (result,) = await delete(node, wanted)
     assert [each.resource_name for each in result.matching_acls] == found.split()
-    assert len(node.context.broker.access.acls) == len(ENTRIES) - len(found.split())
+    assert len(node.context.broker.acls.entries) == len(ENTRIES) - len(found.split())
 
 
 @pytest.mark.parametrize(
@@ -222,10 +223,10 @@ async def test_whoever_may_not(node: Node) -> None:
         ResourceKind.CLUSTER,
         Pattern.LITERAL,
         "kafka-cluster",
-        node.context.principal,
+        node.context.principal.user,
         "*",
         Operation.DESCRIBE,
-        Permission.ALLOW,
+        PermissionType.ALLOW,
     )
     await node.context.broker.change_security(acl_record(allowed))
     assert describe(node).error_code is ErrorCode.none

@@ -12,8 +12,8 @@ from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i16, i32
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import Producer, State
-from entrepot.gateway.kafka.add_partitions_to_txn import handle_versioned
+from entrepot.broker.transaction import ProducerIdentity, TransactionStatus
+from entrepot.gateway.kafka.add_partitions_to_txn import handle
 from entrepot.wire.kafka.api import Api
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.transacting import ID, TOPIC, add, deny, header, init, producer_of
@@ -22,7 +22,7 @@ OK, FENCED = ErrorCode.none, ErrorCode.producer_fenced
 NOT_ATTEMPTED = ErrorCode.operation_not_attempted
 
 
-async def started(node: Node) -> Producer:
+async def started(node: Node) -> ProducerIdentity:
     await node.context.broker.create_topic(TOPIC, 3)
     return await producer_of(node)
 
@@ -50,7 +50,7 @@ async def test_all_or_none(node: Node) -> None:
     assert await add(node, producer, 0, topic="two") == [unknown]
     invalid = ErrorCode.invalid_topic_exception
     assert await add(node, producer, 0, topic="__transaction_state") == [invalid]
-    assert node.context.broker.transactions.transactions[ID].state is State.EMPTY
+    assert node.context.broker.transactions.transactions[ID].state is TransactionStatus.EMPTY
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.invalid_producer_epoch), (2, FENCED)])
@@ -61,7 +61,7 @@ async def test_the_fenced_and_the_unknown(node: Node, version: int, code: ErrorC
     assert await add(node, old, 0, version=version) == [code]
     mapping = ErrorCode.invalid_producer_id_mapping
     assert await add(node, old, 0, transactional_id="nobody") == [mapping]
-    assert await add(node, Producer(old.id + 1, 0), 0) == [mapping]
+    assert await add(node, ProducerIdentity(old.id + 1, 0), 0) == [mapping]
     assert await add(node, old, 0, transactional_id="") == [ErrorCode.invalid_request]
 
 
@@ -91,7 +91,11 @@ async def test_who_may(node: Node, kind: ResourceKind, code: ErrorCode) -> None:
 
 
 async def ask(
-    node: Node, producer: Producer, *indexes: int, verify_only: bool, transactional_id: str = ID
+    node: Node,
+    producer: ProducerIdentity,
+    *indexes: int,
+    verify_only: bool,
+    transactional_id: str = ID,
 ) -> AddPartitionsToTxnResponse:
     topic = AddPartitionsToTxnTopic(
         name=TopicName(TOPIC), partitions=tuple(i32(index) for index in indexes)
@@ -108,7 +112,7 @@ async def ask(
         )
     )
     api = header(Api.ADD_PARTITIONS_TO_TXN)
-    response = await handle_versioned(node.context, api, request)
+    response = await handle(node.context, api, request)
     assert isinstance(response, AddPartitionsToTxnResponse)
     return response
 
@@ -142,4 +146,4 @@ async def test_only_who_may_act_for_the_cluster(node: Node) -> None:
     response = await ask(node, producer, 0, verify_only=False)
     assert response.error_code is ErrorCode.cluster_authorization_failed
     assert response.results_by_transaction == ()
-    assert node.context.broker.transactions.transactions[ID].state is State.EMPTY
+    assert node.context.broker.transactions.transactions[ID].state is TransactionStatus.EMPTY

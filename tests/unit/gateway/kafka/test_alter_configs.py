@@ -44,9 +44,9 @@ async def test_what_is_left_out_goes_back_to_its_default(node: Node) -> None:
     changes = resource("one", ("retention.ms", "2000"), ("max.message.bytes", "5000"))
     (answer,) = await alter(node, changes)
     assert (answer.error_code, answer.error_message) == (ErrorCode.none, None)
-    stream = node.context.broker.stream(topic, 0)
-    assert stream.config.batch_bytes_max == 5000
-    assert stream.partition.policy.retention_ms == 2000
+    served = node.context.broker.served_partition(topic, 0)
+    assert served.config.batch_bytes_max == 5000
+    assert served.partition.policy.retention_ms == 2000
     await node.power_fails()
     assert node.context.broker.topic("one").settings == {
         "retention.ms": "2000",

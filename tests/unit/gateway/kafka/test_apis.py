@@ -16,9 +16,9 @@ from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.wire.kafka.oracle import kio_bytes, kio_read, make
 
 EVERY_VERSION = [
-    pytest.param(api, version, id=f"{api.name.lower()}-v{version}")
-    for api in apis.SERVED
-    for version in range(api.version_first, api.version_last + 1)
+    pytest.param(entry.api, version, id=f"{entry.api.name.lower()}-v{version}")
+    for entry in apis.SERVED
+    for version in range(entry.api.version_first, entry.api.version_last + 1)
 ]
 
 
@@ -92,6 +92,6 @@ async def test_answers_any_request(node: Node, api: Api, version: int, is_aimed:
 def test_what_is_not_served_is_not_found() -> None:
     assert apis.find(Api.VOTE, 0) is None
     assert apis.find(9_999, 0) is None
-    for api in apis.SERVED:
-        assert apis.find(api, api.version_last + 1) is None
-        assert apis.find(api, api.version_first - 1) is None
+    for entry in apis.SERVED:
+        assert apis.find(entry.api, entry.api.version_last + 1) is None
+        assert apis.find(entry.api, entry.api.version_first - 1) is None

@@ -46,16 +46,8 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i64
 
-from entrepot.broker.access import (
-    CLUSTER_NAME,
-    OPERATIONS,
-    Acl,
-    Operation,
-    Pattern,
-    Permission,
-    ResourceKind,
-    acl_record,
-)
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.acls import OPERATIONS, Acl, Pattern, PermissionType, acl_record
 from entrepot.broker.server_settings import Defaults
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
@@ -73,7 +65,7 @@ from entrepot.gateway.kafka import (
     metadata,
     offset_for_leader_epoch,
 )
-from entrepot.gateway.kafka.acl_codes import NOT_TOLD, OPERATION_CODES
+from entrepot.gateway.kafka.acl_codes import CLUSTER_NAME, NOT_TOLD, OPERATION_CODES
 from entrepot.gateway.kafka.context import NO_THROTTLE
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
 from tests.unit.gateway.kafka.serving import Fetching, Produced, batch_of, fetch_request, to
@@ -94,11 +86,11 @@ def cluster_acl(operation: Operation) -> Acl:
 
 
 def acl(operation: Operation, kind: ResourceKind = TOPIC, name: str = "one") -> Acl:
-    return Acl(kind, Pattern.LITERAL, name, "User:ana", "*", operation, Permission.ALLOW)
+    return Acl(kind, Pattern.LITERAL, name, "ana", "*", operation, PermissionType.ALLOW)
 
 
 async def enforce(node: Node, *acls: Acl) -> None:
-    node.context.principal, node.context.peer_host = "User:ana", "10.0.0.1"
+    node.act_as("ana", "10.0.0.1")
     node.context.broker.access.is_enforced = True
     await node.context.broker.change_security(*map(acl_record, acls))
 
@@ -402,7 +394,7 @@ async def test_what_one_may_do_is_told_when_asked(node: Node) -> None:
         node.context, replace(request, include_cluster_authorized_operations=False)
     )
     assert quiet.cluster_authorized_operations == NOT_TOLD
-    node.context.principal = "User:bob"
+    node.act_as("bob")
     assert describe_cluster.handle(node.context, request).cluster_authorized_operations == 0
 
 

@@ -12,10 +12,10 @@ from kio.schema.list_offsets.v11.request import (
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka.context import NO_THROTTLE
-from entrepot.gateway.kafka.list_offsets import Place, handle
+from entrepot.gateway.kafka.list_offsets import NamedOffset, handle
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import (
     Fetching,
@@ -37,7 +37,7 @@ from tests.unit.gateway.kafka.transacting import (
 )
 
 
-async def started(node: Node) -> Producer:
+async def started(node: Node) -> ProducerIdentity:
     """Offset 0 plain, 1 in an open transaction, 2 plain."""
     await node.context.broker.create_topic(TOPIC, 1, {"retention.ms": "-1"})
     producer = await producer_of(node)
@@ -144,9 +144,9 @@ def ask(node: Node, timestamp: int, isolation: int) -> int:
 @pytest.mark.parametrize(
     ("timestamp", "offsets"),
     [
-        (Place.EARLIEST, (0, 0)),
-        (Place.LATEST, (3, 1)),
-        (Place.MAX_TIMESTAMP, (0, 0)),
+        (NamedOffset.EARLIEST, (0, 0)),
+        (NamedOffset.LATEST, (3, 1)),
+        (NamedOffset.MAX_TIMESTAMP, (0, 0)),
         (1_000, (0, 0)),
         (1_001, (-1, -1)),
     ],
@@ -156,7 +156,7 @@ async def test_offsets_end_there_too(node: Node, timestamp: int, offsets: tuple[
     producer = await started(node)
     assert (ask(node, timestamp, 0), ask(node, timestamp, COMMITTED)) == offsets
     await end(node, producer)
-    if timestamp == Place.LATEST:
+    if timestamp == NamedOffset.LATEST:
         assert ask(node, timestamp, COMMITTED) == 4
 
 
@@ -166,5 +166,5 @@ async def test_a_time_in_an_open_transaction_is_not_there_yet(node: Node) -> Non
     producer = await producer_of(node)
     await add(node, producer, 0)
     await write(node, producer, b"a")
-    for timestamp in (1_000, Place.MAX_TIMESTAMP):
+    for timestamp in (1_000, NamedOffset.MAX_TIMESTAMP):
         assert (ask(node, timestamp, 0), ask(node, timestamp, COMMITTED)) == (0, -1)

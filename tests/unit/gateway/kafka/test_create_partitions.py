@@ -48,7 +48,10 @@ async def test_more_partitions_for_good(node: Node) -> None:
         ("one", 4),
         ("two", 3),
     ]
-    ends = [node.context.broker.stream(topics["one"], n).partition.offset_end for n in range(4)]
+    ends = [
+        node.context.broker.served_partition(topics["one"], n).partition.offset_end
+        for n in range(4)
+    ]
     assert ends == [1, 0, 0, 1]
 
 

@@ -11,7 +11,7 @@ from kio.schema.types import GroupId
 from kio.static.primitive import i8
 
 from entrepot.broker.consumer_group.faults import Fault
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.core.errors import DamagedBatch, StorageError
 from entrepot.core.steps import finish
@@ -38,7 +38,7 @@ def segment(partition: str) -> str:
 async def commit(node: Node, *groups: str) -> None:
     await node.context.broker.create_topic("t")
     for group in groups:
-        offsets = {Place("t", 0): CommittedOffset(5, -1, "", -1)}
+        offsets = {TopicPartition("t", 0): CommittedOffset(5, -1, "", -1)}
         await node.context.broker.groups.commit_offsets(group, "", -1, offsets)
 
 
@@ -68,7 +68,9 @@ async def test_offsets_that_cannot_be_read_are_not_minus_one(
     (row,) = fetch(node, {"t": (0,)}, "h").topics[0].partitions
     assert (row.error_code, row.committed_offset) == (ErrorCode.none, 5), "others have theirs"
     with pytest.raises(StorageError, match="checksum"):
-        await groups.commit_offsets("g", "", -1, {Place("t", 0): CommittedOffset(6, -1, "", -1)})
+        await groups.commit_offsets(
+            "g", "", -1, {TopicPartition("t", 0): CommittedOffset(6, -1, "", -1)}
+        )
     assert groups.heartbeat("g", "m", None, 1) is Fault.COORDINATOR_NOT_AVAILABLE
     (found,) = (await coordinator(node, "g")).coordinators
     assert (found.error_code, found.error_message) == (ErrorCode.coordinator_not_available, reason)
@@ -85,7 +87,9 @@ async def test_offsets_that_cannot_be_read_are_not_minus_one(
 async def test_transactions_that_cannot_be_read(node: Node) -> None:
     transactions = node.context.broker.transactions
     await transactions.init_producer_id(TRANSACTIONAL_ID, 1_000)
-    path = transactions._stream_of(TRANSACTIONAL_ID).partition.directory.rpartition("/")[2]
+    path = transactions._served_partition_of(TRANSACTIONAL_ID).partition.directory.rpartition("/")[
+        2
+    ]
     await restart(node, segment(path))
     transactions = node.context.broker.transactions
     assert not transactions.transactions
@@ -98,7 +102,7 @@ async def test_transactions_that_cannot_be_read(node: Node) -> None:
 
 
 def _is_refused(node: Node, transactional_id: str) -> bool:
-    return node.context.broker.transactions._stream_of(transactional_id).partition.refused
+    return node.context.broker.transactions._served_partition_of(transactional_id).partition.refused
 
 
 @on_node()
@@ -110,7 +114,7 @@ async def test_a_batch_that_moved_is_not_passed_over(node: Node) -> None:
     await restart(node)
     content = node.disk.open(segment("t-0")).node().content
     content[len(content) // 3 + 6] ^= 0x01  # 256 later.
-    partition = node.context.broker.stream(node.context.broker.topic("t"), 0).partition
+    partition = node.context.broker.served_partition(node.context.broker.topic("t"), 0).partition
     with pytest.raises(
         DamagedBatch, match=r"offset 258 at byte .*, where 2 should follow"
     ) as found:

@@ -44,8 +44,8 @@ async def test_the_log_begins_later_also_after_a_crash(node: Node) -> None:
     await with_records(node)
     assert await delete(node, ("one", 1, 3)) == [(1, 3, ErrorCode.none)]
     await node.power_fails()
-    stream = node.context.broker.stream(node.context.broker.topic("one"), 1)
-    assert (stream.partition.offset_start, stream.partition.offset_end) == (3, 5)
+    served = node.context.broker.served_partition(node.context.broker.topic("one"), 1)
+    assert (served.partition.offset_start, served.partition.offset_end) == (3, 5)
 
 
 @on_node()
@@ -72,7 +72,7 @@ async def test_refuses(node: Node) -> None:
         (("two", 0, 0), ErrorCode.unknown_topic_or_partition),
     ):
         assert await delete(node, wanted) == [(wanted[1], -1, code)]
-    stream = node.context.broker.stream(node.context.broker.topic("one"), 1)
-    assert stream.partition.offset_start == 0
-    stream.partition.refuse("damaged")
+    served = node.context.broker.served_partition(node.context.broker.topic("one"), 1)
+    assert served.partition.offset_start == 0
+    served.partition.refuse("damaged")
     assert await delete(node, ("one", 1, 3)) == [(1, -1, ErrorCode.kafka_storage_error)]

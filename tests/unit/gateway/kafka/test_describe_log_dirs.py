@@ -35,7 +35,7 @@ async def test_sizes(node: Node) -> None:
     (directory,) = describe(node, None)
     assert (directory.error_code, directory.log_dir) == (ErrorCode.none, "/")
     assert (directory.total_bytes, directory.usable_bytes) == (-1, -1)
-    partition = node.context.broker.stream(node.context.broker.topic("one"), 1).partition
+    partition = node.context.broker.served_partition(node.context.broker.topic("one"), 1).partition
     assert partition.size > 0
     assert sizes(directory) == {("one", 0): 0, ("one", 1): partition.size, ("two", 0): 0}
     assert all(part.offset_lag == 0 for topic in directory.topics for part in topic.partitions)
@@ -52,7 +52,7 @@ async def test_only_what_is_asked_for_and_there(node: Node) -> None:
 @on_node()
 async def test_a_stopped_partition_is_a_directory_in_error(node: Node) -> None:
     topic = await node.context.broker.create_topic("one", 2)
-    node.context.broker.stream(topic, 0).partition.stop("the disk failed")
+    node.context.broker.served_partition(topic, 0).partition.stop("the disk failed")
     healthy, stopped = describe(node, None)
     assert (healthy.error_code, list(sizes(healthy))) == (ErrorCode.none, [("one", 1)])
     assert (stopped.error_code, stopped.log_dir) == (

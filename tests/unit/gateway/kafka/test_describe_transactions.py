@@ -15,7 +15,7 @@ from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i32, i64
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     describe_producers,
@@ -36,7 +36,7 @@ from tests.unit.gateway.kafka.transacting import (
 )
 
 
-async def started(node: Node) -> Producer:
+async def started(node: Node) -> ProducerIdentity:
     await node.context.broker.create_topic(TOPIC, 2)
     producer = await producer_of(node)
     await add(node, producer, 1, 0)

@@ -2,7 +2,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction import ProducerIdentity
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import values_in
 from tests.unit.gateway.kafka.transacting import (
@@ -17,7 +17,7 @@ from tests.unit.gateway.kafka.transacting import (
 )
 
 
-async def started(node: Node) -> Producer:
+async def started(node: Node) -> ProducerIdentity:
     await node.context.broker.create_topic(TOPIC, 1)
     producer = await producer_of(node)
     await add(node, producer, 0)
@@ -33,7 +33,7 @@ async def test_answered_when_it_can_be_seen(node: Node, version: int, commit: bo
     assert (await read(node)).records == b""
     response = await end(node, producer, commit=commit, version=version)
     assert response.error_code is ErrorCode.none
-    following = Producer(response.producer_id, response.producer_epoch)
+    following = ProducerIdentity(response.producer_id, response.producer_epoch)
     assert following == (producer.id, producer.epoch + (version == 5))
     found = await read(node)
     assert found.last_stable_offset == found.high_watermark == 2
@@ -41,7 +41,7 @@ async def test_answered_when_it_can_be_seen(node: Node, version: int, commit: bo
     assert found.aborted == ([] if commit else [(producer.id, 0)])
     again = await end(node, producer, commit=commit, version=version)
     assert again.error_code is ErrorCode.none
-    assert Producer(again.producer_id, again.producer_epoch) == following
+    assert ProducerIdentity(again.producer_id, again.producer_epoch) == following
     other = await end(node, producer, commit=not commit, version=version)
     assert other.error_code is ErrorCode.invalid_txn_state
     assert (other.producer_id, other.producer_epoch) == (-1, -1)

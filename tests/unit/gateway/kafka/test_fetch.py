@@ -36,7 +36,7 @@ async def listeners(node: Node) -> int:
     """How many wait, a moment from now."""
     await asyncio.sleep(0.001)
     broker = node.context.broker
-    return len(broker.stream(broker.topic("one"), 0).partition._listeners)
+    return len(broker.served_partition(broker.topic("one"), 0).partition._listeners)
 
 
 # --- what an answer holds
@@ -125,7 +125,7 @@ async def test_isolation_level(node: Node, level: int) -> None:
 @on_node()
 async def test_a_damaged_partition_says_so(node: Node) -> None:
     made = await topic(node)
-    node.context.broker.stream(made, 0).partition.refuse("damaged")
+    node.context.broker.served_partition(made, 0).partition.refuse("damaged")
     (found,) = Fetching(node, fetch_request("one")).response().topics[0].partitions
     assert found.error_code == ErrorCode.kafka_storage_error
 
@@ -246,7 +246,7 @@ async def test_a_disk_that_fails_is_told_at_once(node: Node) -> None:
     """After a clean stop, an index has to be read to know how much there is."""
     made = await topic(node)
     await append(node, b"a")
-    partition = node.context.broker.stream(made, 0).partition
+    partition = node.context.broker.served_partition(made, 0).partition
     partition.segments[-1].index = partition._last = None
     node.disk.fail_next("read", errno.EIO, "*.log", count=2)
     response = await Fetching(node, waiting(max_wait_ms=3_600_000)).done()
@@ -341,5 +341,5 @@ async def test_a_long_fetch_whose_client_is_gone_listens_no_more(node: Node) -> 
     await asyncio.sleep(0.1)
     pending.cancel()
     await asyncio.sleep(0.1)
-    streams = [broker.stream(broker.topic("many"), index) for index in range(MANY)]
-    assert not any(stream.partition._listeners for stream in streams)
+    served_partitions = broker.served_partitions(broker.topic("many"))
+    assert not any(served.partition._listeners for served in served_partitions)

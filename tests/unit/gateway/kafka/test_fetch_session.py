@@ -68,7 +68,7 @@ async def test_a_new_start_of_the_log_is_news(node: Node) -> None:
     await append(node, b"a", 0)
     session_id = opened(node, 0, 1).session_id
     assert told(next_of(node, session_id, 1, wanted(1, 0))) == {}
-    await node.context.broker.delete_records(node.context.broker.stream(made, 0), 1)
+    await node.context.broker.delete_records(node.context.broker.served_partition(made, 0), 1)
     (news,) = partitions(next_of(node, session_id, 2))
     assert (news.partition_index, news.log_start_offset) == (0, 1)
 

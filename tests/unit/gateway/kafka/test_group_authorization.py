@@ -11,7 +11,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32
 
-from entrepot.broker.access import Acl, Operation, Pattern, Permission, ResourceKind, acl_record
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.acls import Acl, Pattern, PermissionType, acl_record
 from entrepot.client.client import milliseconds
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
@@ -27,8 +28,8 @@ from tests.unit.gateway.kafka.node import Node, on_node
 GROUP, TOPIC = GroupId("readers"), TopicName("one")
 
 
-def acl(principal: str, kind: ResourceKind, name: str, operation: Operation) -> Acl:
-    return Acl(kind, Pattern.LITERAL, name, principal, "*", operation, Permission.ALLOW)
+def acl(user: str, kind: ResourceKind, name: str, operation: Operation) -> Acl:
+    return Acl(kind, Pattern.LITERAL, name, user, "*", operation, PermissionType.ALLOW)
 
 
 async def enforce(node: Node, *acls: Acl) -> None:
@@ -50,21 +51,20 @@ def bits(*operations: Operation) -> int:
 
 @on_node()
 async def test_what_may_be_done_to_a_classic_group(node: Node) -> None:
-    node.context.principal = "User:ana"
-    await enforce(node, acl("User:ana", ResourceKind.GROUP, GROUP, Operation.READ))
+    node.act_as("ana")
+    await enforce(node, acl("ana", ResourceKind.GROUP, GROUP, Operation.READ))
 
-    def operations(name: str, asked: bool = True) -> int:
+    async def operations(name: str, asked: bool = True) -> int:
         request = DescribeGroupsRequest(
             groups=(GroupId(name),), include_authorized_operations=asked
         )
-        answer = finish(
-            describe_groups.handle_versioned(node.context, header(Api.DESCRIBE_GROUPS, 5), request)
-        )
+        asking = header(Api.DESCRIBE_GROUPS, 5)
+        answer = await describe_groups.handle(node.context, asking, request)
         return int(answer.groups[0].authorized_operations)
 
-    assert operations(GROUP) == bits(Operation.READ, Operation.DESCRIBE)
-    assert operations(GROUP, asked=False) == NOT_TOLD
-    assert operations("other") == NOT_TOLD
+    assert await operations(GROUP) == bits(Operation.READ, Operation.DESCRIBE)
+    assert await operations(GROUP, asked=False) == NOT_TOLD
+    assert await operations("other") == NOT_TOLD
 
 
 @on_node()
@@ -72,11 +72,11 @@ async def test_a_modern_group_does_not_give_its_topics_away(node: Node) -> None:
     await node.context.broker.create_topic(TOPIC, 1)
     await enforce(
         node,
-        acl("User:ana", ResourceKind.GROUP, GROUP, Operation.READ),
-        acl("User:ana", ResourceKind.TOPIC, TOPIC, Operation.READ),
-        acl("User:bob", ResourceKind.GROUP, GROUP, Operation.DESCRIBE),
+        acl("ana", ResourceKind.GROUP, GROUP, Operation.READ),
+        acl("ana", ResourceKind.TOPIC, TOPIC, Operation.READ),
+        acl("bob", ResourceKind.GROUP, GROUP, Operation.DESCRIBE),
     )
-    node.context.principal = "User:ana"
+    node.act_as("ana")
     joining = ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
         member_id="m",
@@ -100,7 +100,7 @@ async def test_a_modern_group_does_not_give_its_topics_away(node: Node) -> None:
     assert mine.members[0].target_assignment.topic_partitions[0].topic_name == TOPIC
     assert mine.authorized_operations == bits(Operation.READ, Operation.DESCRIBE)
     assert (await described(asked=False)).authorized_operations == NOT_TOLD
-    node.context.principal = "User:bob"
+    node.act_as("bob")
     yours = await described()
     assert yours.error_code is ErrorCode.topic_authorization_failed
     assert yours.members == ()

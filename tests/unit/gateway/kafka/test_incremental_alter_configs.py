@@ -99,7 +99,7 @@ async def test_refuses_resources(node: Node) -> None:
 
 def retention_ms(node: Node, topic: str) -> int:
     broker = node.context.broker
-    return broker.stream(broker.topic(topic), 0).partition.policy.retention_ms
+    return broker.served_partition(broker.topic(topic), 0).partition.policy.retention_ms
 
 
 @on_node()

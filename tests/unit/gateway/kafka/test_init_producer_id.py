@@ -5,7 +5,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import Producer
+from entrepot.broker.transaction import ProducerIdentity
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.transacting import (
     ID,
@@ -38,7 +38,7 @@ async def test_an_id_is_not_given_again_after_a_crash(node: Node) -> None:
 @on_node()
 async def test_a_producer_that_starts_anew_gets_a_new_id(node: Node) -> None:
     before = await init(node, None)
-    after = await init(node, None, Producer(before.producer_id, 5))
+    after = await init(node, None, ProducerIdentity(before.producer_id, 5))
     assert after.producer_id != before.producer_id
     assert after.producer_epoch == 0
 
@@ -101,8 +101,8 @@ async def test_the_owner_gets_its_next_epoch(node: Node) -> None:
     ("transactional_id", "known", "more", "code"),
     [
         ("", None, {}, ErrorCode.invalid_request),
-        (ID, Producer(5, -1), {}, ErrorCode.invalid_request),
-        (ID, Producer(-1, 5), {}, ErrorCode.invalid_request),
+        (ID, ProducerIdentity(5, -1), {}, ErrorCode.invalid_request),
+        (ID, ProducerIdentity(-1, 5), {}, ErrorCode.invalid_request),
         (ID, None, {"timeout_ms": 900_001}, ErrorCode.invalid_transaction_timeout),
         (ID, None, {"timeout_ms": 0}, ErrorCode.invalid_transaction_timeout),
         (ID, None, {"timeout_ms": 2**31 - 1}, ErrorCode.invalid_transaction_timeout),
@@ -113,7 +113,7 @@ async def test_the_owner_gets_its_next_epoch(node: Node) -> None:
 async def test_what_is_refused(
     node: Node,
     transactional_id: str,
-    known: Producer | None,
+    known: ProducerIdentity | None,
     more: dict[str, object],
     code: ErrorCode,
 ) -> None:

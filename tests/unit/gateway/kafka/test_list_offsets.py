@@ -11,7 +11,7 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka.context import NO_THROTTLE
-from entrepot.gateway.kafka.list_offsets import Place, handle
+from entrepot.gateway.kafka.list_offsets import NamedOffset, handle
 from tests.unit.gateway.kafka.node import Node, on_node
 
 NONE = -1
@@ -47,18 +47,18 @@ async def with_records(node: Node) -> None:
     topic = await node.context.broker.create_topic("one")
     await node.append("one", [1_000, 3_000])
     await node.append("one", [2_000, 5_000, 4_000])
-    await node.context.broker.delete_records(node.context.broker.stream(topic, 0), 1)
+    await node.context.broker.delete_records(node.context.broker.served_partition(topic, 0), 1)
 
 
 @pytest.mark.parametrize(
     ("timestamp", "offset", "timestamp_found"),
     [
-        (Place.EARLIEST, 1, NONE),
-        (Place.EARLIEST_LOCAL, 1, NONE),
-        (Place.LATEST, 5, NONE),
-        (Place.MAX_TIMESTAMP, 3, 5_000),
-        (Place.LATEST_TIERED, NONE, NONE),
-        (Place.EARLIEST_PENDING_UPLOAD, NONE, NONE),
+        (NamedOffset.EARLIEST, 1, NONE),
+        (NamedOffset.EARLIEST_LOCAL, 1, NONE),
+        (NamedOffset.LATEST, 5, NONE),
+        (NamedOffset.MAX_TIMESTAMP, 3, 5_000),
+        (NamedOffset.LATEST_TIERED, NONE, NONE),
+        (NamedOffset.EARLIEST_PENDING_UPLOAD, NONE, NONE),
         (0, 1, 3_000),  # Offset 0 is deleted.
         (3_000, 1, 3_000),
         (3_001, 3, 5_000),
@@ -76,7 +76,12 @@ async def test_finds(node: Node, timestamp: int, offset: int, timestamp_found: i
 
 @pytest.mark.parametrize(
     ("timestamp", "offset"),
-    [(Place.EARLIEST, 0), (Place.LATEST, 0), (Place.MAX_TIMESTAMP, NONE), (1_000, NONE)],
+    [
+        (NamedOffset.EARLIEST, 0),
+        (NamedOffset.LATEST, 0),
+        (NamedOffset.MAX_TIMESTAMP, NONE),
+        (1_000, NONE),
+    ],
 )
 @on_node()
 async def test_an_empty_partition(node: Node, timestamp: int, offset: int) -> None:
@@ -88,12 +93,12 @@ async def test_an_empty_partition(node: Node, timestamp: int, offset: int) -> No
 @on_node()
 async def test_what_is_not_committed_is_not_there(node: Node) -> None:
     await with_records(node)
-    stream = node.context.broker.stream(node.context.broker.topic("one"), 0)
+    served = node.context.broker.served_partition(node.context.broker.topic("one"), 0)
     appending = node.append("one", [9_000])
     appending.send(None)  # As far as the wait for the commit.
-    assert stream.partition.offset_end == 6
+    assert served.partition.offset_end == 6
     for isolation in (0, 1):
-        assert ask(node, Place.LATEST, isolation=isolation).offset == 5
+        assert ask(node, NamedOffset.LATEST, isolation=isolation).offset == 5
     assert ask(node, 9_000).offset == NONE
     appending.close()
 
@@ -101,23 +106,23 @@ async def test_what_is_not_committed_is_not_there(node: Node) -> None:
 @on_node()
 async def test_leader_epochs(node: Node) -> None:
     await with_records(node)
-    partition = node.context.broker.stream(node.context.broker.topic("one"), 0).partition
+    partition = node.context.broker.served_partition(node.context.broker.topic("one"), 0).partition
     partition.leader_epoch = 3
-    assert ask(node, Place.LATEST, epoch=3).error_code is ErrorCode.none
-    assert ask(node, Place.LATEST, epoch=2).error_code is ErrorCode.fenced_leader_epoch
-    assert ask(node, Place.LATEST, epoch=4).error_code is ErrorCode.unknown_leader_epoch
+    assert ask(node, NamedOffset.LATEST, epoch=3).error_code is ErrorCode.none
+    assert ask(node, NamedOffset.LATEST, epoch=2).error_code is ErrorCode.fenced_leader_epoch
+    assert ask(node, NamedOffset.LATEST, epoch=4).error_code is ErrorCode.unknown_leader_epoch
 
 
 @on_node()
 async def test_errors(node: Node) -> None:
     await with_records(node)
     unknown = ErrorCode.unknown_topic_or_partition
-    assert ask(node, Place.LATEST, topic="two").error_code is unknown
-    assert ask(node, Place.LATEST, index=1).error_code is unknown
+    assert ask(node, NamedOffset.LATEST, topic="two").error_code is unknown
+    assert ask(node, NamedOffset.LATEST, index=1).error_code is unknown
     assert ask(node, -7).error_code is ErrorCode.unsupported_version
-    partition = node.context.broker.stream(node.context.broker.topic("one"), 0).partition
+    partition = node.context.broker.served_partition(node.context.broker.topic("one"), 0).partition
     partition.refuse("damaged")
-    answer = ask(node, Place.LATEST)
+    answer = ask(node, NamedOffset.LATEST)
     assert answer.error_code is ErrorCode.kafka_storage_error
     assert (answer.offset, answer.timestamp) == (NONE, NONE)
 

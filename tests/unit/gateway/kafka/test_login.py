@@ -23,7 +23,7 @@ from entrepot.config import build
 from entrepot.core import limits
 from entrepot.core.ports import World
 from entrepot.core.scram import Mechanism
-from entrepot.gateway.kafka.login import SERVED, State
+from entrepot.gateway.kafka.login import SERVED, LoginState
 from entrepot.server import Server
 from entrepot.wire.kafka.api import Api, response_class
 from entrepot.wire.kafka.frames import request_header, size_prefix
@@ -346,4 +346,4 @@ def test_where_nobody_is_asked_there_is_no_login() -> None:
 
 
 def test_every_state_is_in_the_table() -> None:
-    assert set(SERVED) == set(State)
+    assert set(SERVED) == set(LoginState)

@@ -147,8 +147,8 @@ async def test_version_11_asks_for_all_with_null_and_knows_no_ids(node: Node) ->
 @on_node()
 async def test_a_refused_partition_has_no_leader_and_a_stopped_one_has(node: Node) -> None:
     topic = await node.context.broker.create_topic("one", 2)
-    node.context.broker.stream(topic, 0).partition.refuse("damaged")
-    node.context.broker.stream(topic, 1).partition.stop("the disk failed")
+    node.context.broker.served_partition(topic, 0).partition.refuse("damaged")
+    node.context.broker.served_partition(topic, 1).partition.stop("the disk failed")
     (answer,) = await topics_of(node, request("one"))
     refused, stopped = answer.partitions
     assert refused.error_code is ErrorCode.leader_not_available

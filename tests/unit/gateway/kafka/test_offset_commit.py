@@ -9,9 +9,9 @@ from kio.schema.offset_commit.v10.response import OffsetCommitResponse
 from kio.schema.types import GroupId
 from kio.static.primitive import i32, i64
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
-from entrepot.gateway.kafka.offset_commit import handle_versioned
+from entrepot.gateway.kafka.offset_commit import handle
 from entrepot.wire.kafka.api import Api
 from tests.unit.gateway.kafka.group_requests import (
     beat,
@@ -25,7 +25,7 @@ from tests.unit.gateway.kafka.node import Node, on_node
 
 
 async def commit(node: Node, request: RequestByName, version: int = 9) -> list[ErrorCode]:
-    response = await handle_versioned(node.context, header(Api.OFFSET_COMMIT, version), request)
+    response = await handle(node.context, header(Api.OFFSET_COMMIT, version), request)
     assert isinstance(response, ResponseByName)
     named = [
         (topic.name, each.partition_index) for topic in response.topics for each in topic.partitions
@@ -42,7 +42,9 @@ async def test_a_commit_and_what_becomes_of_it(node: Node) -> None:
     await node.context.broker.create_topic("t", 2)
     request = commit_request("g", ("t", 0, 5), ("t", 1, 7), leader_epoch=3)
     assert await commit(node, request) == [ErrorCode.none] * 2
-    found = node.context.broker.groups.fetch_offsets("g", [Place("t", 1)])[Place("t", 1)]
+    found = node.context.broker.groups.fetch_offsets("g", [TopicPartition("t", 1)])[
+        TopicPartition("t", 1)
+    ]
     assert isinstance(found, CommittedOffset)
     assert (found.offset, found.leader_epoch, found.metadata) == (7, 3, "here")
     assert 0 <= node.clock.now_ms() - found.commit_ms < 1_000
@@ -115,7 +117,7 @@ async def test_topics_by_id(node: Node) -> None:
             for each in (topic.id, UUID(int=9), None)
         ),
     )
-    response = await handle_versioned(node.context, header(Api.OFFSET_COMMIT), request)
+    response = await handle(node.context, header(Api.OFFSET_COMMIT), request)
     assert isinstance(response, OffsetCommitResponse)
     assert [(each.topic_id, each.partitions[0].error_code) for each in response.topics] == [
         (topic.id, ErrorCode.none),

@@ -4,7 +4,7 @@ from kio.schema.offset_delete.v0.response import OffsetDeleteResponse
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.gateway.kafka.offset_delete import handle
 from tests.unit.gateway.kafka.group_requests import deny_everything, stable
@@ -36,7 +36,7 @@ async def test_what_is_deleted_and_what_is_not(node: Node) -> None:
     broker = node.context.broker
     await broker.create_topic("t", 1)
     await broker.create_topic("u", 1)
-    offsets = {Place(name, 0): CommittedOffset(5, -1, "", -1) for name in ("t", "u")}
+    offsets = {TopicPartition(name, 0): CommittedOffset(5, -1, "", -1) for name in ("t", "u")}
     await broker.groups.commit_offsets("g", "", -1, offsets)
     await stable(node)  # Its member reads "t".
     response = await delete(node, "g", t=(0,), u=(0, 3), none=(0,))

@@ -11,7 +11,7 @@ from kio.schema.offset_fetch.v10.response import OffsetFetchResponse
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32
 
-from entrepot.broker.consumer_group.offsets import Place
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
 from entrepot.core.steps import finish
 from entrepot.gateway.kafka.offset_fetch import handle
@@ -27,7 +27,7 @@ async def committed(node: Node, group: str = "g", **options: tuple[int, int]) ->
         group,
         "",
         -1,
-        {Place("t", 0): CommittedOffset(5, 2, "here", -1)},
+        {TopicPartition("t", 0): CommittedOffset(5, 2, "here", -1)},
         **options,  # type: ignore[arg-type]
     )
 

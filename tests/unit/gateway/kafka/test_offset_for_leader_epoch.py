@@ -39,7 +39,7 @@ async def test_the_end_of_an_epoch(node: Node, epoch: int, answer: tuple[int, in
 @on_node()
 async def test_errors(node: Node) -> None:
     topic = await node.context.broker.create_topic("one")
-    partition = node.context.broker.stream(topic, 0).partition
+    partition = node.context.broker.served_partition(topic, 0).partition
     unknown = (ErrorCode.unknown_topic_or_partition, -1, -1)
     assert ask(node, 0, topic="two") == unknown
     assert ask(node, 0, index=1) == unknown

@@ -26,32 +26,32 @@ from tests.unit.gateway.kafka.serving import (
 )
 
 
-async def stream_of(node: Node, partitions: int = 1, **settings: str) -> Any:
+async def served_partition_of(node: Node, partitions: int = 1, **settings: str) -> Any:
     """The first partition of a new topic `one`."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     topic = await node.context.broker.create_topic("one", partitions, named)
-    return node.context.broker.stream(topic, 0)
+    return node.context.broker.served_partition(topic, 0)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 @on_node()
 async def test_the_answer_waits_for_the_commit(node: Node, acks: int) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     produced = Produced(node, [to("one", batch_of(b"a", b"b"))], acks=acks)
-    assert stream.partition.offset_end == 2
+    assert served.partition.offset_end == 2
     assert not produced.answer.is_over
     (result,) = await produced.done()
-    assert stream.partition.high_watermark == 2
+    assert served.partition.high_watermark == 2
     assert (result.error_code, result.offset_first, result.log_start) == (0, 0, 0)
     assert result.append_time_ms == -1
 
 
 @on_node()
 async def test_acks_0_is_appended_and_not_answered(node: Node) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     produced = Produced(node, [to("one", batch_of(b"a"))], acks=0)
     assert produced.answer.is_omitted
-    assert stream.partition.offset_end == 1
+    assert served.partition.offset_end == 1
 
 
 @on_node()
@@ -63,15 +63,15 @@ async def test_acks_0_that_fails_ends_the_connection(node: Node) -> None:
 
 @on_node()
 async def test_other_acks_are_refused_and_nothing_is_appended(node: Node) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     (result,) = Produced(node, [to("one", batch_of(b"a"))], acks=2).results()
     assert result.error_code == ErrorCode.invalid_required_acks
-    assert stream.partition.offset_end == 0
+    assert served.partition.offset_end == 0
 
 
 @on_node()
 async def test_one_partitions_failure_is_its_own(node: Node) -> None:
-    await stream_of(node, 2)
+    await served_partition_of(node, 2)
     damaged = bytearray(batch_of(b"a"))
     damaged[-1] ^= 1
     produced = Produced(
@@ -100,7 +100,7 @@ async def test_one_partitions_failure_is_its_own(node: Node) -> None:
 
 @on_node()
 async def test_topics_by_id(node: Node) -> None:
-    await stream_of(node)
+    await served_partition_of(node)
     identity = node.context.broker.topic("one").id
     partitions = [
         ProducePartition(None, identity, 0, batch_of(b"a")),
@@ -114,7 +114,7 @@ async def test_topics_by_id(node: Node) -> None:
 
 @on_node()
 async def test_the_brokers_time_is_told(node: Node) -> None:
-    await stream_of(node, message_timestamp_type="LogAppendTime")
+    await served_partition_of(node, message_timestamp_type="LogAppendTime")
     now_ms = node.context.clock.now_ms()
     (result,) = await Produced(node, [to("one", batch_of(b"a"))]).done()
     assert result.append_time_ms == now_ms
@@ -122,7 +122,7 @@ async def test_the_brokers_time_is_told(node: Node) -> None:
 
 @on_node()
 async def test_a_repeated_batch_gets_the_first_answer(node: Node) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     await Produced(node, [to("one", batch_of(b"before"))]).done()
     data = batch_of(b"a", b"b", producer_id=5, producer_epoch=0, sequence_first=0)
     first = Produced(node, [to("one", data)])
@@ -130,7 +130,7 @@ async def test_a_repeated_batch_gets_the_first_answer(node: Node) -> None:
     assert not again.answer.is_over, "the first one is not committed yet"
     assert await again.done() == await first.done()
     assert first.results()[0].offset_first == 1
-    assert stream.partition.offset_end == 3
+    assert served.partition.offset_end == 3
     gap = batch_of(b"d", producer_id=5, producer_epoch=0, sequence_first=3)
     (result,) = Produced(node, [to("one", gap)]).results()
     assert result.error_code == ErrorCode.out_of_order_sequence_number
@@ -138,48 +138,48 @@ async def test_a_repeated_batch_gets_the_first_answer(node: Node) -> None:
 
 @on_node()
 async def test_no_room_is_an_error_and_passes(node: Node) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     node.disk.fail_next("write", errno.ENOSPC, "partitions/one-0/*")
     (result,) = Produced(node, [to("one", batch_of(b"a"))]).results()
     assert result.error_code == ErrorCode.kafka_storage_error
     assert "No space left" in (result.error_message or "")
     (result,) = await Produced(node, [to("one", batch_of(b"b"))]).done()
     assert (result.error_code, result.offset_first) == (0, 0)
-    assert stream.partition.stopped is None
+    assert served.partition.stopped is None
 
 
 @on_node()
 async def test_a_failed_sync_is_told_to_all_who_wait_and_who_come(node: Node) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     node.disk.fail_next("sync", errno.EIO, "partitions/one-0/*")
     waiting = [Produced(node, [to("one", batch_of(b"a"))]) for _ in range(3)]
     codes = [(await each.done())[0].error_code for each in waiting]
     codes += [Produced(node, [to("one", batch_of(b"a"))]).results()[0].error_code]
     assert codes == [ErrorCode.kafka_storage_error] * 4
-    assert stream.partition.high_watermark == 0
+    assert served.partition.high_watermark == 0
 
 
 @on_node()
 async def test_what_was_sent_is_what_is_stored(node: Node) -> None:
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     sent = batch_of(b"a", b"b")
     await Produced(node, [to("one", batch_of(b"before")), to("one", sent)]).done()
-    stored = list(stream.partition.batches())[1]
+    stored = list(served.partition.batches())[1]
     expected = bytearray(sent)
-    batch.stamp(expected, 1, stream.partition.leader_epoch)
+    batch.stamp(expected, 1, served.partition.leader_epoch)
     assert stored == expected
 
 
 @on_node()
 async def test_records_that_a_compacted_topic_does_not_take_are_named(node: Node) -> None:
-    stream = await stream_of(node, cleanup_policy="compact")
+    served = await served_partition_of(node, cleanup_policy="compact")
     found = [Record(key, b"v") for key in (b"k", None, b"k", None)]
     data = batch.build(found, now_ms=node.clock.now_ms())
     (result,) = Produced(node, [to("one", data)]).results()
     assert result.error_code == ErrorCode.invalid_record
     assert [place for place, _ in result.record_errors] == [1, 3]
     assert all(why == result.error_message for _, why in result.record_errors)
-    assert stream.partition.offset_end == 0
+    assert served.partition.offset_end == 0
 
 
 # --- what has to be unpacked
@@ -226,7 +226,7 @@ async def test_a_large_batch_is_written_in_slices(
 ) -> None:
     monkeypatch.setattr(limits, "LARGE_BYTES", 200)
     monkeypatch.setattr(ahead, "SLICE_BYTES", 100)
-    stream = await stream_of(node)
+    served = await served_partition_of(node)
     written: list[int] = []
     write_all = ahead.write_all
 
@@ -245,7 +245,7 @@ async def test_a_large_batch_is_written_in_slices(
     assert result.offset_first == 2
     fetched = await Fetching(node, fetch_request("one")).done()
     assert values_in(fetched.topics[0].partitions[0].records) == [1_000 * b"a", b"b", b"c"]
-    assert stream.partition.high_watermark == 3
+    assert served.partition.high_watermark == 3
 
 
 @on_node()
@@ -307,5 +307,5 @@ async def test_what_is_left_is_appended_although_the_client_is_gone(
     pending.cancel()
     await asyncio.sleep(0.1)
     broker = node.context.broker
-    streams = [broker.stream(broker.topic("one"), index) for index in range(10)]
-    assert [stream.partition.offset_end for stream in streams] == [1] * 10
+    served_partitions = broker.served_partitions(broker.topic("one"))
+    assert [served.partition.offset_end for served in served_partitions] == [1] * 10

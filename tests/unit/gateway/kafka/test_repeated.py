@@ -11,6 +11,7 @@ from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
 from entrepot.gateway.kafka import apis, heartbeat, repeated
+from entrepot.gateway.kafka.repeated import Repeated
 from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.api import Api, response_class
 from tests.unit.gateway.kafka.group_requests import deny_everything, header, stable
@@ -63,8 +64,9 @@ async def test_what_is_the_same_is_read_once(node: Node, monkeypatch: pytest.Mon
         read.append(asking.client_id)
         return original(context, asking, request)
 
-    original = heartbeat.understand
-    monkeypatch.setattr(heartbeat, "understand", understand)
+    original = heartbeat.HANDLER.understand
+    entry = Repeated(Api.HEARTBEAT, lambda: replace(heartbeat.HANDLER, understand=understand))
+    monkeypatch.setattr(apis, "find", lambda api_key, version: entry.serve_version(version))
     told(node, request)
     told(node, request)
     told(node, request, client_id="another")

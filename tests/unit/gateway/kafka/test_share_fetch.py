@@ -221,7 +221,7 @@ async def test_who_goes_while_waiting_leaves_nothing_behind(node: Node) -> None:
     serving.cancel()
     await asyncio.sleep(0.001)
     broker = node.context.broker
-    assert not broker.stream(broker.topic("t"), 0).partition._listeners
+    assert not broker.served_partition(broker.topic("t"), 0).partition._listeners
     member.disconnect()
     serving, answer = Member(node, "other").begin(wait_ms=60_000)
     await asyncio.sleep(1)

@@ -131,8 +131,8 @@ def test_a_connection_that_goes_while_it_waits() -> None:
         await asyncio.sleep(0.1)
         peer.link.abort("enough")
         await asyncio.sleep(30)
-        stream = server.broker.stream(server.broker.topic("t"), 0)
-        assert stream.partition.offset_end == 1
+        served = server.broker.served_partition(server.broker.topic("t"), 0)
+        assert served.partition.offset_end == 1
 
     on_server(body, OPEN)
 

@@ -5,7 +5,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v13.request import MetadataRequest
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.transaction import Producer, State
+from entrepot.broker.transaction import ProducerIdentity, TransactionStatus
 from entrepot.gateway.kafka import metadata
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import Produced, batch_of, to
@@ -24,7 +24,7 @@ from tests.unit.gateway.kafka.transacting import (
 V1, V2 = 11, 12  # The last version before a batch joins by itself, and the first.
 
 
-async def started(node: Node) -> Producer:
+async def started(node: Node) -> ProducerIdentity:
     await node.context.broker.create_topic(TOPIC, 2)
     return await producer_of(node)
 
@@ -49,7 +49,7 @@ async def test_from_version_12_on_a_partition_joins_with_its_batch(node: Node) -
         for index in (0, 1):
             assert await write(node, producer, b"x", index, version=V2) is ErrorCode.none
         response = await end(node, producer, version=5, commit=turn != 1)
-        producer = Producer(response.producer_id, response.producer_epoch)
+        producer = ProducerIdentity(response.producer_id, response.producer_epoch)
     found = await read(node)
     assert found.last_stable_offset == 6
     assert found.aborted == [(producer.id, 2)]
@@ -62,11 +62,11 @@ async def test_the_answer_waits_for_the_record_of_joining_too(node: Node) -> Non
         b"x", producer_id=producer.id, producer_epoch=0, sequence_first=0, transactional=True
     )
     produced = Produced(node, [to(TOPIC, data)], version=V2, transactional_id=ID)
-    assert node.context.broker.transactions.transactions[ID].state is State.ONGOING
+    assert node.context.broker.transactions.transactions[ID].state is TransactionStatus.ONGOING
     (result,) = await produced.done()
     assert result.error_code == 0
     await node.power_fails()
-    assert node.context.broker.transactions.transactions[ID].state is State.ONGOING
+    assert node.context.broker.transactions.transactions[ID].state is TransactionStatus.ONGOING
     assert (await read(node)).last_stable_offset == 0
 
 
@@ -76,7 +76,7 @@ async def test_the_fenced_the_unknown_and_the_nameless(node: Node, version: int)
     old = await started(node)
     await init(node)
     assert await write(node, old, b"x", version=version) is ErrorCode.invalid_producer_epoch
-    other = Producer(old.id + 1, 0)
+    other = ProducerIdentity(old.id + 1, 0)
     mapping = ErrorCode.invalid_producer_id_mapping
     assert await write(node, other, b"x", version=version) is mapping
     nameless = await write(node, old, b"x", version=version, transactional_id=None)

@@ -15,9 +15,9 @@ from kio.static.primitive import i16, i32, i64
 
 from entrepot.broker import transaction
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.consumer_group.offsets import Place
-from entrepot.broker.stream import committed
-from entrepot.broker.transaction import Producer
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.served_partition import committed
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.gateway.kafka import add_offsets_to_txn, txn_offset_commit
 from entrepot.wire.kafka.api import Api
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -27,13 +27,13 @@ GROUP = "readers"
 OK = ErrorCode.none
 
 
-async def started(node: Node) -> Producer:
+async def started(node: Node) -> ProducerIdentity:
     await node.context.broker.create_topic(TOPIC, 2)
     return await producer_of(node)
 
 
 async def join(
-    node: Node, producer: Producer, *, version: int = 4, group: str = GROUP
+    node: Node, producer: ProducerIdentity, *, version: int = 4, group: str = GROUP
 ) -> ErrorCode:
     request = AddOffsetsToTxnRequest(
         transactional_id=TransactionalId(ID),
@@ -41,7 +41,7 @@ async def join(
         producer_epoch=i16(producer.epoch),
         group_id=GroupId(group),
     )
-    response = await add_offsets_to_txn.handle_versioned(
+    response = await add_offsets_to_txn.handle(
         node.context, header(Api.ADD_OFFSETS_TO_TXN, version), request
     )
     return response.error_code
@@ -49,7 +49,7 @@ async def join(
 
 async def commit(
     node: Node,
-    producer: Producer,
+    producer: ProducerIdentity,
     offset: int,
     *,
     version: int = 3,
@@ -68,7 +68,7 @@ async def commit(
         generation_id=i32(generation),
         topics=(TxnOffsetCommitRequestTopic(name=TopicName(topic), partitions=(partition,)),),
     )
-    response = await txn_offset_commit.handle_versioned(
+    response = await txn_offset_commit.handle(
         node.context, header(Api.TXN_OFFSET_COMMIT, version), request
     )
     ((answer,),) = (each.partitions for each in response.topics)
@@ -76,7 +76,7 @@ async def commit(
 
 
 def offset_of(node: Node, group: str = GROUP) -> int | None:
-    place = Place(TOPIC, 1)
+    place = TopicPartition(TOPIC, 1)
     found = node.context.broker.groups.fetch_offsets(group, [place])[place]
     return getattr(found, "offset", None)
 
@@ -93,7 +93,7 @@ async def test_offsets_count_when_the_transaction_commits(node: Node, version: i
         assert await commit(node, producer, offset, version=version) is OK
         assert offset_of(node) == before
         response = await end(node, producer, commit=is_committed, version=end_version)
-        producer = Producer(response.producer_id, response.producer_epoch)
+        producer = ProducerIdentity(response.producer_id, response.producer_epoch)
         assert offset_of(node) == (offset if is_committed else before)
 
 

@@ -12,8 +12,15 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i16, i32, i32Timedelta
 
-from entrepot.broker.access import Access, Operation, ResourceKind
-from entrepot.broker.transaction import Producer
+from entrepot.broker.access import (
+    Access,
+    AccessSettings,
+    Answers,
+    Operation,
+    Question,
+    ResourceKind,
+)
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.gateway.kafka import add_partitions_to_txn, end_txn, init_producer_id
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.fetch import FetchedPartition
@@ -40,13 +47,13 @@ def header(api: Api, version: int | None = None) -> RequestHeader:
 async def init(
     node: Node,
     transactional_id: str | None = ID,
-    known: Producer | None = None,
+    known: ProducerIdentity | None = None,
     *,
     version: int = 6,
     timeout_ms: int = 60_000,
     **more: Any,
 ) -> InitProducerIdResponse:
-    known = known or Producer(-1, -1)
+    known = known or ProducerIdentity(-1, -1)
     request = InitProducerIdRequest(
         transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
         transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
@@ -55,20 +62,18 @@ async def init(
         **more,
     )
     context = node.context
-    return await init_producer_id.handle_versioned(
-        context, header(Api.INIT_PRODUCER_ID, version), request
-    )
+    return await init_producer_id.handle(context, header(Api.INIT_PRODUCER_ID, version), request)
 
 
-async def producer_of(node: Node, transactional_id: str = ID) -> Producer:
+async def producer_of(node: Node, transactional_id: str = ID) -> ProducerIdentity:
     response = await init(node, transactional_id)
     assert response.error_code is ErrorCode.none
-    return Producer(response.producer_id, response.producer_epoch)
+    return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 
 async def add(
     node: Node,
-    producer: Producer,
+    producer: ProducerIdentity,
     *indexes: int,
     topic: str = TOPIC,
     transactional_id: str = ID,
@@ -85,7 +90,7 @@ async def add(
             ),
         ),
     )
-    response = await add_partitions_to_txn.handle_versioned(
+    response = await add_partitions_to_txn.handle(
         node.context, header(Api.ADD_PARTITIONS_TO_TXN, version), request
     )
     (found,) = response.results_by_topic_v3_and_below
@@ -95,7 +100,7 @@ async def add(
 
 async def end(
     node: Node,
-    producer: Producer,
+    producer: ProducerIdentity,
     *,
     commit: bool = True,
     version: int = 4,
@@ -107,12 +112,12 @@ async def end(
         producer_epoch=i16(producer.epoch),
         committed=commit,
     )
-    return await end_txn.handle_versioned(node.context, header(Api.END_TXN, version), request)
+    return await end_txn.handle(node.context, header(Api.END_TXN, version), request)
 
 
 async def write(
     node: Node,
-    producer: Producer,
+    producer: ProducerIdentity,
     value: bytes,
     index: int = 0,
     *,
@@ -143,23 +148,18 @@ async def read(
     return found
 
 
-class Denying(Access):
-    """Allows everything but one operation on one kind of thing."""
+class Denying:
+    """Rules that allow everything but one operation on one kind of thing."""
 
     def __init__(self, operation: Operation, kind: ResourceKind) -> None:
-        super().__init__()
+        self.answers: Answers = {}
         self._denied = (operation, kind)
 
-    def allows(
-        self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str
-    ) -> bool:
-        return (operation, kind) != self._denied
-
-    def allows_some(
-        self, principal: str, host: str, operation: Operation, kind: ResourceKind
-    ) -> bool:
-        return (operation, kind) != self._denied
+    def allows(self, question: Question) -> bool:
+        return (question.operation, question.kind) != self._denied
 
 
 def deny(node: Node, operation: Operation, kind: ResourceKind) -> None:
-    node.context.broker.access = Denying(operation, kind)
+    rules = Denying(operation, kind)
+    access = Access(AccessSettings(is_enforced=True), rules, rules)
+    node.context.principal = access.principal("ana", "")

@@ -5,10 +5,10 @@ import pytest
 from entrepot.broker.router.event import (
     Binding,
     Destination,
+    DestinationKind,
     Exchange,
     ExchangeSettings,
     ExchangeType,
-    Kind,
     Match,
 )
 from entrepot.core.errors import InvalidBinding
@@ -21,7 +21,7 @@ LATE_RING = Exchange("late", ExchangeType.DELAYED, settings=ExchangeSettings(mat
 
 
 def made(source: Exchange, key: str, arguments: dict[str, object]) -> Binding:
-    destination = Destination(Kind.QUEUE, "q")
+    destination = Destination(DestinationKind.QUEUE, "q")
     wanted = BindingDeclaration(source.name, destination, key, freeze_table(arguments))
     binding = wanted.binding(source)
     assert binding == Binding(source.name, destination, key, freeze_table(arguments))

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from entrepot.core.envelope import Envelope
+from entrepot.core.message import OPAQUE, Envelope
 from entrepot.wire.amqp import deliver, scan, table
 from entrepot.wire.amqp.frames import FrameBuffer, frame
 from entrepot.wire.amqp.methods import METHODS, basic, decode
-from entrepot.wire.amqp.properties import Properties
+from entrepot.wire.amqp.properties import BasicProperties
 
 VECTORS = Path(__file__).parents[3] / "vectors"
 FRAME_BYTES_MAX = 131_072
@@ -121,8 +121,8 @@ def read_slowly(data: bytes) -> list[Any]:
         if channel in begun and len(begun[channel][4]) == begun[channel][2]:
             method, payload, _, properties, body = begun.pop(channel)
             if isinstance(method, basic.Publish):
-                target = scan.Target(method.exchange, method.mandatory, method.immediate)
-                envelope = Envelope(method.exchange, method.routing_key, properties)
+                target = scan.PublishTarget(method.exchange, method.mandatory, method.immediate)
+                envelope = Envelope(method.exchange, method.routing_key, properties, OPAQUE)
                 found.append((channel, target, envelope, body))
             else:
                 found.append((channel, payload, properties, body))
@@ -236,11 +236,11 @@ methods = st.one_of(
     ]
 )
 properties = st.builds(
-    Properties,
+    BasicProperties,
     **{
         name: st.none() | strategy
         for name, strategy in {
-            **dict.fromkeys(Properties.__dataclass_fields__, loose_texts),
+            **dict.fromkeys(BasicProperties.__dataclass_fields__, loose_texts),
             "headers": tables,
             "delivery_mode": _FIELDS["octet"],
             "priority": _FIELDS["octet"],

@@ -1,8 +1,10 @@
 """Real conversations of clients with RabbitMQ: read, and written again byte for byte."""
 
+from operator import attrgetter
+
 import pytest
 
-from entrepot.core.envelope import Envelope
+from entrepot.core.message import OPAQUE, Envelope
 from entrepot.wire.amqp import properties, scan, table
 from entrepot.wire.amqp.deliver import DeliverEncoder, returned
 from entrepot.wire.amqp.errors import ReplyCode
@@ -98,17 +100,17 @@ def test_rabbitmqs_deliveries_are_ours(client: str) -> None:
     """From what was published and the tags, the same bytes that RabbitMQ delivered."""
     events = flat(feed(FrameBuffer(is_client=True), said(client, by_client=False)))
     deliveries = [event for event in events if type(event) is tuple and len(event) == 4]
-    encoder = DeliverEncoder(1, "ctag-1", FRAME_BYTES_MAX)
+    encoder = DeliverEncoder(1, "ctag-1", FRAME_BYTES_MAX, attrgetter("head"))
     found = 0
     for channel, payload, raw, body in deliveries:
         method = decode(payload)
         if isinstance(method, basic.Deliver):
-            envelope = Envelope(method.exchange, method.routing_key, raw)
+            envelope = Envelope(method.exchange, method.routing_key, raw, OPAQUE)
             delivery = (method.delivery_tag, method.redelivered, envelope, body)
             assert b"".join(encoder.encode([delivery])) in said(client, by_client=False)
             found += 1
         elif isinstance(method, basic.Return):
-            envelope = Envelope(method.exchange, method.routing_key, raw)
+            envelope = Envelope(method.exchange, method.routing_key, raw, OPAQUE)
             code = ReplyCode(method.reply_code)
             data = returned(channel, code, (envelope, body), FRAME_BYTES_MAX)
             assert b"".join(data) in said(client, by_client=False)

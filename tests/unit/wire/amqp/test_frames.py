@@ -7,8 +7,9 @@ from struct import pack
 import pytest
 
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope
 from entrepot.core.limits import KIB, MIB
+from entrepot.core.message import OPAQUE, Envelope
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.frames import (
     AREA_BYTES_MAX,
@@ -109,12 +110,12 @@ def test_before_the_connection_is_tuned_frames_are_small() -> None:
     assert error.code == 501
 
 
-@pytest.mark.parametrize("frame_bytes_max", [limits.AMQP_FRAME_BYTES_MIN, 131_072, 1 * MIB])
+@pytest.mark.parametrize("frame_bytes_max", [amqp_limits.FRAME_BYTES_MIN, 131_072, 1 * MIB])
 def test_after_that_they_are_as_large_as_was_agreed(frame_bytes_max: int) -> None:
     body = bytes(frame_bytes_max - 8)
     data = publish_frames(1, body, frame_bytes_max=frame_bytes_max)
     (run,) = feed(opened(frame_bytes_max), data)
-    assert run.messages == [(Envelope("", "work", b"\0\0"), body)]
+    assert run.messages == [(Envelope("", "work", b"\0\0", OPAQUE), body)]
     # Eight bytes more are let through, for many clients count wrongly; not nine.
     data = pack(">BHI", BODY, 1, frame_bytes_max + 1)
     (error,) = feed(opened(frame_bytes_max), data)
@@ -169,7 +170,7 @@ def test_a_frame_that_comes_byte_by_byte_is_not_looked_at_again_and_again() -> N
     data = publish_frames(1, bytes(100_000))
     assert feed(buffer, data[:-1], 1) == []
     (run,) = feed(buffer, data[-1:])
-    assert run.messages == [(Envelope("", "work", b"\0\0"), bytes(100_000))]
+    assert run.messages == [(Envelope("", "work", b"\0\0", OPAQUE), bytes(100_000))]
     assert counting.calls < 50
 
 

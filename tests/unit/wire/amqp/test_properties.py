@@ -4,10 +4,10 @@ import pytest
 
 from entrepot.wire.amqp import properties, table
 from entrepot.wire.amqp.errors import AmqpError
-from entrepot.wire.amqp.properties import NAMES, NONE, Properties, PropertyView
+from entrepot.wire.amqp.properties import NAMES, NONE, BasicProperties, PropertyView
 from entrepot.wire.amqp.table import Int16, UInt32
 
-ALL = Properties(
+ALL = BasicProperties(
     content_type="text/plain",
     content_encoding="utf-8",
     headers={"a": Int16(1), "b": "two", "c": [UInt32(3), {"d": None}]},
@@ -37,7 +37,7 @@ def test_all_fourteen() -> None:
 
 
 def test_none_of_them() -> None:
-    assert properties.decode(NONE) == Properties()
+    assert properties.decode(NONE) == BasicProperties()
     view = properties.check(NONE)
     assert view.get("priority") is None
     assert view.header("a") is None
@@ -48,7 +48,7 @@ def test_none_of_them() -> None:
 def test_one_is_taken_out_and_the_rest_stays(name: str) -> None:
     raw = PropertyView(RAW).patch({name: None})
     values = {each: getattr(ALL, each) for each in NAMES if each != name}
-    assert raw == properties.encode(Properties(**values))
+    assert raw == properties.encode(BasicProperties(**values))
     assert PropertyView(raw).patch({name: None}) == raw
     assert PropertyView(raw).patch({name: getattr(ALL, name)}) == RAW
 
@@ -87,7 +87,7 @@ def test_headers_are_taken_out() -> None:
 
 def test_the_first_header_makes_the_table() -> None:
     raw = PropertyView(NONE).patch_headers({"x-delivery-count": 1})
-    assert properties.decode(raw) == Properties(headers={"x-delivery-count": 1})
+    assert properties.decode(raw) == BasicProperties(headers={"x-delivery-count": 1})
     assert PropertyView(NONE).patch_headers({}, removed=("a",)) == NONE
 
 

@@ -10,9 +10,9 @@ from struct import pack
 
 import pytest
 
-from entrepot.core import limits
-from entrepot.core.envelope import Envelope
 from entrepot.core.limits import KIB, MIB
+from entrepot.core.message import OPAQUE, Envelope
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp import scan
 from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.frames import frame, method_frame
@@ -28,8 +28,8 @@ from entrepot.wire.amqp.scan import (
     Heartbeat,
     MethodFrame,
     Publishes,
+    PublishTarget,
     Scanner,
-    Target,
 )
 from tests.unit.wire.amqp.oracle import (
     FRAME_BYTES_MAX,
@@ -43,14 +43,14 @@ from tests.unit.wire.amqp.oracle import (
 )
 
 SCANNERS = [scan.Scanner]
-WORK = Target("", False, False)
+WORK = PublishTarget("", False, False)
 PUBLISH = frame(METHOD, 1, encode(basic.Publish(0, "", "work")))
 
 Make = Callable[..., Scanner]
 
 
 def work(properties: bytes = b"\0\0") -> Envelope:
-    return Envelope("", "work", properties)
+    return Envelope("", "work", properties, OPAQUE)
 
 
 @pytest.fixture(params=SCANNERS)
@@ -92,7 +92,7 @@ def test_a_run_goes_on_over_other_properties_and_empty_bodies(make: Make) -> Non
 def test_a_run_goes_on_over_other_keys(make: Make) -> None:
     keys = ["a", "b", "b", "a", "c" * 255, ""]
     data = b"".join(publish_frames(1, b"x", key=key) for key in keys)
-    expected = [(Envelope("", key, b"\0\0"), b"x") for key in keys]
+    expected = [(Envelope("", key, b"\0\0", OPAQUE), b"x") for key in keys]
     assert make().scan(data) == ([Publishes(1, WORK, expected)], len(data))
     # Also when the last one is not all there, wherever it ends.
     scanner = make()
@@ -120,9 +120,9 @@ def test_another_target_or_channel_begins_another_run(make: Make) -> None:
     events, _ = make().scan(data)
     assert [event[:2] for event in events] == [
         (1, WORK),
-        (1, Target("", True, False)),
-        (2, Target("amq.fanout", True, False)),
-        (1, Target("amq.fanout", False, False)),
+        (1, PublishTarget("", True, False)),
+        (2, PublishTarget("amq.fanout", True, False)),
+        (1, PublishTarget("amq.fanout", False, False)),
         (1, WORK),
     ]
     assert [bytes(event.messages[0][1]) for event in events] == [b"a", b"b", b"c", b"d", b"e"]
@@ -358,7 +358,7 @@ def test_tiny_frames_cost_no_more_than_their_bytes(make: Make) -> None:
 
 
 def test_unfinished_messages_are_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AMQP_UNFINISHED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(amqp_limits, "UNFINISHED_BYTES_MAX", 10_000)
     piece = frame(BODY, 1, b"x" * 4_000)
     scanner = make()
     # What is finished does not count any more.
@@ -371,7 +371,7 @@ def test_unfinished_messages_are_bounded(make: Make, monkeypatch: pytest.MonkeyP
 
 def test_many_targets_and_shapes_are_not_remembered_for_ever(make: Make) -> None:
     scanner = make()
-    for number in range(0, 3 * limits.AMQP_PLACES_CACHED_MAX, 50):
+    for number in range(0, 3 * amqp_limits.ROUTES_CACHED_MAX, 50):
         keys = [f"key-{each}" for each in range(number, number + 50)]
         data = b"".join(
             publish_frames(1, b"x", key=key, properties=b"\0\x80" + bytes([number % 250]) * 251)
@@ -379,8 +379,8 @@ def test_many_targets_and_shapes_are_not_remembered_for_ever(make: Make) -> None
         )
         events, _ = scanner.scan(data)
         [run] = events
-        assert [envelope.routing_key for envelope, _ in run.messages] == keys
-    assert len(scanner._places) <= limits.AMQP_PLACES_CACHED_MAX
+        assert [envelope.subject for envelope, _ in run.messages] == keys
+    assert len(scanner._publish_methods) <= amqp_limits.ROUTES_CACHED_MAX
     for size in range(2, 2_500):
         scanner.scan(publish_frames(1, b"x", properties=bytes(size)))
     assert len(scanner._layouts) <= 1_000
@@ -410,5 +410,5 @@ def expected(payload: bytes) -> tuple[object, ...]:
     except AmqpError as error:
         return error.code, 0
     assert isinstance(method, basic.Publish)
-    target = Target(method.exchange, method.mandatory, method.immediate)
-    return 1, target, Envelope(method.exchange, method.routing_key, b"\0\0"), b""
+    target = PublishTarget(method.exchange, method.mandatory, method.immediate)
+    return 1, target, Envelope(method.exchange, method.routing_key, b"\0\0", OPAQUE), b""

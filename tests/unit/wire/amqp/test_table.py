@@ -98,12 +98,12 @@ def test_nesting_is_bounded(wire_type: bytes) -> None:
             value = wire_type + table.long_string(field)
         return b"\x01n" + value
 
-    deepest = nested(limits.AMQP_TABLE_DEPTH_MAX)
+    deepest = nested(limits.TABLE_DEPTH_MAX)
     table.fields(deepest)
     assert table.encode(table.decode(deepest)) == deepest
     for read in (table.fields, table.decode):
         with pytest.raises(AmqpError, match="SYNTAX_ERROR - tables nested more than"):
-            read(nested(limits.AMQP_TABLE_DEPTH_MAX + 1))
+            read(nested(limits.TABLE_DEPTH_MAX + 1))
 
 
 @pytest.mark.parametrize("read", [table.fields, table.decode])

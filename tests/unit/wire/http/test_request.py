@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.core import limits
+from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import AREA_BYTES_MAX, Request, RequestReader
 
 GET = b"GET /api/queues?page=1 HTTP/1.1\r\nHost: a\r\nX-Two: 1\r\nx-two:  2 \r\n\r\n"
@@ -93,8 +93,8 @@ def test_one_wrong_byte_never_breaks_the_reader(place: int, value: int) -> None:
         (CHUNKED.replace(b"chunked", b"gzip, chunked"), 501),
         (CHUNKED.replace(b"3;note=1", b"zz"), 400),
         (POST.replace(b"Host", b"Connection: upgrade\r\nUpgrade: h2c\r\nHost"), 400),
-        (b"GET /" + b"x" * limits.HTTP_HEAD_BYTES_MAX + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
-        (GET.replace(b"\r\n\r\n", b"\r\nX: y" * limits.HTTP_HEADERS_MAX + b"\r\n\r\n"), 431),
+        (b"GET /" + b"x" * http_limits.HEAD_BYTES_MAX + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
+        (GET.replace(b"\r\n\r\n", b"\r\nX: y" * http_limits.HEADERS_MAX + b"\r\n\r\n"), 431),
     ],
 )
 def test_what_is_refused(data: bytes, status: int) -> None:
@@ -125,7 +125,7 @@ def test_what_does_not_end_is_cut_off(what: str) -> None:
     while reader.failure is None:
         feed(reader, more * (1_000 // len(more)))
         given_bytes += 1_000
-        assert given_bytes < limits.HTTP_HEAD_BYTES_MAX + AREA_BYTES_MAX + 2_000
+        assert given_bytes < http_limits.HEAD_BYTES_MAX + AREA_BYTES_MAX + 2_000
     assert reader.failure.status == 431
 
 

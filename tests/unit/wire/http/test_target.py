@@ -3,7 +3,7 @@
 import pytest
 
 from entrepot.wire.http.request import HttpError
-from entrepot.wire.http.target import Target, split
+from entrepot.wire.http.target import RequestTarget, split
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from entrepot.wire.http.target import Target, split
     ],
 )
 def test_parts(target: str, path: tuple[str, ...], query: dict[str, str]) -> None:
-    assert split(target) == Target(path, query)
+    assert split(target) == RequestTarget(path, query)
 
 
 @pytest.mark.parametrize(

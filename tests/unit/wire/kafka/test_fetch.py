@@ -1,5 +1,6 @@
 """Fetch in every version, both directions, against kio's bytes."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.ports import Chunk, FileRange
+from entrepot.core.steps import finish
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.api import Api, request_class, response_class, versions
 from entrepot.wire.kafka.fetch import (
@@ -185,3 +187,44 @@ def test_what_is_cut_short_is_refused(version: int) -> None:
             with pytest.raises(MalformedFrame):
                 decode(version, memoryview(data)[:size], 0)
         decode(version, memoryview(data + b"\0"), 0)  # Kafka passes over the rest.
+
+
+# --- one partition, which has functions of its own
+
+
+def with_one_partition(layout: type[Any], name: str) -> list[Any]:
+    """Some messages of this class, each with one topic and one partition of it."""
+    made = (oracle.make(layout, Random(seed)) for seed in range(100))
+    found = []
+    for message in made:
+        topics = [each for each in getattr(message, name) if each.partitions][:1]
+        one = tuple(replace(each, partitions=each.partitions[:1]) for each in topics)
+        found += [replace(message, **{name: one})] if one else []
+    assert len(found) > 20
+    return found
+
+
+@every_version
+def test_a_request_for_one_partition_is_read_like_any_other(version: int) -> None:
+    for entity in with_one_partition(request_class(Api.FETCH, version), "topics"):
+        plain = oracle.without_tags(entity)
+        if version >= fetch.VERSION_RACK:
+            plain = replace(plain, rack_id="", forgotten_topics_data=())
+            assert fetch._decode_one(version, memoryview(oracle.kio_bytes(plain)), 0) or (
+                version == fetch.VERSION_FLEXIBLE
+            )
+        for each in (entity, plain):
+            body = b"head" + oracle.kio_bytes(each)
+            assert fetch.decode_request(version, memoryview(body), 4) == request_of(each)
+
+
+@every_version
+def test_an_answer_of_one_partition_is_written_like_any_other(version: int) -> None:
+    for entity in with_one_partition(response_class(Api.FETCH, version), "responses"):
+        (topic,) = topics_of(entity)
+        (partition,) = topic.partitions
+        for aborted in (partition.aborted, None, []):
+            told = [topic._replace(partitions=[partition._replace(aborted=aborted)])]
+            expected, size = finish(fetch.encode_response_steps(version, told, session_id=7))
+            chunks, same_size = fetch.encode_response(version, told, session_id=7)
+            assert (joined(chunks), same_size) == (joined(expected), size)

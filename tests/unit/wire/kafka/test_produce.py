@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -132,3 +133,32 @@ def test_what_is_cut_short_is_refused(version: int) -> None:
             with pytest.raises(MalformedFrame):
                 decode(version, memoryview(data)[:size], 0)
         decode(version, memoryview(data + b"\0"), 0)  # Kafka passes over the rest.
+
+
+@every_version
+def test_a_request_for_one_partition_is_read_like_any_other(version: int) -> None:
+    layout, one = request_class(Api.PRODUCE, version), 0
+    for seed in range(100):
+        entity = oracle.make(layout, Random(seed))
+        topics = [each for each in entity.topic_data if each.partition_data][:1]
+        partition = [replace(each, partition_data=each.partition_data[:1]) for each in topics]
+        entity = replace(entity, topic_data=tuple(partition))
+        body = b"head" + oracle.kio_bytes(entity)
+        read = produce.decode_one(version, memoryview(body), 4)
+        assert read in (None, produce.decode_request(version, memoryview(body), 4))
+        one += read is not None
+        for size in range(4, len(body), 1 + len(body) // 100):
+            assert produce.decode_one(version, memoryview(body)[:size], 4) is None
+    assert one > 10
+
+
+@every_version
+def test_a_result_of_one_partition_is_written_like_any_other(version: int) -> None:
+    for index in range(3):
+        result = ProduceResult(index, index, 1 << 40, -1, 7)
+        topic = ProduceTopic("a" * (1 + 100 * index), UUID(int=index), [result])
+        one = produce.encode_response(version, [topic], 9)
+        two = produce.encode_response(version, [topic, topic], 9)
+        topics, throttle_ms = produce.decode_response(version, memoryview(two), 0)
+        assert produce.decode_response(version, memoryview(one), 0) == (topics[:1], throttle_ms)
+        assert len(one) < len(two)

@@ -1,4 +1,4 @@
-"""Accounts of queues: where all their messages are, and what does not add up.
+"""Accounts of queues: how many messages are in which state, and what does not add up.
 
 RabbitMQ has nothing like it. See `broker.queue.conservation` for what the figures mean.
 """
@@ -9,26 +9,27 @@ import asyncio
 from typing import Any
 
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as DELAYED
 from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.rabbitmq.names import DELAY_QUEUE
 
 Row = dict[str, Any]
 
 
 async def list_all(call: Call) -> list[Row]:
-    """Of all queues, what waits at delayed exchanges included. Streams keep no account."""
+    """List the accounts of all queues, those of delayed exchanges included. Streams have none."""
     rows: list[Row] = []
     for vhost in call.vhosts:
         for queue in vhost.all_queues:
-            if queue.is_stopped or not queue.is_gone:  # It may be by its turn.
+            # It may have been deleted since the list was made.
+            if queue.is_stopped or not queue.is_gone:
                 rows.append(_describe(queue))
-                await asyncio.sleep(0)  # Each may take a while, and others have their turn.
+                await asyncio.sleep(0)  # Each may take a while; let other tasks run.
     return rows
 
 
 def show(call: Call) -> Row:
     name, vhost = call.path["name"], call.vhost
-    delayed = vhost.delayed if name == DELAYED else None
+    delayed = vhost.delayed if name == DELAY_QUEUE else None
     return _describe(delayed or vhost.queue(name))
 
 

@@ -1,8 +1,8 @@
-"""From requests to functions, and from what they return or raise to answers.
+"""Finds the function for a request, and makes an answer of what it returns or raises.
 
-A function takes a call. It returns data, which is sent as JSON; None, which is sent as
-nothing; or an answer of its own. Lists can be sorted, cut into pages, and reduced to some
-columns, whatever is in them.
+A function takes a call. It returns data, which is sent as JSON; None, for an answer without
+content; or a Response. Lists can be sorted, paged, and reduced to some columns, whatever is in
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 from entrepot.core import errors, limits
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
-from entrepot.gateway.http.login import Login
+from entrepot.gateway.http.login import log_in
+from entrepot.gateway.http.management import metrics
 from entrepot.gateway.http.management.call import Call, Context
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.gateway.http.management.json_reader import AT_ONCE_BYTES_MAX
@@ -26,8 +27,9 @@ from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import NO_CONTENT, Response
 
 PREFIX = "api"
+METRICS = "metrics"  # Outside of the prefix, where Prometheus looks for it.
 
-_TEXT_AT_ONCE = 256 * limits.KIB  # Characters.
+_TEXT_AT_ONCE = 256 * limits.KIB  # Characters that are encoded in one step.
 _JSON = ("Content-Type", "application/json")
 _UNCACHED = ("Cache-Control", "no-cache")
 _ASK = ("WWW-Authenticate", 'Basic realm="entrepot"')
@@ -50,12 +52,11 @@ _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused
 
 
 class Management:
-    def __init__(self, context: Context, login: Login) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._login = login
 
     async def __call__(self, request: Request, peer_host: str) -> Response:
-        """Never raises what is the peer's mistake."""
+        """Answer a request. Errors of the client become answers and are not raised."""
         try:
             return await self._serve(request, peer_host)
         except HttpError as error:
@@ -74,7 +75,7 @@ class Management:
         functions, named = find(asked.path)
         if request.method not in _READING and is_foreign(request):
             raise HttpError(403, "a page of another site may not change anything here")
-        user = await self._login.user(request, peer_host)
+        principal = await log_in(self._context.login, request, peer_host)
         method = "GET" if request.method == "HEAD" else request.method
         if method not in functions:
             allowed = (("Allow", ", ".join([*functions, "OPTIONS"])),)
@@ -84,8 +85,7 @@ class Management:
             long_fields = await turns.run(Fields.read(body))
         call = Call(
             self._context,
-            user,
-            peer_host,
+            principal,
             named,
             asked.query,
             request.headers,
@@ -114,15 +114,17 @@ def is_foreign(request: Request) -> bool:
     if origin is None:
         return False
     scheme, _, page_host = origin.lower().partition("://")
-    port = _PORTS.get(scheme)  # Which a browser leaves out, and others may write.
+    port = _PORTS.get(scheme)  # A browser leaves the default port out; others may write it.
     here = request.headers.get("host", "").lower()
     return port is None or page_host.removesuffix(port) != here.removesuffix(port)
 
 
 def find(path: tuple[str, ...]) -> tuple[dict[str, Function], dict[str, str]]:
-    """The functions for a path by method, and its parts that have a name. Raises HttpError."""
-    if path and not path[-1]:  # A slash at the end.
+    """Return the functions for a path, by method, and its named parts. Raises HttpError."""
+    if path and not path[-1]:  # The path ends with a slash.
         path = path[:-1]
+    if path == (METRICS,):
+        return {"GET": metrics.scrape}, {}
     if path[:1] == (PREFIX,):
         for pattern, functions in ROUTES:
             named = match(pattern, path[1:])
@@ -132,6 +134,7 @@ def find(path: tuple[str, ...]) -> tuple[dict[str, Function], dict[str, str]]:
 
 
 def match(pattern: tuple[str, ...], path: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the named parts of the path; None when it does not match the pattern."""
     if len(pattern) != len(path):
         return None
     named = {}
@@ -144,6 +147,7 @@ def match(pattern: tuple[str, ...], path: tuple[str, ...]) -> dict[str, str] | N
 
 
 def answer(result: object) -> Response:
+    """Return the answer for a result."""
     if isinstance(result, Response):
         return result
     if result is None:
@@ -152,7 +156,7 @@ def answer(result: object) -> Response:
 
 
 def encoded(value: Any) -> Steps[bytearray]:
-    """As JSON, in steps: there may be lists of many rows in it, and long texts in the rows."""
+    """Encode a value as JSON, in steps: lists may be long, and so may texts in them."""
     output = bytearray()
     yield from _encode(value, output)
     return output
@@ -189,6 +193,7 @@ def _is_long(value: object) -> bool:
 
 
 def failure(status: int, reason: str) -> Response:
+    """Return the answer for an error, as RabbitMQ writes it."""
     name = _NAMES.get(status, "internal_error")
     body = msgspec.json.encode({"error": name, "reason": reason})
     return Response(status, body, (_JSON, _ASK) if status == 401 else (_JSON,))

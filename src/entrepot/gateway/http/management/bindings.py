@@ -1,7 +1,8 @@
-"""Bindings: in all the ways they can be listed; making, deleting.
+"""Bindings: list them in various ways, create and delete them.
 
-A binding between two things has a name within them: its key, and something of its arguments
-if it has any. Clients take the name from a list and do not make it themselves.
+A binding between a given source and destination is identified by its properties key: its routing
+key, and a checksum of its arguments if it has any. Clients take it from a list and do not make
+it themselves.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from base64 import urlsafe_b64encode
 from typing import Any
 from urllib.parse import quote
 
-from entrepot.broker.permissions import Right
-from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, Kind
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.router.event import DEFAULT_EXCHANGE, Binding, Destination, DestinationKind
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.errors import UnknownQueue
 from entrepot.core.value import freeze_table, thaw_table
@@ -27,7 +28,7 @@ from entrepot.wire.http.response import Response
 
 Row = dict[str, Any]
 
-_KINDS = {"q": Kind.QUEUE, "e": Kind.EXCHANGE}
+_KINDS = {"q": DestinationKind.QUEUE, "e": DestinationKind.EXCHANGE}
 
 
 async def list_all(call: Call) -> list[Row]:
@@ -42,7 +43,7 @@ def of_queue(call: Call) -> list[Row]:
     name, router = call.path["name"], call.vhost.router
     if not router.has_queue(name):
         raise UnknownQueue(f"no queue '{name}' in vhost '{call.vhost.name}'")
-    bound = router.bindings_to(Destination(Kind.QUEUE, name))
+    bound = router.bindings_to(Destination(DestinationKind.QUEUE, name))
     return [describe(call.vhost.name, each) for each in (_by_name(name), *bound)]
 
 
@@ -56,7 +57,7 @@ def from_exchange(call: Call) -> list[Row]:
 
 
 def to_exchange(call: Call) -> list[Row]:
-    destination = Destination(Kind.EXCHANGE, find(call).name)
+    destination = Destination(DestinationKind.EXCHANGE, find(call).name)
     return [describe(call.vhost.name, b) for b in call.vhost.router.bindings_to(destination)]
 
 
@@ -81,6 +82,7 @@ def describe(vhost: str, binding: Binding) -> Row:
 
 
 def properties_key(binding: Binding | BindingDeclaration) -> str:
+    """Return the name of a binding among those between the same source and destination."""
     key = quote(binding.key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not binding.arguments:
         return key or "~"
@@ -89,21 +91,22 @@ def properties_key(binding: Binding | BindingDeclaration) -> str:
 
 
 def _by_name(queue: str) -> Binding:
-    """Every queue is bound to the default exchange, without a binding."""
-    return Binding(DEFAULT_EXCHANGE, Destination(Kind.QUEUE, queue), queue)
+    """Return the implicit binding of a queue to the default exchange."""
+    return Binding(DEFAULT_EXCHANGE, Destination(DestinationKind.QUEUE, queue), queue)
 
 
 def _implicit(call: Call, vhost: VirtualHost) -> list[Binding]:
+    """Return the implicit bindings of all queues and streams."""
     return [_by_name(name) for name in (*vhost.queues, *streams_of(call, vhost))]
 
 
 def _ends(call: Call) -> tuple[str, Destination]:
-    """Raises HttpError."""
+    """Return the source and the destination that the path names. Raises HttpError."""
     kind = _KINDS.get(call.path["kind"])
     if kind is None:
         raise HttpError(404, "Not Found")
     name = call.path["destination"]
-    if kind is Kind.EXCHANGE:
+    if kind is DestinationKind.EXCHANGE:
         name = exchange_name(name)
     return exchange_name(call.path["source"]), Destination(kind, name)
 
@@ -124,8 +127,8 @@ def _find(call: Call) -> Binding:
 
 
 def _require_rights(call: Call, source: str, destination: Destination) -> None:
-    call.require(Right.WRITE, destination.kind.value, destination.name)
-    call.require(Right.READ, "exchange", source)
+    call.require(Operation.WRITE, ResourceKind(destination.kind.value), destination.name)
+    call.require(Operation.READ, ResourceKind.EXCHANGE, source)
 
 
 async def bind(call: Call) -> Response:

@@ -1,55 +1,68 @@
-"""One call of the API: who asks for what, and what the functions behind the paths have at hand."""
+"""One call of the API: the request, its user, and what the functions need of the broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from entrepot.broker.access import CLUSTER_NAME, Operation, ResourceKind
+from entrepot.broker.access import Operation, Principal, ResourceKind
 from entrepot.broker.broker import Broker
-from entrepot.broker.permissions import Right
+from entrepot.broker.login import LoginPolicy
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
+from entrepot.core.measures import MessageCount, Traffic
 from entrepot.core.ports import Clock
 from entrepot.core.steps import finish, listed
 from entrepot.gateway.http.management.fields import Fields
+from entrepot.gateway.rabbitmq.rights import refusal, vhost_refusal
 from entrepot.wire.http.request import HttpError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """What metrics use that only the server knows. By protocol, as ports are named."""
+
+    traffic: Callable[[], Mapping[str, Traffic]] = dict
+    messages: Mapping[str, MessageCount] = field(default_factory=dict)
+    unfinished_bytes: Callable[[], int] = int
+    rows_max: int = limits.METRICS_ROWS_MAX  # Partitions that are listed, and queues.
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
-    """What the API may use of the house. One for all connections of an endpoint."""
+    """What the API uses of the broker. One for all connections of an endpoint."""
 
     broker: Broker
     clock: Clock
+    login: LoginPolicy
     version: str
     node: str  # As RabbitMQ names nodes: `entrepot@host`.
     started_ms: int
-    listeners: Callable[[], Mapping[str, tuple[str, int]]]  # Host and port, by protocol.
-    asks_users: bool = False
-    message_bytes_max: int = limits.AMQP_MESSAGE_BYTES
+    listeners: Callable[[], Mapping[str, tuple[str, int]]]  # Protocol -> (host, port).
+    message_bytes_max: int = limits.MESSAGE_BYTES
+    sources: Sources = field(default_factory=Sources)
 
 
 @dataclass(frozen=True)
 class Call:
     context: Context
-    user: str
-    peer_host: str
-    path: Mapping[str, str]  # The parts of the path that have a name.
+    principal: Principal
+    path: Mapping[str, str]  # The named parts of the path.
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    long_fields: Fields | None = None  # What is in a long body, which is read in turns before.
+    # The fields of a long body, which was decoded in turns before.
+    long_fields: Fields | None = None
 
     @cached_property
     def fields(self) -> Fields:
-        """Raises HttpError."""
+        """Return the fields of the body. Raises HttpError."""
         if self.long_fields is not None:
             return self.long_fields
         return finish(Fields.read(self.body))
@@ -59,9 +72,9 @@ class Call:
         return self.context.broker
 
     async def in_turns(self, rows: Iterable[T]) -> list[T]:
-        """A list of any length, made in turns: a broker with many queues has more to do.
+        """Make a list in turns, however long it is.
 
-        The rows must not come out of something that changes meanwhile.
+        The rows must not be taken from a collection that may change meanwhile.
         """
         return await self.broker.turns.run(listed(rows))
 
@@ -69,15 +82,16 @@ class Call:
 
     @cached_property
     def vhost(self) -> VirtualHost:
-        """Raises UnknownVhost, and HttpError where the user may not enter."""
+        """Return the virtual host of the path. Raises UnknownVhost, or HttpError without access
+        to it."""
         found = self.broker.vhosts.get(self.path["vhost"])
         if not self.may_see(found.name):
-            raise denied(f"access to vhost '{found.name}' refused for user '{self.user}'")
+            raise denied(vhost_refusal(found.name, self.user))
         return found
 
     @property
     def vhosts(self) -> list[VirtualHost]:
-        """The one of the path, or all that the user may enter."""
+        """Return the virtual host of the path, or all that the user has access to."""
         if "vhost" in self.path:
             return [self.vhost]
         found = []
@@ -89,28 +103,22 @@ class Call:
 
     # What the user may do.
 
-    @cached_property
-    def is_administrator(self) -> bool:
-        access = self.broker.access
-        principal = f"User:{self.user}"
-        return access.allows(
-            principal, self.peer_host, Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME
-        )
+    @property
+    def user(self) -> str:
+        return self.principal.user
 
     def require_administrator(self) -> None:
-        if not self.is_administrator:
+        if not self.principal.is_administrator:
             raise denied("Not administrator user")
 
     def may_see(self, vhost: str) -> bool:
-        return self.is_administrator or self.broker.permissions.may_enter(self.user, vhost)
+        return self.principal.is_administrator or self.principal.may_enter(vhost)
 
-    def require(self, right: Right, kind: str, name: str) -> None:
-        """As over AMQP, and in the same words."""
-        if not self.broker.permissions.allows(self.user, self.vhost.name, right, name):
-            raise denied(
-                f"{right.value} access to {kind} '{name}' in vhost '{self.vhost.name}' "
-                f"refused for user '{self.user}'"
-            )
+    def require(self, operation: Operation, kind: ResourceKind, name: str) -> None:
+        """Raise HttpError unless the user may do this, as over AMQP and in the same words."""
+        vhost = self.vhost.name
+        if not self.principal.may(operation, kind, name, vhost):
+            raise denied(refusal(operation, kind, name, vhost, self.user))
 
 
 def denied(reason: str) -> HttpError:

@@ -1,6 +1,6 @@
-"""Connections, their channels, and their consumers: as the sessions describe themselves.
+"""Connections, their channels and their consumers, as the sessions describe them.
 
-Who may do everything sees all of them; others see their own.
+An administrator sees all of them; other users see their own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def list_consumers(call: Call) -> list[Row]:
 
 
 def consumers_of(call: Call, vhost: str, queue: str) -> list[Row]:
-    """Whoever they belong to."""
+    """List the consumers of a queue, whoever they belong to."""
     return [
         describe_consumer(call, facts, channel, consumer)
         for facts in (session.facts() for session in call.broker.sessions)
@@ -82,7 +82,7 @@ def consumers_of(call: Call, vhost: str, queue: str) -> list[Row]:
 
 
 def consumer_counts(call: Call) -> Counter[tuple[str, str]]:
-    """How many consume, by virtual host and queue."""
+    """Return how many consumers there are, by virtual host and queue."""
     return Counter(
         (facts.vhost, consumer.queue)
         for facts in (session.facts() for session in call.broker.sessions)
@@ -92,7 +92,7 @@ def consumer_counts(call: Call) -> Counter[tuple[str, str]]:
 
 
 def owner_details(call: Call, owner: object) -> Row:
-    """The connection that an exclusive queue belongs to."""
+    """Describe the connection that an exclusive queue belongs to."""
     for session in call.broker.sessions:
         facts = session.facts()
         if facts.owner is owner:
@@ -101,10 +101,11 @@ def owner_details(call: Call, owner: object) -> Row:
 
 
 def _visible(call: Call) -> Iterator[tuple[Session, ConnectionFacts]]:
+    """Yield the sessions that the user may see, of the path's virtual host if it has one."""
     for session in call.broker.sessions:
         facts = session.facts()
         is_asked_for = "vhost" not in call.path or facts.vhost == call.vhost.name
-        if is_asked_for and (call.is_administrator or facts.user == call.user):
+        if is_asked_for and (call.principal.is_administrator or facts.user == call.user):
             yield session, facts
 
 

@@ -1,8 +1,8 @@
-"""What is in a queue: taken, looked at, thrown away, and three things RabbitMQ has not.
+"""The messages of a queue: get, peek and purge, and three functions that RabbitMQ has not.
 
-`rewind` makes what was settled since an offset or a time ready again. `move` takes messages
-to another queue: each is settled here when it is permanent there, so none is lost, and only a
-crash between the two leaves one in both. `deferred` are messages that wait for their time.
+`rewind` makes messages ready again that were settled since an offset or a time. `move` moves
+messages to another queue: each is settled here when it is permanent there, so none is lost, and
+only a crash between the two leaves one in both. `deferred` lists messages that are not due yet.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from entrepot.broker.permissions import Right
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.message import Failure, Publication, Refused, Run, Taken
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.virtual_host.waiting_room import QUEUE_NAME as DELAYED
-from entrepot.core import limits
 from entrepot.core.steps import Steps, finish
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.messages import Pieces, check_sizes, describe
 from entrepot.gateway.http.management.queues import find_queue
+from entrepot.gateway.rabbitmq.names import DELAY_QUEUE
+from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
-ToRows = Callable[[Pieces, int], Steps[list[Row]]]  # Of these, and of so many in all.
+# Describes these messages; the number is how many are ready in all.
+ToRows = Callable[[Pieces, int], Steps[list[Row]]]
 
-PEEK = "peek"  # Ours: nobody notices.
+# An addition to RabbitMQ's modes: messages stay ready and are not counted as delivered.
+PEEK = "peek"
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 MOVED_AT_ONCE = 500
 
@@ -42,7 +44,7 @@ async def take(call: Call) -> list[Row]:
         raise bad(f"ackmode: one of {', '.join((*ACK_MODES, PEEK))}")
     if encoding not in ("auto", "base64"):
         raise bad("encoding: auto or base64")
-    count = min(_count(fields), limits.HTTP_MESSAGES_MAX)
+    count = min(_count(fields), http_limits.MESSAGES_MAX)
     bytes_max = fields.number("truncate") if "truncate" in fields else None
     rows = partial(_rows, encoding=encoding, bytes_max=bytes_max)
     if mode == PEEK:
@@ -69,7 +71,7 @@ def _take(queue: Queue, count: int, mode: str, rows: ToRows) -> Steps[list[Row]]
             else:
                 queue.reject(owner, lane, taken.offsets)
             yield
-    except BaseException:  # Also when the client has hung up: nobody else could give them back.
+    except BaseException:  # Also when the client has disconnected: nobody else could return them.
         queue.release(owner)
         raise
     return found
@@ -83,12 +85,12 @@ def _count(fields: Fields) -> int:
 
 
 def _readable(call: Call) -> Queue:
-    call.require(Right.READ, "queue", call.path["name"])
+    call.require(Operation.READ, ResourceKind.QUEUE, call.path["name"])
     return find_queue(call)
 
 
 def _each(queue: Queue, owner: object, count: int) -> Iterator[tuple[int, Taken]]:
-    """One message after the other, as a client would get them."""
+    """Yield messages one by one, as basic.get would."""
     for _ in range(count):
         got = queue.get(owner, auto_ack=False)
         if got is None:
@@ -97,13 +99,13 @@ def _each(queue: Queue, owner: object, count: int) -> Iterator[tuple[int, Taken]
 
 
 def _light(pieces: Iterator[tuple[int, Taken]]) -> Steps[Pieces]:
-    """Those that come first, as long as they are not too heavy."""
+    """Take pieces until they have HTTP_MESSAGES_BYTES_MAX."""
     kept: Pieces = []
     weight = 0
     for lane, taken in pieces:
         kept.append((lane, taken))
         weight += sum(len(body) for _, body in taken.run.messages)
-        if weight >= limits.HTTP_MESSAGES_BYTES_MAX:
+        if weight >= http_limits.MESSAGES_BYTES_MAX:
             break
         yield
     return kept
@@ -124,7 +126,7 @@ def purge(call: Call) -> None:
     _readable(call).purge()
 
 
-# Ours.
+# Additions to RabbitMQ's API.
 
 
 def rewind(call: Call) -> None:
@@ -138,7 +140,7 @@ def rewind(call: Call) -> None:
 
 
 def time_ms(fields: Fields, name: str) -> int:
-    """Milliseconds since 1970, or a time as ISO 8601 writes it; UTC unless it says otherwise."""
+    """Return a time in ms since 1970, given as such or as ISO 8601; UTC by default."""
     try:
         return fields.number(name)
     except HttpError:
@@ -156,7 +158,7 @@ async def move(call: Call) -> Row:
     source, fields = _readable(call), call.fields
     fields.require("to")
     name = fields.text("to")
-    call.require(Right.WRITE, "queue", name)
+    call.require(Operation.WRITE, ResourceKind.QUEUE, name)
     target = call.vhost.queue(name, call)
     if target is source:
         raise bad("a queue cannot be moved to itself")
@@ -164,7 +166,7 @@ async def move(call: Call) -> Row:
     moved = 0
     while moved < count:
         some = move_some(source, target, min(count - moved, MOVED_AT_ONCE))
-        # Shielded: who asked may be gone, and no message may be left in both.
+        # Shielded: when the client disconnects, no message may be left in both.
         just_moved = await asyncio.shield(asyncio.ensure_future(some))
         if not just_moved:
             break
@@ -173,9 +175,9 @@ async def move(call: Call) -> Row:
 
 
 async def move_some(source: Queue, target: Queue, count: int) -> int:
-    """Move the next messages, at most so many. Returns how many were moved.
+    """Move the next messages, at most `count`. Return how many were moved.
 
-    Raises StorageError; HttpError when the target does not take all of them.
+    Raises StorageError; HttpError when the target refuses some of them.
     """
     owner = object()
     pieces = finish(_light(_each(source, owner, count)))
@@ -192,7 +194,7 @@ async def move_some(source: Queue, target: Queue, count: int) -> int:
 
 
 async def _publish(target: Queue, pieces: Pieces) -> Sequence[int]:
-    """Returns the places of those that the target does not take. Raises StorageError.
+    """Publish messages to a queue. Return the indexes of those it refuses. Raises StorageError.
 
     Each piece is one message.
     """
@@ -218,7 +220,7 @@ async def _publish(target: Queue, pieces: Pieces) -> Sequence[int]:
 
 
 def _runs(pieces: Pieces) -> Iterator[Run]:
-    """Neighbours that were published at one time, as one."""
+    """Yield runs: adjacent messages with the same time."""
     runs = [taken.run for _, taken in pieces]
     for time, group in groupby(runs, lambda run: run.time_ms):
         yield Run(time, [message for run in group for message in run.messages])
@@ -227,7 +229,7 @@ def _runs(pieces: Pieces) -> Iterator[Run]:
 def deferred(call: Call) -> list[Row]:
     return [
         {"lane": lane, "offset": offset, "due": due_ms}
-        for lane, offset, due_ms in _with_times(call).deferred(limits.HTTP_MESSAGES_MAX)
+        for lane, offset, due_ms in _with_times(call).deferred(http_limits.MESSAGES_MAX)
     ]
 
 
@@ -245,16 +247,17 @@ def cancel_deferred(call: Call) -> None:
 
 
 def _with_times(call: Call) -> Queue:
-    """A queue; or what waits at the delayed exchanges, which has a name for this alone."""
-    delayed = call.vhost.delayed if call.path["name"] == DELAYED else None
+    """Return the queue, or that of the delayed exchanges, which has a reserved name."""
+    delayed = call.vhost.delayed if call.path["name"] == DELAY_QUEUE else None
     if delayed is None:
         return _readable(call)
-    call.require(Right.READ, "queue", DELAYED)
+    call.require(Operation.READ, ResourceKind.QUEUE, DELAY_QUEUE)
     return delayed
 
 
 def _place(call: Call) -> tuple[int, int]:
-    """In the path, `offset`; of a queue with priorities, `lane:offset`."""
+    """Return lane and offset. The path has `offset` or, for a queue with priorities,
+    `lane:offset`."""
     lane, colon, offset = call.path["offset"].rpartition(":")
     place = Fields({"lane": lane if colon else "0", "offset": offset})
     return place.number("lane"), place.number("offset")

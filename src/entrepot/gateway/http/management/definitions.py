@@ -1,8 +1,8 @@
-"""Everything that is declared as one document, to be kept, or to be declared elsewhere.
+"""Definitions: everything that is declared, exported as one document or imported from one.
 
-The form is RabbitMQ's, so what a RabbitMQ exported can be taken. What counts is virtual hosts,
-permissions, durable queues and exchanges, bindings. Passwords are not in ours and cannot be
-taken from theirs: of users, the names say who is to be added.
+The format is RabbitMQ's, so that its exports can be imported. Virtual hosts, permissions, durable
+queues and exchanges, and bindings are imported. Passwords are not in our exports and cannot be
+imported from RabbitMQ's; the names of users only say who has to be added.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import Permission, permission_record
-from entrepot.broker.router.event import Destination, Kind
+from entrepot.broker.router.event import Destination, DestinationKind
 from entrepot.broker.turns import gathered
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.value import freeze_table
@@ -67,11 +67,11 @@ def _is_kept(row: Row, names: Mapping[tuple[str, str], None]) -> bool:
 
 
 async def take(call: Call) -> Response:
-    """What is there already must be the same. What came before a mistake stays."""
+    """Import a document. What exists must be the same. What was imported before an error stays."""
     call.require_administrator()
     for name, change in _CHANGES.items():
         rows = call.fields.rows(name)
-        await gathered(change(call, Fields(row)) for row in rows)  # One commit serves many.
+        await gathered(change(call, Fields(row)) for row in rows)  # Many share a commit.
     return Response(204)
 
 
@@ -108,7 +108,7 @@ async def _declare_queue(call: Call, row: Fields) -> None:
     vhost, name = _vhost(call, row), _named(row)
     arguments = row.table("arguments")
     if arguments.get("x-queue-type") == STREAM and vhost.stream(name) is not None:
-        return  # A topic, with settings of its own.
+        return  # A topic, which has its own settings.
     check_queue_name(name)
     declaration = QueueDeclaration(
         vhost.name,
@@ -121,7 +121,11 @@ async def _declare_queue(call: Call, row: Fields) -> None:
 
 
 def _binding(row: Fields) -> BindingDeclaration:
-    kind = Kind.EXCHANGE if row.text("destination_type") == "exchange" else Kind.QUEUE
+    kind = (
+        DestinationKind.EXCHANGE
+        if row.text("destination_type") == "exchange"
+        else DestinationKind.QUEUE
+    )
     return BindingDeclaration(
         row.text("source"),
         Destination(kind, row.text("destination")),
@@ -130,7 +134,7 @@ def _binding(row: Fields) -> BindingDeclaration:
     )
 
 
-# In this order: each needs what those before it have made.
+# In this order, because each needs those before it.
 _CHANGES: Mapping[str, Callable[[Call, Fields], Awaitable[None]]] = {
     "vhosts": _create_vhost,
     "permissions": _permit,

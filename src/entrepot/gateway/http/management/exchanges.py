@@ -1,4 +1,4 @@
-"""Exchanges: lists, one of them, declaring, deleting, publishing."""
+"""Exchanges: list, show, declare, delete, publish."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from entrepot.broker.permissions import DEFAULT_EXCHANGE_NAME, Right
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.message import Publication, Refused
 from entrepot.broker.router.event import DEFAULT_EXCHANGE, Exchange
 from entrepot.core.errors import StorageError, UnknownExchange
@@ -19,7 +19,7 @@ from entrepot.gateway.rabbitmq.exchange_arguments import (
     exchange_type,
     type_name,
 )
-from entrepot.wire.amqp.properties import PropertyView
+from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
 from entrepot.wire.http.response import NO_CONTENT, Response
 
 Row = dict[str, Any]
@@ -50,7 +50,7 @@ def describe(vhost: str, exchange: Exchange) -> Row:
 
 
 def find(call: Call) -> Exchange:
-    """Raises UnknownExchange."""
+    """Return the exchange that the path names. Raises UnknownExchange."""
     name = exchange_name(call.path["name"])
     found = call.vhost.router.exchange(name)
     if found is None:
@@ -59,24 +59,24 @@ def find(call: Call) -> Exchange:
 
 
 def exchange_name(segment: str) -> str:
-    """In a path the default exchange has a name."""
+    """Return the name of an exchange; in a path the default exchange has a name, too."""
     return DEFAULT_EXCHANGE if segment == DEFAULT_EXCHANGE_NAME else segment
 
 
 async def declare(call: Call) -> Response:
     name, fields = exchange_name(call.path["name"]), call.fields
-    call.require(Right.CONFIGURE, "exchange", name)
+    call.require(Operation.CREATE, ResourceKind.EXCHANGE, name)
     declaration = declared(call.vhost.name, name, fields)
     if declaration.alternate is not None:  # As over AMQP: it reads the one and writes the other.
-        call.require(Right.READ, "exchange", name)
-        call.require(Right.WRITE, "exchange", declaration.alternate)
+        call.require(Operation.READ, ResourceKind.EXCHANGE, name)
+        call.require(Operation.WRITE, ResourceKind.EXCHANGE, declaration.alternate)
     is_there = call.vhost.router.exchange(name) is not None
     await call.vhost.declare_exchange(declaration)
     return Response(NO_CONTENT if is_there else 201)
 
 
 def declared(vhost: str, name: str, fields: Fields) -> ExchangeDeclaration:
-    """Raises InvalidExchange for a type that there is not."""
+    """Return the declaration in the fields. Raises InvalidExchange for an unknown type."""
     return ExchangeDeclaration(
         vhost,
         name,
@@ -90,18 +90,19 @@ def declared(vhost: str, name: str, fields: Fields) -> ExchangeDeclaration:
 
 async def delete(call: Call) -> None:
     name = find(call).name
-    call.require(Right.CONFIGURE, "exchange", name)
+    call.require(Operation.DELETE, ResourceKind.EXCHANGE, name)
     await call.vhost.delete_exchange(name, if_unused=call.query.get("if-unused") == "true")
 
 
 async def publish(call: Call) -> Row:
-    """Answers when all queues have it: a transient message at once, others when permanent."""
+    """Publish a message; answer when all queues have it: a transient one at once, others when
+    permanent."""
     exchange = find(call)
-    call.require(Right.WRITE, "exchange", exchange.name)
+    call.require(Operation.WRITE, ResourceKind.EXCHANGE, exchange.name)
     call.fields.require("routing_key")
     key, bytes_max = call.fields.short_text("routing_key"), call.context.message_bytes_max
     message = await call.broker.turns.run(read(exchange.name, key, call.fields, bytes_max))
-    user_id = PropertyView(message[0].properties).get("user_id")
+    user_id = message[0].properties.user_id
     if user_id not in (None, call.user):
         raise bad(f"user_id property set to '{user_id}' but authenticated user was '{call.user}'")
     done: asyncio.Future[StorageError | Refused | None] = asyncio.Future()
@@ -111,7 +112,7 @@ async def publish(call: Call) -> Row:
             done.set_result(failure)
 
     publication = Publication(arrived)
-    check = partial(call.require, Right.WRITE, "queue")
+    check = partial(call.require, Operation.WRITE, ResourceKind.QUEUE)
     lost = call.vhost.publish(exchange.name, [message], publication, check)
     publication.arrived()
     failure = await done

@@ -1,6 +1,6 @@
-"""What a request says in JSON, asked for by name and kind.
+"""The fields of a request's JSON, read by name and type.
 
-RabbitMQ's own tools send numbers and truths as texts; so those are taken, too.
+RabbitMQ's own tools send numbers and booleans as strings, so those are accepted, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Fields:
 
     @classmethod
     def read(cls, body: bytes) -> Steps[Fields]:
-        """Raises HttpError. No body is an empty object."""
+        """Decode a body; an empty one is an empty object. Raises HttpError."""
         try:
             values = (yield from read_in_steps(body)) if body.strip() else {}
         except NotJson as error:
@@ -66,7 +66,7 @@ class Fields:
         return value
 
     def table(self, name: str) -> dict[str, Any]:
-        """An object whose values a table of AMQP can have. [] stands for an empty one."""
+        """Return an object whose values fit into an AMQP table; [] stands for an empty one."""
         value = self._values.get(name) or {}
         if not isinstance(value, dict):
             raise bad(f"{name}: not an object")
@@ -74,31 +74,31 @@ class Fields:
         return value
 
     def short_text(self, name: str) -> str:
-        """A name or a key, which AMQP must have room for."""
+        """Return a name or key that fits into AMQP's short string."""
         value = self.text(name)
         if not is_short(value):
             raise bad(f"{name}: more than {limits.NAME_BYTES_MAX} bytes")
         return value
 
     def sequence(self, name: str) -> list[Any]:
-        """A list of anything; an empty one if there is none."""
+        """Return a list of anything; empty if it is missing."""
         value = self._values.get(name) or []
         if not isinstance(value, list):
             raise bad(f"{name}: not a list")
         return value
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A list of objects; an empty one if there is none."""
+        """Return a list of objects; empty if it is missing."""
         value = self._values.get(name) or []
         if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
             raise bad(f"{name}: not a list of objects")
         return value
 
 
-def check_value(value: object, depth: int = limits.AMQP_TABLE_DEPTH_MAX) -> None:
-    """Raises HttpError for what no table of AMQP has room for: it must be read again."""
+def check_value(value: object, depth: int = limits.TABLE_DEPTH_MAX) -> None:
+    """Raise HttpError for a value that does not fit into an AMQP table."""
     if isinstance(value, dict | list) and depth < 0:
-        raise bad(f"objects nested more than {limits.AMQP_TABLE_DEPTH_MAX} deep")
+        raise bad(f"objects nested more than {limits.TABLE_DEPTH_MAX} deep")
     if isinstance(value, dict):
         for name, each in value.items():
             if not is_short(name):

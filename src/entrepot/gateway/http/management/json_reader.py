@@ -1,9 +1,9 @@
-"""JSON that is long, read in steps.
+"""Decoding long JSON documents in steps.
 
-A short text is read at once, which is fast. Of a long one the objects and lists are walked
-through here, value by value, so that others have their turn in between; each text, number or
-word is still read by the same fast reader, a long text in pieces. There is a bound to how many
-values one document has: a byte or two on the wire is a hundred in memory.
+A short document is decoded at once, which is fast. In a long one, objects and lists are decoded
+here value by value, so that other requests are served in between; each string, number or word is
+still decoded by the fast decoder, a long string in pieces. The number of values in a document is
+bounded: a byte or two on the wire is a hundred in memory.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import msgspec
 
 from entrepot.core import limits
 from entrepot.core.steps import Steps
+from entrepot.wire.http import limits as http_limits
 
-AT_ONCE_BYTES_MAX = 256 * limits.KIB  # A few milliseconds, whatever is in it.
+AT_ONCE_BYTES_MAX = 256 * limits.KIB  # Decoded in a few milliseconds, whatever it contains.
 
 _PIECE_BYTES = 64 * limits.KIB
-_STEP_VALUES = 200  # Between two chances for others.
-_DEPTH_MAX = limits.AMQP_TABLE_DEPTH_MAX + 8  # Of tables, in rows, in lists, in the document.
+_STEP_VALUES = 200  # Values in one step.
+_DEPTH_MAX = limits.TABLE_DEPTH_MAX + 8  # AMQP tables, in rows, in lists, in the document.
 _SCALAR_BYTES_MAX = 1_000
 
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _SCALAR = re.compile(rb"-?[0-9][0-9.eE+-]*+|true|false|null")
-# A part of a text that ends neither in an escape nor between two that are one character.
+# A part of a string that ends neither within an escape nor between two escapes of one character.
 _TEXT = re.compile(
     rb'(?:[^"\\]++|\\[^u]'
     rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -37,11 +38,11 @@ _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
 
 
 class NotJson(ValueError):
-    """With what is wrong with it."""
+    """The document is not JSON, or too large; the text says why."""
 
 
 def read(data: bytes) -> Any:
-    """Read a document at once. Raises NotJson."""
+    """Decode a document at once. Raises NotJson."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -49,7 +50,7 @@ def read(data: bytes) -> Any:
 
 
 def read_in_steps(data: bytes) -> Steps[Any]:
-    """Read a document of any length. Raises NotJson, also for one with too many values."""
+    """Decode a document of any length. Raises NotJson, also for one with too many values."""
     if len(data) <= AT_ONCE_BYTES_MAX:
         return read(data)
     reader = _Reader(data)
@@ -65,7 +66,8 @@ class _Reader:
         self._data = data
         self._at = 0
         self._count = 0  # Values so far.
-        self._open: list[dict[str, Any] | list[Any]] = []  # Not at their end yet, one in another.
+        # The objects and lists that are being decoded, outermost first.
+        self._open: list[dict[str, Any] | list[Any]] = []
 
     def document(self) -> Steps[Any]:
         value = yield from self._value(_DEPTH_MAX)
@@ -74,7 +76,7 @@ class _Reader:
         return value
 
     def let_go(self) -> Steps[None]:
-        """Forget what was read, in steps: freeing a million values takes a while, too."""
+        """Free what was decoded, in steps: a million values take a while."""
         for each in self._open:
             while each:
                 if isinstance(each, dict):
@@ -84,14 +86,14 @@ class _Reader:
                 yield
 
     def _next(self) -> int:
-        """The next byte that is no space, which stays there; -1 at the end."""
+        """Skip white space and return the next byte, without consuming it; -1 at the end."""
         match = _SPACE.match(self._data, self._at)
         assert match is not None
         self._at = match.end()
         return self._data[self._at] if self._at < len(self._data) else -1
 
     def _take(self, wanted: int) -> bool:
-        """Pass over the next byte if it is this one."""
+        """Consume the next byte if it is this one. Return whether it was."""
         found = self._next() == wanted
         self._at += found
         return found
@@ -102,8 +104,8 @@ class _Reader:
 
     def _value(self, depth: int) -> Steps[Any]:
         self._count += 1
-        if self._count > limits.HTTP_JSON_VALUES_MAX:
-            raise NotJson(f"more than {limits.HTTP_JSON_VALUES_MAX} values in one document")
+        if self._count > http_limits.JSON_VALUES_MAX:
+            raise NotJson(f"more than {http_limits.JSON_VALUES_MAX} values in one document")
         if self._count % _STEP_VALUES == 0:
             yield
         kind = self._next()
@@ -156,7 +158,7 @@ class _Reader:
         return read(match[0])
 
     def _text(self) -> Steps[str]:
-        """From its first quote to its last."""
+        """Decode a string, from its first quote to its last."""
         data, pieces = self._data, []
         self._at += 1
         while True:
@@ -164,7 +166,7 @@ class _Reader:
             assert match is not None
             end = match.end()
             while end > self._at and end < len(data) and data[end] & 0xC0 == 0x80:
-                end -= 1  # Within a character.
+                end -= 1  # Not within a UTF-8 character.
             pieces.append(read(b'"' + data[self._at : end] + b'"'))
             if data[end : end + 1] == b'"':
                 self._at = end + 1

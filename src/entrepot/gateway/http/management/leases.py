@@ -1,13 +1,13 @@
-"""Messages of a queue leased until a time, for clients that keep no connection. Ours.
+"""Leases of a queue's messages, for clients without a connection. An addition to RabbitMQ's API.
 
-A lease has messages of the queue's lanes, told as ranges: lane, first offset, end. While its
-time lasts nobody else gets them; what is settled is gone, and what is released, or left when
-the time is over, is ready again in its old place. Who knows which messages it wants, since it
-had them before a restart forgot all leases, asks for these and is told which it got and which
-somebody else has, or that are about to be dead letters; the others are gone.
+A lease holds messages of the queue's lanes, given as ranges: lane, first offset, end. Until it
+ends nobody else gets them; settled messages are gone, and messages that are released, or left
+when the lease ends, are ready again in their old place. A restart forgets all leases: a client
+may then ask for the messages it had, and is told which it got, which others have, and which are
+about to be dead letters; the rest are gone.
 
-Whoever goes on with the work of another asks how long ago the lease was renewed, so as not to
-hurry one that is still at it, and takes the lease over: its old id means nothing from then on.
+A client that continues the work of another sees how long ago the lease was renewed, so as not to
+interrupt one that is still working, and takes the lease over: its old id is invalid from then on.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from entrepot.broker.permissions import Right
-from entrepot.broker.queue.lease_desk import LeaseDesk, TimedLease
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.stream import heard
+from entrepot.broker.queue.timed_leases import TimedLease
+from entrepot.broker.served_partition import heard
 from entrepot.core import limits
 from entrepot.core.errors import UnknownLease
 from entrepot.core.steps import Steps
@@ -29,16 +29,17 @@ from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import Fields, bad
 from entrepot.gateway.http.management.messages import Pieces, check_sizes, describe
 from entrepot.gateway.http.management.queues import find_queue
+from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
-Span = tuple[int, range]  # A lane, and offsets of it.
+Span = tuple[int, range]  # (lane, offsets).
 
 SECONDS = 30
 
 
 async def lease(call: Call) -> Row:
-    """The next messages, or given ones as far as they are free."""
+    """Lease the next messages, or given ones as far as they are free."""
     queue, fields = _readable(call), call.fields
     wanted = _spans(fields, "ranges")
     count = fields.number("count", 1)
@@ -50,61 +51,63 @@ async def lease(call: Call) -> Row:
     if with_messages and wanted:
         raise bad("messages: not with ranges, which may be any number of messages")
     if with_messages:
-        count = min(count, limits.HTTP_MESSAGES_MAX)
-    made = queue.desk.open(_lasts_ms(fields, "seconds"), is_attempt=fields.truth("expiry_fails"))
+        count = min(count, http_limits.MESSAGES_MAX)
+    leases, expiry_fails = queue.timed_leases, fields.truth("expiry_fails")
+    made = leases.open(_lasts_ms(fields, "seconds"), is_attempt=expiry_fails)
     try:
-        pieces = await _taken(queue.desk, made, wanted, count, with_bodies=with_messages)
+        pieces = await _taken(queue, made, wanted, count, with_bodies=with_messages)
         check_sizes(pieces)
         messages = await call.broker.turns.run(_messages(pieces, encoding))
-    except BaseException:  # Also when the client has hung up.
-        queue.desk.release_all(made, is_attempt=False)
+    except BaseException:  # Also when the client has disconnected.
+        leases.release_all(made, is_attempt=False)
         raise
-    queue.desk.close_if_empty(made)
+    leases.close_if_empty(made)
     row: Row = {"lease": made.id if pieces else None, "until_ms": made.until_ms}
     row["ranges"] = [each for lane, taken in pieces for each in _ranges(lane, taken)]
     if wanted:
-        row["leased_by_others"] = _among(wanted, partial(queue.desk.leased_by_others, made))
-        row["dying"] = _among(wanted, queue.desk.dying)
+        row["leased_by_others"] = _among(wanted, partial(leases.leased_by_others, made))
+        row["dying"] = _among(wanted, leases.dying)
     if with_messages:
         row["messages"] = messages
     return row
 
 
 async def change(call: Call) -> Row:
-    """Settle, reject and release, in this order. What is settled is so for good."""
+    """Settle, reject and release messages of a lease, in this order; perhaps renew or take it
+    over."""
     queue, fields = _readable(call), call.fields
     try:
-        held = queue.desk.find(call.path["lease"])
+        held = queue.timed_leases.find(call.path["lease"])
     except UnknownLease as error:
         raise HttpError(404, str(error)) from None
-    desk, failed = queue.desk, fields.truth("failed")
+    leases, failed = queue.timed_leases, fields.truth("failed")
     settled, rejected, released = (_spans(fields, name) for name in ("settle", "reject", "release"))
-    idle_ms = desk.idle_ms(held)
+    idle_ms = leases.idle_ms(held)
     if "renew_seconds" in fields:
-        desk.renew(held, _lasts_ms(fields, "renew_seconds"))
+        leases.renew(held, _lasts_ms(fields, "renew_seconds"))
     if fields.truth("take_over"):
-        desk.take_over(held)
+        leases.take_over(held)
 
     def release(held: TimedLease, lane: int, offsets: range) -> int:
-        return desk.release(held, lane, offsets, is_attempt=failed)
+        return leases.release(held, lane, offsets, is_attempt=failed)
 
     row: Row = {
-        "settled": _each(desk.settle, held, settled),
-        "rejected": _each(desk.reject, held, rejected),
+        "settled": _each(leases.settle, held, settled),
+        "rejected": _each(leases.reject, held, rejected),
         "released": _each(release, held, released),
         "left": held.count,
         "lease": held.id,
         "until_ms": held.until_ms,
         "idle_ms": idle_ms,
     }
-    desk.close_if_empty(held)
+    leases.close_if_empty(held)
     if settled:
         await heard(queue.when_settlements_committed)
     return row
 
 
 def _readable(call: Call) -> Queue:
-    call.require(Right.READ, "queue", call.path["name"])
+    call.require(Operation.READ, ResourceKind.QUEUE, call.path["name"])
     return find_queue(call)
 
 
@@ -112,20 +115,20 @@ def _readable(call: Call) -> Queue:
 
 
 async def _taken(
-    desk: LeaseDesk, made: TimedLease, wanted: list[Span], count: int, *, with_bodies: bool
+    queue: Queue, made: TimedLease, wanted: list[Span], count: int, *, with_bodies: bool
 ) -> Pieces:
-    """A turn's at once, so that others have theirs."""
+    """Take the messages, some in each turn."""
     pieces: Pieces = []
     for lane, offsets in wanted:
         while offsets:
-            turn, offsets = offsets[: desk.turn_count], offsets[desk.turn_count :]
-            pieces += _without_bodies(desk.take_at(made, lane, turn))
+            turn, offsets = offsets[: queue.turn_count], offsets[queue.turn_count :]
+            pieces += _without_bodies(queue.timed_leases.take_at(made, lane, turn))
             await asyncio.sleep(0)
     if wanted:
         return pieces
     weight = 0
-    while count > 0 and not (with_bodies and weight >= limits.HTTP_MESSAGES_BYTES_MAX):
-        found = desk.take(made, count)
+    while count > 0 and not (with_bodies and weight >= http_limits.MESSAGES_BYTES_MAX):
+        found = queue.timed_leases.take(made, count)
         if not found:
             break
         count -= sum(len(taken.offsets) for _, taken in found)
@@ -142,12 +145,12 @@ def _among(wanted: list[Span], found: Callable[[int, range], list[range]]) -> li
 
 
 def _without_bodies(pieces: Pieces) -> Pieces:
-    """Unless they are to be sent, messages need not be kept until all are found."""
+    """Drop the bodies: only messages that are sent need be kept until all are found."""
     return [(lane, taken._replace(run=taken.run._replace(messages=()))) for lane, taken in pieces]
 
 
 def _ranges(lane: int, taken: Taken) -> Iterator[list[int]]:
-    """With how often they were handed out before: those that stand together and have it alike."""
+    """Yield ranges [lane, first, end, deliveries before], one for adjacent equal counts."""
     offsets, attempts = taken.offsets, taken.attempts
     start = 0
     for place in range(1, len(offsets) + 1):
@@ -158,7 +161,7 @@ def _ranges(lane: int, taken: Taken) -> Iterator[list[int]]:
 
 
 def _messages(pieces: Pieces, encoding: str) -> Steps[list[Row]]:
-    """None of those that were taken without their bodies."""
+    """Describe the messages, but for those that were taken without bodies."""
     rows = []
     for lane, taken in pieces:
         for place in range(len(taken.run.messages)):
@@ -167,14 +170,14 @@ def _messages(pieces: Pieces, encoding: str) -> Steps[list[Row]]:
     return rows
 
 
-# --- what becomes of them
+# --- settling and releasing
 
 
 def _each(way: Callable[[TimedLease, int, range], int], held: TimedLease, spans: list[Span]) -> int:
     return sum(way(held, lane, offsets) for lane, offsets in spans)
 
 
-# --- what was said
+# --- reading the request
 
 
 def _lasts_ms(fields: Fields, name: str) -> int:
@@ -194,7 +197,7 @@ def _spans(fields: Fields, name: str) -> list[Span]:
 
 
 def _span(name: str, value: object) -> Span:
-    """A range as this API gives it: what follows the end is passed over."""
+    """Return a range of the request; further elements after lane, first and end are ignored."""
     if isinstance(value, list) and len(value) >= 3:
         lane, first, end = value[:3]
         if all(type(each) is int and 0 <= each < 2**63 for each in (lane, first, end)):

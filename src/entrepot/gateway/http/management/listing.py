@@ -1,8 +1,7 @@
-"""Lists as they are wanted: sorted, some columns, a page, names that match.
+"""Lists as a query asks for them: sorted, filtered by name, some columns, a page.
 
 The parameters are RabbitMQ's: `sort`, `sort_reverse`, `columns`, `page`, `page_size`, `name`
-and `use_regex`. A regular expression is one of those that take no more time than their
-length says.
+and `use_regex`. Regular expressions are matched in linear time.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrepot.broker.permissions import search
-from entrepot.core import limits
 from entrepot.core.errors import InvalidPermission
 from entrepot.gateway.http.management.fields import bad
+from entrepot.wire.http import limits as http_limits
 
 Row = dict[str, Any]
 
 
 def arranged(rows: list[Any], query: Mapping[str, str]) -> object:
-    """Raises HttpError."""
+    """Return the rows as the query asks for them. Raises HttpError."""
     if not query or not all(isinstance(row, dict) for row in rows):
         return rows
     total = len(rows)
@@ -64,11 +63,11 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0):
         raise bad(f"{name}: not a number above 0")
-    return min(int(text), limits.HTTP_PAGE_ROWS_MAX) if name == "page_size" else int(text)
+    return min(int(text), http_limits.PAGE_ROWS_MAX) if name == "page_size" else int(text)
 
 
 def _cell(row: Row, column: str) -> Any:
-    """`queue.name` is the name in the object under `queue`."""
+    """Return the value of a column; `queue.name` is `name` in the object under `queue`."""
     value: Any = row
     for name in column.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -76,7 +75,7 @@ def _cell(row: Row, column: str) -> Any:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Numbers before texts before all else: any two values can be compared."""
+    """Return a sort key: numbers before strings before all else."""
     if isinstance(value, int | float):
         return 0, value
     return (1, value) if isinstance(value, str) else (2, str(value))

@@ -1,4 +1,4 @@
-"""Messages as JSON: properties by name, and a body as text where it is one."""
+"""Messages as JSON: properties by name, and the body as a string or in base64."""
 
 from __future__ import annotations
 
@@ -9,38 +9,50 @@ from typing import Any
 
 from entrepot.broker.queue.message import Taken
 from entrepot.core import limits
-from entrepot.core.envelope import Envelope, Message
+from entrepot.core.message import Envelope, Handling, Message
 from entrepot.core.names import is_short
+from entrepot.core.neutral import NEUTRAL, Head
 from entrepot.core.ports import Buffer
+from entrepot.core.properties import TEXTS, Properties
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.fields import Fields, bad
-from entrepot.wire.amqp.deliver import CONTENT_HEADER_BYTES
-from entrepot.wire.amqp.frames import FRAME_ENVELOPE_BYTES
-from entrepot.wire.amqp.properties import NAMES, Properties, PropertyView, encode
-from entrepot.wire.amqp.table import Int64
+from entrepot.gateway.rabbitmq.deaths import DEATHS, death_headers
+from entrepot.gateway.rabbitmq.handling import (
+    BLIND_COPIES,
+    check_copies,
+    read_expiration,
+    with_headers,
+)
+from entrepot.wire.http import limits as http_limits
 
-Pieces = list[tuple[int, Taken]]  # Each with its lane.
+Pieces = list[tuple[int, Taken]]  # (lane, messages).
 
-_NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Below these.
-_BASE64_STEP = 256 * limits.KIB  # Characters that are decoded at once; whole groups of four.
-_ENCODED_STEP = 192 * limits.KIB  # Bytes that are encoded at once; whole groups of three.
-_INT32 = range(-(2**31), 2**31)
-# They go to consumers in one frame of AMQP.
-_PROPERTIES_BYTES_MAX = limits.AMQP_FRAME_BYTES_MAX - FRAME_ENVELOPE_BYTES - CONTENT_HEADER_BYTES
+_OTHERS = ("cluster_id",)
+_NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Exclusive upper bounds.
+# As RabbitMQ lists them.
+_NAMES = (
+    *("content_type", "content_encoding", "headers", "delivery_mode", "priority"),
+    *("correlation_id", "reply_to", "expiration", "message_id", "timestamp"),
+    *("type", "user_id", "app_id", "cluster_id"),
+)
+_TRANSIENT, _PERSISTENT = 1, 2
+_BASE64_STEP = 256 * limits.KIB  # Characters decoded in one step; a multiple of four.
+_ENCODED_STEP = 192 * limits.KIB  # Bytes encoded in one step; a multiple of three.
+_INT64 = range(-(2**63), 2**63)
 
 
 def describe(
     taken: Taken, place: int, *, encoding: str, bytes_max: int | None
 ) -> Steps[dict[str, Any]]:
-    """One message of those taken. Its place in its queue is our own; the rest is RabbitMQ's."""
-    (exchange, key, properties), body = taken.run.messages[place]
+    """Describe one of the messages, as RabbitMQ does; `offset` and `time` are additions."""
+    envelope, body = taken.run.messages[place]
     payload, payload_encoding = yield from _payload(memoryview(body)[:bytes_max], encoding)
     return {
         "payload_bytes": len(body),
         "redelivered": taken.attempts is not None and taken.attempts[place] > 0,
-        "exchange": exchange,
-        "routing_key": key,
-        "properties": properties_to_json(properties),
+        "exchange": envelope.exchange,
+        "routing_key": envelope.subject,
+        "properties": properties_to_json(envelope),
         "payload": payload,
         "payload_encoding": payload_encoding,
         "offset": taken.offsets[place],
@@ -49,8 +61,8 @@ def describe(
 
 
 def check_sizes(pieces: Pieces, bytes_max: int | None = None) -> None:
-    """Refuse what would take several times its size to be told. Raises HttpError."""
-    told_max = limits.HTTP_MESSAGES_BYTES_MAX
+    """Raise HttpError for messages that are too large for an answer."""
+    told_max = http_limits.MESSAGES_BYTES_MAX
     if bytes_max is not None and bytes_max <= told_max:
         return
     for _, taken in pieces:
@@ -74,10 +86,10 @@ def _payload(body: memoryview, encoding: str) -> Steps[tuple[str, str]]:
 
 
 def read(exchange: str, key: str, fields: Fields, bytes_max: int) -> Steps[Message]:
-    """What is to be published there. Raises HttpError."""
+    """Return the message to be published. Raises HttpError, InvalidRoutingHeader."""
     fields.require("properties", "payload", "payload_encoding")
-    properties = properties_from_json(fields.table("properties"))
-    return Envelope(exchange, key, properties), (yield from _body(fields, bytes_max))
+    head = head_from_json(fields.table("properties"))
+    return Envelope(exchange, key, head, NEUTRAL), (yield from _body(fields, bytes_max))
 
 
 def _body(fields: Fields, bytes_max: int) -> Steps[Buffer]:
@@ -98,7 +110,7 @@ def _body(fields: Fields, bytes_max: int) -> Steps[Buffer]:
 
 
 def _from_base64(payload: str) -> Steps[bytes]:
-    """Raises ValueError."""
+    """Decode base64, in steps. Raises ValueError."""
     pieces: list[bytes] = []
     for start in range(0, len(payload), _BASE64_STEP):
         yield
@@ -111,13 +123,26 @@ def _from_base64(payload: str) -> Steps[bytes]:
 # Properties.
 
 
-def properties_to_json(raw: bytes) -> dict[str, Any]:
-    view = PropertyView(raw)
-    return {name: to_json(view.get(name)) for name in NAMES if name in view}
+def properties_to_json(envelope: Envelope) -> dict[str, Any]:
+    """Return the properties that a message has, by RabbitMQ's names."""
+    properties = envelope.properties
+    found: dict[str, Any] = {name: getattr(properties, name) for name in TEXTS}
+    found |= {"priority": properties.priority, "timestamp": properties.timestamp}
+    found |= {name: properties.others.get(name) for name in _OTHERS}
+    if properties.ttl_ms is not None:
+        found["expiration"] = str(properties.ttl_ms)
+    if properties.is_persistent is not None:
+        found["delivery_mode"] = _PERSISTENT if properties.is_persistent else _TRANSIENT
+    headers = properties.headers
+    if DEATHS not in headers and (deaths := envelope.format.deaths(envelope.head)):
+        told = death_headers(deaths, deaths[0].exchange or "", is_first=len(deaths) == 1)
+        headers = {**headers, **told}
+    found["headers"] = headers or None
+    return {name: to_json(found[name]) for name in _NAMES if found.get(name) is not None}
 
 
 def to_json(value: object) -> Any:
-    """A table's value. What is not Unicode loses that part of it."""
+    """Return a table's value for JSON; bytes that are not UTF-8 are replaced."""
     if isinstance(value, Mapping):
         return {to_json(name): to_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -134,24 +159,65 @@ def to_json(value: object) -> Any:
     return int(value) if isinstance(value, int) else float(value)
 
 
-def properties_from_json(given: Mapping[str, Any]) -> bytes:
-    """Raises HttpError."""
+def head_from_json(given: Mapping[str, Any]) -> bytes:
+    """Return the properties of a message. Raises HttpError, InvalidRoutingHeader."""
     found: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in NAMES:
+        if name not in _NAMES:
             raise bad(f"there is no property {name}")
         if name == "headers":
             found[name] = _headers(value)
         elif name in _NUMBERS:
             found[name] = _number(name, value)
-        elif isinstance(value, str) and is_short(value):
+        elif isinstance(value, str) and _is_text(value) and is_short(value):
             found[name] = value
         else:
             raise bad(f"{name}: not a text of up to {limits.NAME_BYTES_MAX} bytes")
-    raw = encode(Properties(**found))
-    if len(raw) > _PROPERTIES_BYTES_MAX:
-        raise bad(f"properties: more than {_PROPERTIES_BYTES_MAX} bytes")
-    return raw
+    head = NEUTRAL.write(_head(found))
+    if len(head) > http_limits.PROPERTIES_BYTES_MAX:
+        raise bad(f"properties: more than {http_limits.PROPERTIES_BYTES_MAX} bytes")
+    return head
+
+
+def _head(found: dict[str, Any]) -> Head:
+    mode, expiration = found.get("delivery_mode"), found.get("expiration")
+    headers = found.get("headers", {})
+    properties = Properties(
+        **{name: found[name] for name in TEXTS if name in found},
+        timestamp=found.get("timestamp"),
+        priority=found.get("priority"),
+        ttl_ms=None if expiration is None else _ttl_ms(expiration),
+        is_persistent=None if mode is None else mode == _PERSISTENT,
+        headers={name: value for name, value in headers.items() if name != BLIND_COPIES},
+        others={name: found[name] for name in _OTHERS if name in found},
+    )
+    check_copies(headers)
+    handling = with_headers(Handling(), headers)
+    return Head(
+        properties,
+        handling.delay_ms,
+        handling.confirms_when_consumed,
+        handling.copies,
+        handling.blind_copies,
+        handling.deduplication_id,
+        handling.deduplication_ttl_ms,
+    )
+
+
+def _ttl_ms(expiration: str) -> int | None:
+    ttl_ms, wrong = read_expiration(expiration)
+    if wrong:
+        raise bad(f"invalid expiration '{expiration}': {wrong}")
+    return ttl_ms
+
+
+def _is_text(value: str) -> bool:
+    """Whether it is Unicode: JSON can also spell what is none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _number(name: str, value: object) -> int:
@@ -163,15 +229,22 @@ def _number(name: str, value: object) -> int:
 def _headers(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad("headers: not an object")
-    return {name: from_json(each) for name, each in value.items()}
+    return {_header_text(name): _header_value(each) for name, each in value.items()}
 
 
-def from_json(value: Any) -> Any:
-    """A number that needs 64 bits says so."""
+def _header_text(value: str) -> str:
+    if not _is_text(value):
+        raise bad("headers: not Unicode")
+    return value
+
+
+def _header_value(value: Any) -> Any:
     if isinstance(value, dict):
         return _headers(value)
     if isinstance(value, list):
-        return [from_json(each) for each in value]
-    if isinstance(value, int) and not isinstance(value, bool) and value not in _INT32:
-        return Int64(value)
+        return [_header_value(each) for each in value]
+    if isinstance(value, str):
+        return _header_text(value)
+    if isinstance(value, int) and value not in _INT64:
+        raise bad("headers: a number of more than 64 bits")
     return value

@@ -1,7 +1,7 @@
-"""The broker as a whole: what it is, whether it is well, and whether it takes clients.
+"""The broker as a whole: version, totals, health, and whether it accepts clients.
 
-`application` is ours: RabbitMQ's control command stops and starts the application inside of a
-node, and takes away all that is in it; here that means clients of queues, and queues.
+`application` is an addition for what rabbitmqctl's stop_app, start_app and reset do: here they
+close the connections of queues' clients, accept them again, and delete queues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
 
-RABBITMQ_VERSION = "4.0.0"  # Whose rules these are: clients decide by it what they can ask for.
+# The version whose behaviour this is: clients decide by it what they can ask for.
+RABBITMQ_VERSION = "4.0.0"
 STOPPED = "broker forced connection closure with reason 'shutdown'"  # RabbitMQ's words.
 
 
@@ -92,7 +93,8 @@ def cluster_name(call: Call) -> Row:
 
 
 def is_alive(call: Call) -> Row:
-    """Raises UnknownVhost, and HttpError while it takes no clients."""
+    """Report that the broker is up. Raises UnknownVhost, and HttpError while no clients are
+    accepted."""
     if "vhost" in call.path:
         call.broker.vhosts.get(call.path["vhost"])
     if not call.broker.sessions.is_accepting:
@@ -101,7 +103,8 @@ def is_alive(call: Call) -> Row:
 
 
 async def faults(call: Call) -> list[Row]:
-    """Ours: partitions and queues that cannot be used, or not all of it, and why."""
+    """List partitions and queues that cannot be used, or not fully, and why. Not in RabbitMQ's
+    API."""
     call.require_administrator()
     rows: list[Row] = [
         {"kind": "partition", "name": name, "state": state, "reason": reason}
@@ -116,11 +119,11 @@ async def faults(call: Call) -> list[Row]:
 
 
 def nothing(call: Call) -> list[Row]:
-    """What RabbitMQ has, and tools ask for, and there is none of here."""
+    """Return an empty list, for kinds of things that exist in RabbitMQ only."""
     return []
 
 
-# The application.
+# The application: the part of the broker that serves queues' clients.
 
 
 def application(call: Call) -> Row:
@@ -128,7 +131,7 @@ def application(call: Call) -> Row:
 
 
 def run(call: Call) -> None:
-    """`{"running": false}`: send everybody away, and whoever comes."""
+    """Accept clients or, with `{"running": false}`, close all connections and refuse new ones."""
     call.require_administrator()
     call.fields.require("running")
     if call.fields.truth("running"):
@@ -138,7 +141,7 @@ def run(call: Call) -> None:
 
 
 async def reset(call: Call) -> None:
-    """No more queues, exchanges, bindings, virtual hosts. Topics and users stay."""
+    """Delete all queues, exchanges, bindings and virtual hosts. Topics and users stay."""
     call.require_administrator()
     if call.broker.sessions.is_accepting:
         raise HttpError(400, "the application is running: stop it before it is reset")

@@ -1,6 +1,6 @@
-"""Queues: lists, one of them, declaring, deleting.
+"""Queues: list, show, declare, delete.
 
-A topic is listed as what AMQP clients see of it, a queue of the type stream.
+A topic is listed as AMQP clients see it: as a queue of type stream.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
-from entrepot.broker.permissions import Right
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
@@ -45,18 +45,19 @@ def _rows(call: Call) -> Iterator[Row]:
         for queue in list(vhost.queues.values()):
             yield describe(call, queue)
         for name, topic in streams_of(call, vhost).items():
-            with suppress(UnknownTopic):  # It may be gone by its turn.
+            with suppress(UnknownTopic):  # It may have been deleted since the list was made.
                 count = readers.get((vhost.name, name), 0)
                 yield describe_stream(call, vhost, name, topic, count)
 
 
 async def message_counts(call: Call, queues: list[Queue]) -> tuple[int, int]:
-    """How many messages are ready in all of them, and how many are out."""
+    """Return how many messages are ready and how many are unacknowledged, in all queues."""
     counts = await call.in_turns((each.ready_count, each.unacked_count) for each in queues)
     return sum(ready for ready, _ in counts), sum(unacked for _, unacked in counts)
 
 
 def streams_of(call: Call, vhost: VirtualHost) -> dict[str, Topic]:
+    """Return the topics that are streams of the virtual host, by name."""
     broker = call.broker
     found: dict[str, Topic] = {}
     if vhost.name == DEFAULT_VHOST:
@@ -118,15 +119,15 @@ def describe(call: Call, queue: Queue) -> Row:
 
 
 def _down(fault: str) -> Row:
-    """As RabbitMQ has it, without a word about its messages."""
+    """Return the state of a queue that is down; as in RabbitMQ, without message counts."""
     return {"state": "down", "reason": fault}
 
 
 def describe_stream(
     call: Call, vhost: VirtualHost, name: str, topic: Topic, reader_count: int
 ) -> Row:
-    streams = [call.broker.stream(topic, index) for index in range(topic.partition_count)]
-    partitions = [stream.partition for stream in streams]
+    served_partitions = call.broker.served_partitions(topic)
+    partitions = [served.partition for served in served_partitions]
     messages = sum(each.high_watermark - each.offset_start for each in partitions)
     fault = call.broker.fault_of(topic)
     row: Row = {
@@ -148,21 +149,21 @@ def describe_stream(
         "messages": messages,
         "messages_ready": messages,
         "messages_unacknowledged": 0,
-        "messages_unreadable": sum(stream.unreadable_count for stream in streams),
+        "messages_unreadable": sum(served.unreadable_count for served in served_partitions),
     }
 
 
 async def declare(call: Call) -> Response:
     name, vhost, fields = call.path["name"], call.vhost, call.fields
-    call.require(Right.CONFIGURE, "queue", name)
+    call.require(Operation.CREATE, ResourceKind.QUEUE, name)
     arguments = fields.table("arguments")
     letters = arguments.get("x-dead-letter-exchange")
     if isinstance(letters, str):  # As over AMQP: it reads the queue and writes there.
-        call.require(Right.READ, "queue", name)
-        call.require(Right.WRITE, "exchange", letters)
+        call.require(Operation.READ, ResourceKind.QUEUE, name)
+        call.require(Operation.WRITE, ResourceKind.EXCHANGE, letters)
         key = arguments.get("x-dead-letter-routing-key")
         if letters == DEFAULT_EXCHANGE and isinstance(key, str) and key not in vhost.queues:
-            call.require(Right.WRITE, "queue", key)
+            call.require(Operation.WRITE, ResourceKind.QUEUE, key)
     is_there = name in vhost.queues or vhost.stream(name) is not None
     check_queue_name(name)
     declaration = QueueDeclaration(
@@ -178,7 +179,7 @@ async def declare(call: Call) -> Response:
 
 async def delete(call: Call) -> None:
     name, query = call.path["name"], call.query
-    call.require(Right.CONFIGURE, "queue", name)
+    call.require(Operation.DELETE, ResourceKind.QUEUE, name)
     if call.vhost.stream(name) is None:
         find_queue(call)
     await call.vhost.delete_queue(
@@ -190,7 +191,10 @@ async def delete(call: Call) -> None:
 
 
 def find_queue(call: Call) -> Queue:
-    """One that is no stream, and not a connection's own. Raises UnknownQueue, QueueLocked."""
+    """Return the queue that the path names.
+
+    Raises UnknownQueue, also for a stream; QueueLocked for another connection's exclusive queue.
+    """
     name = call.path["name"]
     if call.vhost.stream(name) is not None:
         raise UnknownQueue(f"queue '{name}' in vhost '{call.vhost.name}' is a stream")

@@ -1,15 +1,13 @@
-"""Users, of the store that all protocols share. What is kept of a password is not shown."""
+"""Users, which all protocols share. Password verifiers are never shown."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from entrepot.broker.access import CLUSTER_NAME, Operation, ResourceKind
 from entrepot.broker.permissions import permission_deleted_record
 from entrepot.broker.users import user_deleted_record, user_record
 from entrepot.core import limits
 from entrepot.core.errors import InvalidName
-from entrepot.gateway.http.login import GUEST
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import bad
 from entrepot.wire.http.request import HttpError
@@ -37,16 +35,14 @@ def describe(call: Call, name: str) -> Row:
 
 
 def _names(call: Call) -> list[str]:
-    names = call.broker.users.names()
-    return names if call.context.asks_users or GUEST in names else [GUEST, *names]
+    names, guest = call.broker.users.names(), call.context.login.guest
+    return names if guest is None or guest in names else [guest, *names]
 
 
 def _tags(call: Call, user: str) -> list[str]:
-    """RabbitMQ's tags are of a user; here rights are, and they say the same."""
-    may_do_everything = call.broker.access.allows(
-        f"User:{user}", call.peer_host, Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME
-    )
-    return ["administrator"] if may_do_everything else ["management"]
+    """Return RabbitMQ's tags for the user, derived from what the user may do."""
+    asked = call.broker.access.principal(user, call.principal.host)
+    return ["administrator"] if asked.is_administrator else ["management"]
 
 
 def _find(call: Call) -> str:
@@ -57,7 +53,7 @@ def _find(call: Call) -> str:
 
 
 async def put(call: Call) -> Response:
-    """Add a user, or give a new password. Tags are taken and count for nothing."""
+    """Add a user, or set a new password. Tags are accepted and ignored."""
     call.require_administrator()
     name, users = call.path["user"], call.broker.users
     password = call.fields.text("password")
@@ -71,7 +67,7 @@ async def put(call: Call) -> Response:
 
 
 async def delete(call: Call) -> None:
-    """With what the user was permitted."""
+    """Delete a user and the user's permissions."""
     call.require_administrator()
     name = call.path["user"]
     if call.broker.users.get(name) is None:

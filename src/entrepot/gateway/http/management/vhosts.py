@@ -1,4 +1,4 @@
-"""Virtual hosts, and what users may do in them."""
+"""Virtual hosts, and the permissions of users in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from entrepot.broker.permissions import (
     permission_record,
 )
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
-from entrepot.gateway.http.login import GUEST
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.fields import bad
 from entrepot.gateway.http.management.queues import message_counts
@@ -83,10 +82,10 @@ def show_permission(call: Call) -> Row:
 
 
 def _entries(call: Call) -> list[Row]:
-    found = dict(call.broker.permissions.entries)
-    if not call.context.asks_users:
+    found, guest = dict(call.broker.permissions.entries), call.context.login.guest
+    if guest is not None:
         for vhost in call.broker.vhosts.names:
-            found.setdefault((GUEST, vhost), _EVERYTHING)
+            found.setdefault((guest, vhost), _EVERYTHING)
     return [
         {"user": user, "vhost": vhost, **permission._asdict()}
         for (user, vhost), permission in found.items()
@@ -113,7 +112,6 @@ async def clear_permission(call: Call) -> None:
 
 
 def check_user(call: Call, user: str) -> None:
-    """Raises HttpError."""
-    is_guest = user == GUEST and not call.context.asks_users
-    if call.broker.users.get(user) is None and not is_guest:
+    """Raise HttpError if there is no such user."""
+    if call.broker.users.get(user) is None and user != call.context.login.guest:
         raise bad("vhost_or_user_not_found")

@@ -2,7 +2,7 @@
 
 The modules are named as the specification names its classes, so `queue.DeclareOk` here
 is `queue.declare-ok` there. Fields have its names, with two exceptions: `no-wait` is
-`nowait` and `global` is `is_global`, for Python has other plans with that word.
+`nowait` and `global`, a keyword of Python, is `is_global`.
 """
 
 from typing import Any
@@ -43,10 +43,10 @@ encode = write
 
 
 def decode(payload: memoryview | bytes) -> Method:
-    """The method in a method frame's payload.
+    """Return the method in a method frame's payload.
 
-    Raises AmqpError: one that is not there is not implemented, one that is damaged is a
-    frame error, and a table in it that is none is a syntax error.
+    Raises AmqpError: an unknown method is not implemented, a malformed one is a frame error,
+    and a malformed table in it is a syntax error.
     """
     number = read_id(payload)
     kind = METHODS.get(number)

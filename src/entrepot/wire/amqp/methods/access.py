@@ -1,4 +1,4 @@
-"""Access tickets of AMQP 0-8: answered for old clients, and they mean nothing."""
+"""The access class: tickets of AMQP 0-8, which have no meaning but are granted to old clients."""
 
 from dataclasses import dataclass
 

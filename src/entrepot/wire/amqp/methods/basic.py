@@ -1,4 +1,4 @@
-"""Messages: published, delivered, fetched, returned, acknowledged. Nack is RabbitMQ's."""
+"""The basic class: publishing, consuming, acknowledging. Nack is RabbitMQ's extension."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Channels: many conversations in one connection."""
+"""The channel class: opening and closing channels of a connection."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Publisher confirms: RabbitMQ's extension."""
+"""The confirm class: publisher confirms, an extension of RabbitMQ."""
 
 from dataclasses import dataclass
 

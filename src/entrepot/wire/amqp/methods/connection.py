@@ -1,4 +1,4 @@
-"""The connection: who is there, how large and how often, which virtual host, and the end."""
+"""The connection class: login, limits, heartbeat, virtual host, closing."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Exchanges: where messages are published to. Bindings between them are RabbitMQ's."""
+"""The exchange class. Bindings between exchanges are RabbitMQ's extension."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Queues: where messages wait, and what is bound to them."""
+"""The queue class: declaring, binding, purging and deleting queues."""
 
 from dataclasses import dataclass, field
 

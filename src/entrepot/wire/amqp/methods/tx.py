@@ -1,4 +1,4 @@
-"""Transactions of one channel."""
+"""The tx class: transactions of one channel."""
 
 from dataclasses import dataclass
 

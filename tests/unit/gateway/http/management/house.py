@@ -6,16 +6,19 @@ from base64 import b64encode
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from entrepot.broker.access import Access
+from entrepot.broker.access import AccessSettings
 from entrepot.broker.broker import Broker
+from entrepot.broker.login import LoginPolicy
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.sessions import ChannelFacts, ConnectionFacts, ConsumerFacts
 from entrepot.broker.users import user_record
-from entrepot.gateway.amqp.property_reader import AmqpPropertyReader
-from entrepot.gateway.http.login import Login
+from entrepot.core.neutral import Formats
+from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.http.management.application import Management
 from entrepot.gateway.http.management.call import Context
+from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
+from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
 from entrepot.wire.http.request import Request
 from sim import loop
 from sim.clock import SimClock
@@ -35,14 +38,18 @@ class House:
             SimDisk(sim.random("disk")),
             self.clock,
             SimEntropy(sim.random("entropy")),
-            access=Access(is_enforced=asks, super_users=[f"User:{BOSS}"]),
-            property_reader=AmqpPropertyReader(),
+            formats=Formats((AMQP,)),
+            dialect=RabbitDialect(),
+            access=AccessSettings(
+                is_enforced=asks, super_users=[BOSS], default_exchange_name=DEFAULT_EXCHANGE_NAME
+            ),
             predeclared=PREDECLARED,
         )
+        login = LoginPolicy(self.broker.users, self.broker.access, asks_users=asks)
         context = Context(
-            self.broker, self.clock, "1.2.3", "entrepot@here", 0, lambda: {"http": ("h", 1)}, asks
+            self.broker, self.clock, login, "1.2.3", "entrepot@here", 0, lambda: {"http": ("h", 1)}
         )
-        self.handle = Management(context, Login(self.broker.users, asks_users=asks))
+        self.handle = Management(context)
         self.who = BOSS if asks else "guest"
 
     async def add_user(self, name: str) -> None:

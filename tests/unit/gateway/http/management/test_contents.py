@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from entrepot.broker.queue.message import Run
-from entrepot.core import limits
-from entrepot.core.envelope import Envelope
+from entrepot.core.message import Envelope
+from entrepot.core.neutral import NEUTRAL, NO_PROPERTIES
 from entrepot.gateway.http.management import contents
-from entrepot.wire.amqp.properties import NONE
+from entrepot.wire.http import limits as http_limits
 from tests.unit.gateway.http.management.house import House, in_house
 
 WORK = "/api/queues/%2F/work"
@@ -43,7 +43,7 @@ async def test_a_message_as_rabbitmq_shows_it(house: House) -> None:
 async def test_what_is_too_large_is_told_in_part_or_not_at_all(
     house: House, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HTTP_MESSAGES_BYTES_MAX", 10)
+    monkeypatch.setattr(http_limits, "MESSAGES_BYTES_MAX", 10)
     await house.declare("work")
     await house.publish("work", "a" * 11)
     asked = {"count": 1, "ackmode": mode, "encoding": "auto"}
@@ -201,7 +201,7 @@ async def test_deferred(house: House) -> None:
     queue = house.broker.vhosts.get("/").queue("work")
     now = house.clock.now_ms()
     for number in range(2):
-        run = Run(now, [(Envelope("", "work", NONE), b"%d" % number)])
+        run = Run(now, [(Envelope("", "work", NO_PROPERTIES, NEUTRAL), b"%d" % number)])
         queue.publish(run, None, due_ms=now + 60_000 * (number + 1))
     await house.publish("work", "now")
     rows = await house.get(f"{WORK}/deferred")

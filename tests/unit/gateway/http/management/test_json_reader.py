@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.core import limits
 from entrepot.core.steps import finish
 from entrepot.gateway.http.management import json_reader
 from entrepot.gateway.http.management.json_reader import NotJson, read, read_in_steps
+from entrepot.wire.http import limits as http_limits
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -89,7 +89,7 @@ def test_others_have_their_turn() -> None:
 
 
 def test_values_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HTTP_JSON_VALUES_MAX", 5)
+    monkeypatch.setattr(http_limits, "JSON_VALUES_MAX", 5)
     assert finish(read_in_steps(b"[{},{},{},{}]")) == [{}] * 4
     with pytest.raises(NotJson, match="more than 5 values"):
         finish(read_in_steps(b"[{},{},{},{},{}]"))

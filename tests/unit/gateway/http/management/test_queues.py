@@ -151,9 +151,9 @@ async def test_one_that_is_down(house: House) -> None:
     await house.declare("work")
     await house.publish("work", "a")
     broker = house.broker
-    broker.stream(broker.topic("work"), 0).partition.refuse("a bad batch")
+    broker.served_partition(broker.topic("work"), 0).partition.refuse("a bad batch")
     await broker.create_topic("t")
-    broker.stream(broker.topic("t"), 0).partition.refuse("another")
+    broker.served_partition(broker.topic("t"), 0).partition.refuse("another")
     for name, reason in (("work", "a bad batch"), ("t", "another")):
         shown = await house.get(f"/api/queues/%2F/{name}")
         assert (shown["state"], shown["reason"]) == ("down", reason)
@@ -200,7 +200,7 @@ async def test_what_cannot_be_used(house: House) -> None:
     await house.add_user("ana")
     await house.declare("work")
     assert await house.get("/api/faults") == []
-    house.broker.stream(house.broker.topic("work"), 0).partition.refuse("a bad batch")
+    house.broker.served_partition(house.broker.topic("work"), 0).partition.refuse("a bad batch")
     queue = {"kind": "queue", "name": "work in vhost /", "state": "down", "reason": "a bad batch"}
     place = {"kind": "partition", "name": "partitions/work-0", "state": "refused"}
     assert await house.get("/api/faults") == [place | {"reason": "a bad batch"}, queue]

@@ -1,0 +1,48 @@
+"""Counters and histograms that the parts of the broker keep, for whoever reads metrics.
+
+Each is a plain object that its owner changes and the metrics page reads. Nothing is ever reset:
+rates are computed by the reader.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Traffic:
+    """What went through the connections of one listener."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "closed", "opened")
+
+    def __init__(self) -> None:
+        self.opened = 0  # Connections, as below.
+        self.closed = 0  # Never more than `opened`.
+        self.bytes_received = 0
+        self.bytes_sent = 0
+
+
+class MessageCount:
+    """How many messages clients of one listener published, and were delivered."""
+
+    __slots__ = ("delivered", "published")
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.delivered = 0
+
+
+class Histogram:
+    """Counts values by size."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds  # Inclusive, ascending.
+        self.counts = [0] * (len(bounds) + 1)  # The last one is of values above all bounds.
+        self.total = 0.0  # The sum of all values.
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value

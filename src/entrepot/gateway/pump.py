@@ -1,0 +1,189 @@
+"""One connection of any protocol: bytes are read, events are served in order, bytes are written.
+
+A pump is the receiver of one link. A codec turns the bytes that were read into events. Each event
+is served when the one before it is done: at once, or by something that is awaited. Events are
+served in turns: after some events, a few milliseconds or much output other connections get theirs.
+Output is written once in a turn, whether a read, a commit or a timer has caused it. While the
+peer does not read, or has asked for too much, the link is not read from.
+
+A protocol provides a codec, a function that serves one event, and the methods of a pump that
+return the output, decide when to stop reading, and answer errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from entrepot.core import limits
+from entrepot.core.errors import PeerError
+from entrepot.core.faults import Faults
+from entrepot.core.ports import Chunk, Clock, Link
+
+TURN_EVENTS_MAX = 500  # A turn also ends after `limits.TURN_MS`.
+TURN_BYTES_MAX = 1 * limits.MIB  # A turn with more output ends.
+
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+Serve = Callable[[E], Awaitable[None] | None]
+"""Serves an event. Returns what must be awaited before the next one is served, if anything.
+
+Raises a PeerError, at once or while it is awaited.
+"""
+
+
+class EventDecoder(Protocol[E_co]):
+    """Turns bytes into events."""
+
+    def writable(self) -> memoryview: ...
+
+    def received(self, size: int) -> Sequence[E_co]:
+        """Return the events that are now complete. Raises a PeerError."""
+
+
+class Pump(Generic[E]):
+    def __init__(
+        self, link: Link, codec: EventDecoder[E], serve: Serve[E], clock: Clock, faults: Faults
+    ) -> None:
+        self.link = link
+        self.guard = link.guard
+        self._clock = clock
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+        self.use(codec)
+        self.serve = serve
+        self._events: deque[E] = deque()  # Complete, waiting to be served.
+        self._awaited: asyncio.Future[Any] | None = None  # What the next event waits for.
+        self._is_working = False  # In a turn, which writes the output at its end.
+        self._is_woken = False  # A turn is scheduled.
+        self._turn_bytes = 0  # Of output produced in this turn.
+        self._is_open = True
+        self.is_paused = False  # The link is not read from.
+        self.reads = self.writes = 0  # How many there were.
+
+    def use(self, codec: EventDecoder[E]) -> None:
+        """Decode the next bytes with this codec."""
+        self.writable = codec.writable
+        self._scan = codec.received
+
+    # --- provided by the protocol
+
+    def output(self) -> Sequence[Chunk]:
+        """Return the output, to be written now."""
+        raise NotImplementedError
+
+    def pace(self) -> None:
+        """Call `pause` to stop or resume reading. Called after each turn."""
+        raise NotImplementedError
+
+    def may_serve(self) -> bool:
+        """Return whether there is room for the answer to another event."""
+        return True
+
+    def failed(self, error: PeerError | None) -> None:
+        """Answer an error of the peer. None means: an error of ours."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Release what an awaited event created after the peer was disconnected."""
+
+    # --- Receiver
+
+    def received(self, size: int) -> None:
+        self.reads += 1
+        self._events.extend(self._scan(size))
+        self.work()
+
+    def drained(self) -> None:
+        self.work()
+
+    def closed(self, reason: str) -> None:
+        self._is_open = False
+        self._events.clear()
+
+    # --- turns
+
+    def work(self) -> None:
+        """Take a turn: serve events, write the output once, and stop or resume reading."""
+        self._is_woken = False
+        self._turn_bytes = 0
+        if self._events:
+            self._is_working = True
+            self._serve_events()
+        self.flush()
+        self.pace()
+        if self._events:
+            self._turn_bytes = 0
+            if self._awaited is None and self._is_open and self.may_serve():
+                self.wake()
+
+    def wake(self) -> None:
+        """Schedule a turn, unless one is running or scheduled."""
+        if not self._is_working and not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self.guard, self.work)
+
+    def flush(self) -> None:
+        """Write the output, if there is any."""
+        self._is_working = True
+        chunks = self.output()
+        self._is_working = False
+        if chunks:
+            self.writes += 1
+            self.link.send(chunks)
+
+    def pause(self, is_much: bool) -> None:
+        """Stop reading if there is too much to do, otherwise resume."""
+        if is_much is not self.is_paused:
+            self.is_paused = is_much
+            if is_much:
+                self.link.pause()
+            else:
+                self.link.resume()
+
+    def _serve_events(self) -> None:
+        events = self._events
+        until_s = 0.0  # Of no use for a single event.
+        if len(events) > 1:
+            until_s = self._clock.monotonic() + limits.TURN_MS / 1_000
+        for _ in range(TURN_EVENTS_MAX):
+            if self._awaited is not None or not self._is_open or not self.may_serve():
+                return
+            try:
+                work = self.serve(events.popleft())
+            except PeerError as error:
+                self.failed(error)
+            else:
+                if work is not None:
+                    self.wait_for(work)
+            if not events or self._turn_bytes >= TURN_BYTES_MAX:
+                return
+            if self._clock.monotonic() >= until_s:
+                return
+
+    def wait_for(self, work: Awaitable[None]) -> None:
+        """Serve the next event when this is done."""
+        self._awaited = asyncio.ensure_future(work)
+        self._awaited.add_done_callback(partial(self.guard, self._done))
+
+    def cancel(self) -> None:
+        """Cancel what is awaited, but only after it has begun: it may have to await others."""
+        if self._awaited is not None:
+            self._loop.call_later(0, self._awaited.cancel)
+
+    def _done(self, done: asyncio.Future[Any]) -> None:
+        self._awaited = None
+        error = None if done.cancelled() else done.exception()
+        if not self._is_open:
+            self.release()
+            return
+        if isinstance(error, PeerError):
+            self.failed(error)
+        elif error is not None:
+            self._faults.caught(f"{self.link.peer}: a request failed", error)
+            self.failed(None)
+        self.work()

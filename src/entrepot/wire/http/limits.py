@@ -1,0 +1,20 @@
+"""Bounds of HTTP. Those of messages and queues are the broker's, in `core.limits`."""
+
+from entrepot.core.limits import KIB, MESSAGE_BYTES, MIB, UNFINISHED_BYTES_MAX
+
+HEAD_BYTES_MAX = 32 * KIB  # The first line and the headers of a request.
+HEADERS_MAX = 100
+BODY_BYTES_MAX = 32 * MIB  # One request's body: a message, as base64 in JSON.
+JSON_VALUES_MAX = 1_000_000  # In one document; each takes about a hundred bytes in memory.
+PIPELINED_MAX = 16  # Requests of one connection that wait; with more, it is not read from.
+QUERY_FIELDS_MAX = 100
+PAGE_ROWS_MAX = 500  # One page of a list, as in RabbitMQ.
+MESSAGES_MAX = 10_000  # Messages got from a queue, or looked at, by one request,
+MESSAGES_BYTES_MAX = 32 * MIB  # and their bytes; with more, fewer messages are returned.
+PROPERTIES_BYTES_MAX = 48 * KIB  # Properties of a message that is published.
+CHECK_MS = 30_000  # How often a connection is checked for the two limits below.
+REQUEST_MS_MAX = 60_000  # From a request's first byte to its last.
+IDLE_MS_MAX = 300_000  # Between requests.
+
+assert MESSAGE_BYTES * 4 // 3 <= BODY_BYTES_MAX <= UNFINISHED_BYTES_MAX
+assert CHECK_MS <= REQUEST_MS_MAX <= IDLE_MS_MAX

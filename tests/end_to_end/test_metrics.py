@@ -1,0 +1,78 @@
+"""A scrape of a broker that Kafka's and AMQP's clients use."""
+
+import http.client
+from base64 import b64encode
+from collections.abc import Iterator
+
+import pika
+import pytest
+from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
+
+from entrepot.testing import Broker, broker
+
+WAIT_S = 30
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Broker]:
+    with broker(settings={"ports.http": 0}) as started:
+        yield started
+
+
+def scrape(server: Broker, login: bytes = b"guest:guest") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(*server.endpoints["http"], timeout=WAIT_S)
+    headers = {"Authorization": "Basic " + b64encode(login).decode()}
+    connection.request("GET", "/metrics", headers=headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def values(server: Broker) -> dict[tuple[str, ...], float]:
+    status, text = scrape(server)
+    assert status == 200, text
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_scrape(server: Broker) -> None:
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    for number in range(100):
+        producer.produce("events", str(number), partition=0)
+    assert producer.flush(WAIT_S) == 0
+    connection = pika.BlockingConnection(pika.URLParameters(server.amqp_url))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("work", durable=True)
+    for _ in range(3):
+        channel.basic_publish("", "work", b"x" * 1_000, pika.BasicProperties(delivery_mode=2))
+    assert channel.basic_get("work")[2] == b"x" * 1_000
+
+    found = values(server)
+    assert found["entrepot_partition_log_end_offset", "0", "events"] == 100
+    assert found["entrepot_queue_messages_ready", "work", "/"] == 2
+    assert found["entrepot_queue_messages_leased", "work", "/"] == 1
+    assert found["entrepot_messages_published_total", "kafka"] == 100
+    assert found["entrepot_messages_published_total", "amqp"] == 3
+    assert found["entrepot_messages_delivered_total", "amqp"] == 1
+    assert found["entrepot_connections", "amqp"] == 1
+    assert found["entrepot_connections", "kafka"] >= 1
+    assert found["entrepot_received_bytes_total", "amqp"] > 3_000
+    assert found["entrepot_sent_bytes_total", "amqp"] > 1_000
+    assert found["entrepot_commit_latency_seconds_count",] > 0
+    assert found["entrepot_sync_errors_total",] == found["entrepot_internal_errors_total",] == 0
+    assert found["process_resident_memory_bytes",] > 0
+
+    connection.close()
+    after = values(server)
+    assert after["entrepot_connections_opened_total", "amqp"] == 1
+    assert after["entrepot_queue_messages_ready", "work", "/"] == 3
+
+
+def test_a_login_is_needed(server: Broker) -> None:
+    assert scrape(server, b"guest:wrong")[0] == 401
