@@ -132,6 +132,27 @@ describes_transaction() {
 describes_producers() {
   transactions describe-producers --topic $TOPIC --partition 0 | grep -E "^[0-9]+"
 }
+leave_open() {
+  "$ROOT/.venv/bin/python" - "$BOOTSTRAP" $TOPIC <<'PROGRAM'
+import os, sys
+from confluent_kafka import Producer
+
+producer = Producer({"bootstrap.servers": sys.argv[1], "transactional.id": "left"})
+producer.init_transactions(30)
+producer.begin_transaction()
+producer.produce(sys.argv[2], "left", partition=0)
+assert producer.flush(30) == 0
+os._exit(0)  # As if it were killed.
+PROGRAM
+}
+abort_transaction() {
+  leave_open || return 1
+  local offset
+  offset=$(transactions describe-producers --topic $TOPIC --partition 0 |
+    awk '$NF ~ /^[0-9]+$/ { print $NF }')
+  transactions abort --topic $TOPIC --partition 0 --start-offset "$offset" &&
+    transactions list | grep -E "^left .*CompleteAbort"
+}
 adds_acl() {
   acls --add --allow-principal User:ana --operation Read --topic $TOPIC
 }
@@ -204,6 +225,7 @@ check "list transactions" lists_transactions
 check "describe a transaction" describes_transaction
 check "describe producers" describes_producers
 check "find hanging transactions" transactions find-hanging --broker-id 1
+check "abort a transaction that was left open" abort_transaction
 check "add an ACL" adds_acl
 check "list ACLs" lists_acl
 check "remove an ACL" removes_acl

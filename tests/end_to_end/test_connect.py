@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from entrepot.connect import ConnectError, Message, Unavailable
+from entrepot.connect.interface import SourceRecord
 from entrepot.testing import Broker
 from tests.end_to_end.connecting import (
     AT_LEAST_ONCE,
@@ -222,6 +223,22 @@ def test_a_function_generates_records(server: Broker, tmp_path: Path) -> None:
     assert [json.loads(value)["n"] for value in values(server, "count")] == list(range(5))
 
 
+def archive(position: int | None) -> Iterator[tuple[Any, int]]:
+    for number in range(position or 0, 3):
+        yield SourceRecord(b"old", timestamp_ms=1_000 + number, topic="archive"), number + 1
+
+
+def test_old_timestamps_are_warned_of_once(
+    server: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"function": f"{__name__}:archive"}
+    path = describe(tmp_path, "archive", "function-source", topic="archive", options=options)
+    run_once(server.bootstrap, path)
+    said = [each.getMessage() for each in caplog.records if "retention.ms" in each.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("topic archive: a record is older than the topic keeps records")
+
+
 def test_a_function_takes_batches(
     server: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,11 +301,43 @@ def test_a_connector_of_your_own_runs_until_it_is_told_to_stop(
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 0, said
+    assert process.returncode == 130, said
     first, *_, last = map(json.loads, said.splitlines())
     assert (first["message"], last["message"]) == ("started", "ended")
     assert last["records"] == 3
     assert values(server, "ticks") == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("kind", ["Source", "Sink"])
+def test_ctrl_c_while_the_other_side_is_away(server: Broker, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from entrepot.connect import Sink, Source, Unavailable\n"
+        f"class Away({kind}):\n"
+        "    async def open(self, position):\n"
+        "        raise Unavailable('it is away')\n"
+        "    async def poll(self, count_max): ...\n"
+        "    async def write(self, messages): ...\n"
+    )
+    which = {"topics": ["ticks"]} if kind == "Sink" else {"topic": "ticks"}
+    send(server.bootstrap, "ticks", "1")
+    path = describe(tmp_path, f"away-{kind}", "mine:Away", **which)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "entrepot.cli", "connect", "run", str(path),
+         "--log-format", "json", "-b", server.bootstrap],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        lines = [process.stderr.readline()]
+        while lines[-1] and "trying again" not in lines[-1]:
+            lines.append(process.stderr.readline())
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in said) == (130, False), said
+    assert json.loads(said.splitlines()[-1])["message"] == "ended"
 
 
 def test_a_second_source_of_the_same_name_ends_the_first(server: Broker, tmp_path: Path) -> None:

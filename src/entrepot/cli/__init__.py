@@ -8,6 +8,7 @@ Mistakes give one line on stderr: exit code 2 for how it was called, 1 for what
 went wrong then.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -20,6 +21,7 @@ COMMANDS = {
     "produce": ("produce", "Send lines of text as records."),
     "consume": ("consume", "Print records."),
     "groups": ("groups", "List, describe, reset and delete consumer groups."),
+    "transactions": ("transactions", "List, describe and abort transactions."),
     "queues": ("queues", "Declare, list, peek into, purge, rewind, move queues."),
     "exchanges": ("routing", "List, declare and delete exchanges."),
     "bind": ("routing", "Send what an exchange gets on to a queue or topic."),
@@ -36,7 +38,10 @@ COMMANDS = {
     "kafka-console-producer": ("kafka_console_producer", "produce, with those flags."),
     "kafka-console-consumer": ("kafka_console_consumer", "consume, with those flags."),
     "kafka-consumer-groups": ("kafka_consumer_groups", "groups, with those flags."),
+    "kafka-share-groups": ("kafka_share_groups", "Share groups, with the flags of Kafka's tool."),
+    "kafka-transactions": ("kafka_transactions", "transactions, with those commands."),
     "kafka-configs": ("kafka_configs", "Settings of topics and brokers, quotas, passwords."),
+    "kafka-acls": ("kafka_acls", "Who may do what, with the flags of Kafka's tool."),
     "rabbitmq-server": ("rabbitmq_server", "serve, under RabbitMQ's name."),
     "rabbitmqctl": ("rabbitmqctl", "Queues, virtual hosts, users, as RabbitMQ's tool."),
 }
@@ -53,6 +58,15 @@ class _LazyGroup(click.Group):
         command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not context.resilient_parsing:
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            context.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Help without importing a thing."""

@@ -1,20 +1,22 @@
 """`entrepot connect run FILE`: one connector in this process, until it is told to stop.
 
 SIGTERM and Ctrl-C let it finish the batch it is at; a second one, or ten seconds, end it
-at once. Neither loses a record, nor doubles one where that is promised.
+at once. Neither loses a record, nor doubles one where that is promised. After Ctrl-C the
+exit code is 130, as it is of other commands.
 """
 
 import asyncio
 import contextlib
 import logging
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.logs import configure
-from entrepot.cli.talk import bootstrap_option, talk
+from entrepot.cli.talk import INTERRUPTED, bootstrap_option, talk
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client
@@ -83,14 +85,18 @@ def run(
 
 async def _until_told(work: "Run", task: "asyncio.Task[None]") -> None:
     loop = asyncio.get_running_loop()
+    signals: list[int] = []
 
-    def told() -> None:
+    def told(number: int) -> None:
+        signals.append(number)
         if work.stop.is_set():
             task.cancel()
         work.stop.set()
         loop.call_later(STOP_S_MAX, task.cancel)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, told, number)
     with contextlib.suppress(asyncio.CancelledError):
         await task
+    if signal.SIGINT in signals:
+        sys.exit(INTERRUPTED)

@@ -45,6 +45,13 @@ Write = Callable[["Message"], bytes]
     metavar="TEXT",
     help="%k key, %v value, %h headers, %t topic, %p partition, %o offset, %T timestamp, %% %.",
 )
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed: nothing of transactions that are open or aborted.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per record and line.")
 @bootstrap_option
 def consume(
@@ -58,6 +65,7 @@ def consume(
     follow: bool,
     max_messages: int | None,
     template: str | None,
+    isolation: str,
     as_json: bool,
     bootstrap: str,
 ) -> None:
@@ -69,6 +77,7 @@ def consume(
     if template is not None and as_json:
         raise click.UsageError("either --format or --json")
     timestamp = None if from_time is None else parse_time(from_time, "--from-time")
+    committed = isolation == "read_committed"
     write = as_json_line if as_json else formatter(template) if template is not None else _value
 
     async def work(client: "Client") -> None:
@@ -77,19 +86,22 @@ def consume(
         from entrepot.client.reader import Reader
 
         parts = await partitions_of(client, topic, partition)
-        end = None if follow else await find_offsets(client, parts, LATEST)
+        end = None
+        if not follow:
+            end = await find_offsets(client, parts, LATEST, committed=committed)
         place = LATEST if from_end else EARLIEST if timestamp is None else timestamp
         if group is not None:
-            member = GroupReader(client, group, [topic], reset=place)
+            member = GroupReader(client, group, [topic], reset=place, committed=committed)
             await share(Tap(member, write, end=end, count_max=max_messages), member)
             return
         if offset is None:
-            start = await find_offsets(client, parts, place)
+            start = await find_offsets(client, parts, place, committed=committed)
         elif len(parts) > 1:
             raise click.UsageError("--offset needs --partition: the topic has several")
         else:
             start = {parts[0]: await _checked(client, parts[0], offset)}
-        tap = Tap(Reader(client, start), write, end=end, count_max=max_messages, is_cut=True)
+        reader = Reader(client, start, committed=committed)
+        tap = Tap(reader, write, end=end, count_max=max_messages, is_cut=True)
         if follow and partition is None:
             tap.watch(client, topic)
         await tap.run()

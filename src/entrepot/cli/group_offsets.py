@@ -38,7 +38,7 @@ async def rows_of(admin: "GroupAdmin", group: "GroupInfo") -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """Where to go: one of these, or none to stay."""
 
     time: int | None = None  # Milliseconds, EARLIEST or LATEST.
@@ -66,7 +66,7 @@ async def parse_parts(client: "Client", scopes: Iterable[str]) -> "list[TopicPar
 
 
 async def plan_offsets(
-    client: "Client", group: str, parts: "list[TopicPartition]", target: Target
+    client: "Client", group: str, parts: "list[TopicPartition]", target: ResetTarget
 ) -> "dict[TopicPartition, int]":
     """The offsets to commit. What is outside of a log becomes its nearest end, with a word."""
     from entrepot.client.client import EARLIEST, LATEST

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from entrepot.cli.consume import parse_time
-from entrepot.cli.group_offsets import Row, Target, parse_parts, plan_offsets, rows_of
+from entrepot.cli.group_offsets import ResetTarget, Row, parse_parts, plan_offsets, rows_of
 from entrepot.cli.talk import bootstrap_option, show_table, talk
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ def groups() -> None:
 @_json_option
 @bootstrap_option
 def list_(as_json: bool, bootstrap: str) -> None:
-    """List groups and their states."""
+    """List consumer groups and share groups, and their states."""
 
     async def work(client: "Client") -> "list[GroupListing]":
         from entrepot.client.groups import GroupAdmin
 
-        return await GroupAdmin(client).all()
+        return await GroupAdmin(client).all(with_share=True)
 
     rows = [
         {"group": each.name, "state": each.state, "protocol": each.kind}
@@ -162,16 +162,16 @@ def reset_offsets(
     click.echo(f"reset {name}")
 
 
-def parse_target(where: str) -> Target:
+def parse_target(where: str) -> ResetTarget:
     from entrepot.client.client import EARLIEST, LATEST
 
     if where in ("earliest", "latest"):
-        return Target(time=EARLIEST if where == "earliest" else LATEST)
+        return ResetTarget(time=EARLIEST if where == "earliest" else LATEST)
     if where[:1] in ("+", "-") and where[1:].isdecimal():
-        return Target(shift=int(where))
+        return ResetTarget(shift=int(where))
     if where.isdecimal():
-        return Target(offset=int(where))
-    return Target(time=parse_time(where, "--to"))
+        return ResetTarget(offset=int(where))
+    return ResetTarget(time=parse_time(where, "--to"))
 
 
 @groups.command()

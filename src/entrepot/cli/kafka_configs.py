@@ -1,6 +1,6 @@
 """`kafka-configs`: the flags and the output of Kafka's tool of that name.
 
-Topics and brokers have settings, users and clients have quotas, users also passwords.
+Topics, brokers and groups have settings, users and clients have quotas, users also passwords.
 Of a broker's settings, those that topics follow can be changed while it runs.
 """
 
@@ -16,11 +16,11 @@ from entrepot.cli.security import command_config_option
 from entrepot.cli.talk import talk
 
 if TYPE_CHECKING:
-    from entrepot.client.admin import Admin, Kind
+    from entrepot.client.admin import Admin, ResourceType
     from entrepot.client.client import Client
     from entrepot.core.scram import Mechanism
 
-_KINDS = ("topics", "brokers", "users", "clients")
+_KINDS = ("topics", "brokers", "groups", "users", "clients")
 _QUOTA_KINDS = {"users": "user", "clients": "client-id"}
 _QUOTA_WORDS = {"user": "user-principal", "client-id": "client-id"}
 
@@ -44,6 +44,7 @@ class _Command(click.Command):
 @click.option("--entity-default", is_flag=True, expose_value=False, help="Those without their own.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Likewise.")
+@click.option("--group", help="Likewise.")
 @click.option("--user", help="Likewise.")
 @click.option("--client", help="Likewise.")
 @click.option(
@@ -141,10 +142,14 @@ def parse_added(text: str) -> dict[str, str]:
 # --- topics and brokers
 
 
-def _kind(kind: str) -> "Kind":
-    from entrepot.client.admin import Kind
+def _kind(kind: str) -> "ResourceType":
+    from entrepot.client.admin import ResourceType
 
-    return Kind.TOPIC if kind == "topics" else Kind.BROKER
+    return {
+        "topics": ResourceType.TOPIC,
+        "brokers": ResourceType.BROKER,
+        "groups": ResourceType.GROUP,
+    }[kind]
 
 
 async def _describe(client: "Client", entity: Entity, shows_all: bool) -> None:
@@ -170,12 +175,18 @@ def _source(kind: str, name: str) -> str:
     """Where a value comes from that was set on just this one."""
     if kind == "topics":
         return "DYNAMIC_TOPIC_CONFIG"
+    if kind == "groups":
+        return "DYNAMIC_GROUP_CONFIG"
     return "DYNAMIC_BROKER_CONFIG" if name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
 async def _names(admin: "Admin", client: "Client", kind: str) -> list[str]:
     from entrepot.client.cluster import TopicInfo
 
+    if kind == "groups":
+        from entrepot.client.groups import GroupAdmin
+
+        return [each.name for each in await GroupAdmin(client).all(with_share=True)]
     topics = [each.name for each in await admin.describe() if isinstance(each, TopicInfo)]
     if kind == "topics":
         return sorted(topics)

@@ -5,13 +5,13 @@ exits with 0.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.group_offsets import Row, Target, parse_parts, plan_offsets, rows_of
+from entrepot.cli.group_offsets import ResetTarget, Row, parse_parts, plan_offsets, rows_of
 from entrepot.cli.kafka_flags import bootstrap_options
 from entrepot.cli.security import security_options
 from entrepot.cli.talk import talk
@@ -198,9 +198,9 @@ def offset_rows(info: "GroupInfo", rows: list[Row], *, is_verbose: bool) -> list
             "TOPIC": row.part.topic,
             "PARTITION": str(row.part.partition),
             "LEADER-EPOCH": _NONE,
-            "CURRENT-OFFSET": _or_none(row.committed),
-            "LOG-END-OFFSET": _or_none(row.end),
-            "LAG": _or_none(row.lag),
+            "CURRENT-OFFSET": or_none(row.committed),
+            "LOG-END-OFFSET": or_none(row.end),
+            "LAG": or_none(row.lag),
             "CONSUMER-ID": row.member.id if row.member else _NONE,
             "HOST": row.member.host if row.member else _NONE,
             "CLIENT-ID": row.member.client_id if row.member else _NONE,
@@ -225,10 +225,10 @@ def member_rows(info: "GroupInfo", *, is_verbose: bool) -> list[dict[str, str]]:
         }
         if is_verbose:
             columns |= {
-                "CURRENT-EPOCH": _or_none(member.epoch),
-                "CURRENT-ASSIGNMENT": _assignment(member.parts),
-                "TARGET-EPOCH": _or_none(info.epoch_target),
-                "TARGET-ASSIGNMENT": _assignment(member.parts_target),
+                "CURRENT-EPOCH": or_none(member.epoch),
+                "CURRENT-ASSIGNMENT": assignment(member.parts),
+                "TARGET-EPOCH": or_none(info.epoch_target),
+                "TARGET-ASSIGNMENT": assignment(member.parts_target),
             }
         found.append(columns)
     return found
@@ -243,28 +243,28 @@ def state_row(info: "GroupInfo", *, is_verbose: bool) -> dict[str, str]:
         "STATE": info.state,
     }
     if is_verbose:
-        columns["GROUP-EPOCH"] = _or_none(info.epoch)
-        columns["TARGET-ASSIGNMENT-EPOCH"] = _or_none(info.epoch_target)
+        columns["GROUP-EPOCH"] = or_none(info.epoch)
+        columns["TARGET-ASSIGNMENT-EPOCH"] = or_none(info.epoch_target)
     return columns | {"#MEMBERS": str(len(info.members))}
 
 
-def _assignment(parts: "Iterable[TopicPartition]") -> str:
+def assignment(parts: "Iterable[TopicPartition]") -> str:
     from entrepot.client.client import by_topic
 
     topics = by_topic(dict.fromkeys(sorted(parts)))
     return ";".join(f"{t}:{','.join(str(p) for p, _ in ps)}" for t, ps in topics) or _NONE
 
 
-def _or_none(number: int | None) -> str:
+def or_none(number: int | None) -> str:
     return _NONE if number is None else str(number)
 
 
-def print_table(rows: Sequence[dict[str, str]]) -> None:
+def print_table(rows: Sequence[dict[str, str]], least: Mapping[str, int] = _WIDTHS) -> None:
     """A table as Kafka's tool prints it: after an empty line, the last column unpadded."""
     if not rows:
         return
     names = list(rows[0])
-    widths = [max(_WIDTHS.get(name, 0), *(len(row[name]) for row in rows)) for name in names]
+    widths = [max(least.get(name, 0), *(len(row[name]) for row in rows)) for name in names]
     widths[-1] = 0
     click.echo()
     for row in (dict(zip(names, names, strict=True)), *rows):
@@ -319,7 +319,7 @@ async def _reset(
     client: "Client",
     names: list[str],
     topics: tuple[str, ...],
-    target: Target,
+    target: ResetTarget,
     *,
     is_done: bool,
 ) -> None:
@@ -368,7 +368,7 @@ async def _found(admin: "GroupAdmin", name: str) -> "GroupInfo | None":
         return None
 
 
-def _target(given: dict[str, object]) -> Target:
+def _target(given: dict[str, object]) -> ResetTarget:
     from entrepot.client.client import EARLIEST, LATEST
 
     chosen = [name for name in _TARGETS if given[name] not in (None, False)]
@@ -380,18 +380,18 @@ def _target(given: dict[str, object]) -> Target:
     value = given[chosen[0]]
     match chosen[0]:
         case "to_earliest":
-            return Target(time=EARLIEST)
+            return ResetTarget(time=EARLIEST)
         case "to_latest":
-            return Target(time=LATEST)
+            return ResetTarget(time=LATEST)
         case "to_datetime":
-            return Target(time=parse_datetime(str(value)))
+            return ResetTarget(time=parse_datetime(str(value)))
         case "by_duration":
             before = datetime.now(UTC) - parse_duration(str(value))
-            return Target(time=int(before.timestamp() * 1000))
+            return ResetTarget(time=int(before.timestamp() * 1000))
     if chosen[0] == "to_current":
-        return Target()
+        return ResetTarget()
     assert isinstance(value, int)
-    return Target(offset=value) if chosen[0] == "to_offset" else Target(shift=value)
+    return ResetTarget(offset=value) if chosen[0] == "to_offset" else ResetTarget(shift=value)
 
 
 def parse_datetime(text: str) -> int:

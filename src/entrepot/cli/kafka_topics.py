@@ -12,9 +12,10 @@ from entrepot.cli.security import security_options
 from entrepot.cli.talk import key_values, talk
 
 if TYPE_CHECKING:
-    from entrepot.client.admin import Admin, NewTopic, Outcome, Setting
+    from entrepot.client.admin import Admin, NewTopic, Setting
     from entrepot.client.client import Client
     from entrepot.client.cluster import TopicInfo
+    from entrepot.client.errors import Refused
 
 ACTIONS = ("create", "list", "describe", "alter", "delete")
 
@@ -55,6 +56,9 @@ def kafka_topics(
         raise click.UsageError(f"--{action} needs --topic")
     if action == "alter" and partitions is None:
         raise click.UsageError("--alter needs --partitions; for settings: entrepot topics alter")
+    for flag, number in (("partitions", partitions), ("replication-factor", replication_factor)):
+        if number is not None and number < 1:
+            raise click.UsageError(f"--{flag} {number}: at least 1")
     given = key_values(settings, "--config")
 
     async def work(client: "Client") -> None:
@@ -63,7 +67,12 @@ def kafka_topics(
         admin = Admin(client)
         if action == "create":
             assert topic is not None
-            new = NewTopic(topic, partitions or -1, replication_factor or -1, given)
+            new = NewTopic(
+                topic,
+                -1 if partitions is None else partitions,
+                -1 if replication_factor is None else replication_factor,
+                given,
+            )
             await _create(admin, new, if_not_exists)
             return
         found = await _matching(admin, topic, exclude_internal)
@@ -86,16 +95,16 @@ def kafka_topics(
 async def _create(admin: "Admin", topic: "NewTopic", if_not_exists: bool) -> None:
     from kio.schema.errors import ErrorCode
 
-    outcomes = await admin.create_topics([topic])
-    refused = outcomes[topic.name]
+    answers = await admin.create_topics([topic])
+    refused = answers[topic.name]
     if refused is None:
         click.echo(f"Created topic {topic.name}.")
     elif not (if_not_exists and refused.code is ErrorCode.topic_already_exists):
-        _raise_first(outcomes)
+        _raise_first(answers)
 
 
-def _raise_first(outcomes: "dict[str, Outcome]") -> None:
-    for refused in outcomes.values():
+def _raise_first(answers: "dict[str, Refused | None]") -> None:
+    for refused in answers.values():
         if refused is not None:
             raise click.ClickException(refused.words)
 

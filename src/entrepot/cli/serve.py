@@ -184,12 +184,12 @@ async def _serve(config: Config) -> None:
 @contextlib.contextmanager
 def _keeping_house(protocols: Iterable[str]) -> Iterator[None]:
     from entrepot.core.clock import SystemClock
-    from entrepot.housekeeping import collect_garbage, load, modules_of
+    from entrepot.housekeeping import collect_garbage, imports_of, load
 
     clock = SystemClock()
     names = dict.fromkeys(each.removesuffix("_tls") for each in protocols)
-    modules = (module for name in names for module in modules_of(name))
-    loading = load(modules, clock, asyncio.to_thread)
+    imports = (each for name in names for each in imports_of(name))
+    loading = load(imports, clock, asyncio.to_thread)
     tasks = [asyncio.create_task(each) for each in (collect_garbage(clock), loading)]
     for task in tasks:
         task.add_done_callback(lambda done: done.cancelled() or done.result())

@@ -59,9 +59,10 @@ _SOURCES = (  # As the protocol numbers them, from 1 on.
     "DYNAMIC_DEFAULT_BROKER_CONFIG",
     "STATIC_BROKER_CONFIG",
     "DEFAULT_CONFIG",
+    "DYNAMIC_BROKER_LOGGER_CONFIG",
+    "DYNAMIC_CLIENT_METRICS_CONFIG",
+    "DYNAMIC_GROUP_CONFIG",
 )
-
-Outcome = Refused | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,12 @@ class NewTopic:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-class Kind(IntEnum):
+class ResourceType(IntEnum):
     """What a setting is of, as the protocol numbers it."""
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,11 @@ class Admin:
         except Refused as error:
             if error.code is not ErrorCode.unknown_topic_or_partition:
                 raise
-            outcome = (await self.create_topics([topic]))[topic.name]
-            if outcome is not None and outcome.code is not ErrorCode.topic_already_exists:
-                raise outcome from None
+            refused = (await self.create_topics([topic]))[topic.name]
+            if refused is not None and refused.code is not ErrorCode.topic_already_exists:
+                raise refused from None
 
-    async def create_topics(self, topics: Iterable[NewTopic]) -> dict[str, Outcome]:
+    async def create_topics(self, topics: Iterable[NewTopic]) -> dict[str, Refused | None]:
         request = CreateTopicsRequest(
             topics=tuple(
                 CreatableTopic(
@@ -131,30 +133,30 @@ class Admin:
             timeout=milliseconds(TIMEOUT_MS),
         )
 
-        async def attempt() -> dict[str, Outcome]:
+        async def attempt() -> dict[str, Refused | None]:
             answer = await self._cluster.ask_controller(request, CreateTopicsResponse)
             return {
-                topic.name: _outcome(topic.error_code, topic.name, topic.error_message)
+                topic.name: _refused(topic.error_code, topic.name, topic.error_message)
                 for topic in answer.topics
             }
 
         return await self._change(attempt)
 
-    async def delete_topics(self, names: Iterable[str]) -> dict[str, Outcome]:
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, Refused | None]:
         request = DeleteTopicsRequest(
             topic_names=tuple(map(TopicName, names)), timeout=milliseconds(TIMEOUT_MS)
         )
 
-        async def attempt() -> dict[str, Outcome]:
+        async def attempt() -> dict[str, Refused | None]:
             answer = await self._cluster.ask_controller(request, DeleteTopicsResponse)
             return {
-                topic.name: _outcome(topic.error_code, topic.name, topic.error_message)
+                topic.name: _refused(topic.error_code, topic.name, topic.error_message)
                 for topic in answer.responses
             }
 
         return await self._change(attempt)
 
-    async def create_partitions(self, counts: Mapping[str, int]) -> dict[str, Outcome]:
+    async def create_partitions(self, counts: Mapping[str, int]) -> dict[str, Refused | None]:
         """Grow these topics to so many partitions."""
         request = CreatePartitionsRequest(
             topics=tuple(
@@ -165,10 +167,10 @@ class Admin:
             validate_only=False,
         )
 
-        async def attempt() -> dict[str, Outcome]:
+        async def attempt() -> dict[str, Refused | None]:
             answer = await self._cluster.ask_controller(request, CreatePartitionsResponse)
             return {
-                topic.name: _outcome(topic.error_code, topic.name, topic.error_message)
+                topic.name: _refused(topic.error_code, topic.name, topic.error_message)
                 for topic in answer.results
             }
 
@@ -180,7 +182,7 @@ class Admin:
         return await self._cluster.retry(lambda: self._cluster.describe(names))
 
     async def settings(
-        self, names: Iterable[str], *, of: Kind = Kind.TOPIC
+        self, names: Iterable[str], *, of: ResourceType = ResourceType.TOPIC
     ) -> dict[str, list[Setting]]:
         """Everything a topic or a broker may be set to, with the values in force."""
         request = DescribeConfigsRequest(
@@ -210,7 +212,7 @@ class Admin:
         put: Mapping[str, str],
         remove: Iterable[str] = (),
         *,
-        of: Kind = Kind.TOPIC,
+        of: ResourceType = ResourceType.TOPIC,
     ) -> None:
         """Change some settings and give others their defaults back; leave the rest."""
         changes = [AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in put.items()]
@@ -258,20 +260,20 @@ class Admin:
         return await self._client.per_leader(offsets, ask)
 
     async def _change(
-        self, attempt: Callable[[], Awaitable[dict[str, Outcome]]]
-    ) -> dict[str, Outcome]:
+        self, attempt: Callable[[], Awaitable[dict[str, Refused | None]]]
+    ) -> dict[str, Refused | None]:
         """Repeat it when the controller is elsewhere; then what we knew of topics is old."""
 
-        async def checked() -> dict[str, Outcome]:
-            outcomes = await attempt()
-            for outcome in outcomes.values():
-                if outcome is not None and outcome.code is ErrorCode.not_controller:
-                    raise outcome
-            return outcomes
+        async def checked() -> dict[str, Refused | None]:
+            answers = await attempt()
+            for refused in answers.values():
+                if refused is not None and refused.code is ErrorCode.not_controller:
+                    raise refused
+            return answers
 
-        outcomes = await self._cluster.retry(checked)
+        answers = await self._cluster.retry(checked)
         self._cluster.forget()
-        return outcomes
+        return answers
 
 
 def _setting(entry: DescribeConfigsResourceResult) -> Setting:
@@ -290,5 +292,5 @@ def _source(number: int) -> str:
     return _SOURCES[number - 1] if 0 < number <= len(_SOURCES) else "UNKNOWN"
 
 
-def _outcome(code: ErrorCode, name: str, message: str | None) -> Outcome:
+def _refused(code: ErrorCode, name: str, message: str | None) -> Refused | None:
     return None if code is ErrorCode.none else Refused(code, f"topic {name}", message)

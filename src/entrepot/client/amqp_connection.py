@@ -12,8 +12,8 @@ from typing import NoReturn, Self, TypeVar
 from entrepot.client.cluster import parse_bootstrap
 from entrepot.client.errors import BadAnswer, ClientError, Unreachable
 from entrepot.client.queue_leases import Login
-from entrepot.core import limits
 from entrepot.core.ports import Buffer, Link, Net, Receiver
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -66,7 +66,7 @@ class AmqpConnection:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._inbox = FrameBuffer(is_client=True)
-        self._frame_bytes_max = limits.AMQP_FRAME_BYTES_MIN
+        self._frame_bytes_max = amqp_limits.FRAME_BYTES_MIN
         self._answers: asyncio.Queue[Method | None] = asyncio.Queue()  # None: it has failed.
         self._failure: ClientError | None = None
         self._progress = asyncio.Event()  # Something came that is no answer, or it failed.
@@ -168,8 +168,8 @@ class AmqpConnection:
         properties = {"product": "entrepot", "capabilities": _CAPABILITIES}
         self._tell(0, connection.StartOk(properties, "PLAIN", response))
         tuned = await self._answer(connection.Tune)
-        frame_bytes_max = tuned.frame_max or limits.AMQP_FRAME_BYTES_MAX
-        self._frame_bytes_max = min(frame_bytes_max, limits.AMQP_FRAME_BYTES_MAX)
+        frame_bytes_max = tuned.frame_max or amqp_limits.FRAME_BYTES_MAX
+        self._frame_bytes_max = min(frame_bytes_max, amqp_limits.FRAME_BYTES_MAX)
         heartbeat_s = min(heartbeat_s, tuned.heartbeat or heartbeat_s)
         self._tell(0, connection.TuneOk(1, self._frame_bytes_max, heartbeat_s))
         self._inbox.tune(self._frame_bytes_max)

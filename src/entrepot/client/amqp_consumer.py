@@ -16,9 +16,9 @@ from entrepot.client.errors import Unreachable
 from entrepot.core.ports import Buffer, Link
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, queue, tx
-from entrepot.wire.amqp.properties import Properties, decode
+from entrepot.wire.amqp.properties import BasicProperties, decode
 
-__all__ = ["AmqpConsumer", "Delivery", "Properties"]
+__all__ = ["AmqpConsumer", "BasicProperties", "Delivery"]
 
 
 class Delivery(NamedTuple):
@@ -26,7 +26,7 @@ class Delivery(NamedTuple):
     redelivered: bool
     exchange: str
     routing_key: str
-    properties: Properties
+    properties: BasicProperties
     body: bytes
 
 

@@ -21,18 +21,18 @@ from entrepot.wire.amqp.frames import FRAME_ENVELOPE_BYTES
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, confirm
 from entrepot.wire.amqp.methods import exchange as exchanges
-from entrepot.wire.amqp.properties import PERSISTENT, Properties, PropertyView, encode
+from entrepot.wire.amqp.properties import PERSISTENT, BasicProperties, PropertyView, encode
 from entrepot.wire.amqp.scan import Acks
 
 __all__ = [
     "PERSISTENT",
     "AmqpPublisher",
     "AmqpRefused",
-    "Encoded",
+    "BasicProperties",
+    "EncodedMessage",
     "NotTaken",
-    "Outcome",
     "Outgoing",
-    "Properties",
+    "PublishResult",
     "connect",
     "text_or_bytes",
 ]
@@ -52,7 +52,7 @@ class Outgoing(NamedTuple):
     body: Buffer
 
 
-class Encoded(NamedTuple):
+class EncodedMessage(NamedTuple):
     """A message whose properties are bytes already."""
 
     exchange: str
@@ -61,7 +61,7 @@ class Encoded(NamedTuple):
     body: Buffer
 
     @classmethod
-    def of(cls, exchange: str, routing_key: str, properties: Properties, body: Buffer) -> Self:
+    def of(cls, exchange: str, routing_key: str, properties: BasicProperties, body: Buffer) -> Self:
         return cls(exchange, routing_key, encode(properties), body)
 
 
@@ -72,7 +72,7 @@ class Returned(NamedTuple):
     reason: str
 
 
-class Outcome(NamedTuple):
+class PublishResult(NamedTuple):
     """What became of those that were not taken; all others are confirmed."""
 
     nacked: list[int]  # Their places among the messages that were offered.
@@ -88,7 +88,7 @@ class AmqpPublisher(AmqpConnection):
         super().__init__(link)
         self._tag = 0  # Of the last message sent.
         self._unconfirmed: dict[int, int] = {}  # By tag, in order: the message's place.
-        self._outcome = Outcome([], [])
+        self._result = PublishResult([], [])
 
     @property
     def properties_bytes_max(self) -> int:
@@ -102,18 +102,18 @@ class AmqpPublisher(AmqpConnection):
     async def publish(self, messages: Sequence[Outgoing], *, mandatory: bool) -> None:
         """All are confirmed when it returns. Raises Unreachable, NotTaken, AmqpRefused."""
         encoded = [
-            Encoded(exchange, key, _properties(headers), body)
+            EncodedMessage(exchange, key, _properties(headers), body)
             for exchange, key, headers, body in messages
         ]
-        outcome = await self.offer(encoded, mandatory=mandatory)
-        if outcome.returned:
-            raise NotTaken(outcome.returned[0].reason)
-        if outcome.nacked:
+        result = await self.offer(encoded, mandatory=mandatory)
+        if result.returned:
+            raise NotTaken(result.returned[0].reason)
+        if result.nacked:
             raise NotTaken("the broker does not take a message; is its queue full?")
 
-    async def offer(self, messages: Sequence[Encoded], *, mandatory: bool) -> Outcome:
+    async def offer(self, messages: Sequence[EncodedMessage], *, mandatory: bool) -> PublishResult:
         """The broker has answered for each of them. Raises Unreachable, AmqpRefused."""
-        self._outcome = Outcome([], [])
+        self._result = PublishResult([], [])
         for first in range(0, len(messages), UNCONFIRMED_MAX // 2):
             chunks: list[Buffer] = []
             some = messages[first : first + UNCONFIRMED_MAX // 2]
@@ -126,7 +126,7 @@ class AmqpPublisher(AmqpConnection):
             self._link.send(chunks)
             await self._until_unconfirmed(UNCONFIRMED_MAX // 2)
         await self._until_unconfirmed(0)
-        return self._outcome
+        return self._result
 
     async def _begin(self) -> None:
         await self.ask(confirm.Select(), confirm.SelectOk)
@@ -154,7 +154,7 @@ class AmqpPublisher(AmqpConnection):
     def _hear_method(self, method: Method) -> None:
         if isinstance(method, basic.Nack):
             nacked = self._answered(method.delivery_tag, is_multiple=method.multiple)
-            self._outcome.nacked.extend(nacked)
+            self._result.nacked.extend(nacked)
             self._progress.set()
         else:
             super()._hear_method(method)
@@ -163,7 +163,7 @@ class AmqpPublisher(AmqpConnection):
         if isinstance(method, basic.Return):
             place = f"exchange '{method.exchange}', routing key '{method.routing_key}'"
             message_id = PropertyView(properties).get("message_id")
-            self._outcome.returned.append(Returned(message_id, f"{place}: {method.reply_text}"))
+            self._result.returned.append(Returned(message_id, f"{place}: {method.reply_text}"))
 
     def _answered(self, tag: int, *, is_multiple: bool) -> list[int]:
         """The places of the messages it is about."""
@@ -183,7 +183,7 @@ async def connect(address: str, login: Login) -> AmqpPublisher:
 @lru_cache(PROPERTIES_REMEMBERED)
 def _properties(headers: Headers) -> bytes:
     table = {name: text_or_bytes(value) for name, value in headers} or None
-    return encode(Properties(headers=table, delivery_mode=PERSISTENT))
+    return encode(BasicProperties(headers=table, delivery_mode=PERSISTENT))
 
 
 def text_or_bytes(value: bytes | None) -> str | bytes | None:

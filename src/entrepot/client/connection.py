@@ -31,6 +31,15 @@ from entrepot.wire.kafka.layout import decode, encode
 SOFTWARE = "entrepot"
 SOFTWARE_VERSION = "1"
 
+# What answers first where somebody else listens, and what that is.
+_OTHERS = {
+    b"HTTP": "it is an HTTP port, such as the one for management (15672)",
+    b"AMQP": "it is an AMQP port (5672); Kafka's is 9092",
+    b"\x15\x03": "it speaks TLS: say security.protocol=SSL or SASL_SSL",
+    b"SSH-": "it is an SSH port",
+}
+_BY_PEER = "closed by peer"  # What a link says when the other side ended it.
+
 _Answer = TypeVar("_Answer")
 
 
@@ -51,6 +60,8 @@ class Connection:
         self._correlation_id = 0
         self._closed: str | None = None  # Why, once it is.
         self._versions: dict[int, tuple[int, int]] = {}  # What the broker takes, by API.
+        self._view = memoryview(b"")  # Where the next bytes arrive.
+        self._answers = 0  # That came since the versions are settled.
 
     @classmethod
     async def open(
@@ -164,14 +175,16 @@ class Connection:
     # What the net calls.
 
     def writable(self) -> memoryview:
-        return self._inbox.writable()
+        self._view = self._inbox.writable()
+        return self._view
 
     def received(self, size: int) -> None:
+        first = b"" if self._versions else bytes(self._view[: min(size, 4)])
         try:
             for frame in self._inbox.received(size):
                 self._answered(frame)
         except MalformedFrame as error:
-            self._link.abort(f"bytes that are not the protocol: {error}")
+            self._link.abort(_other(first) or f"bytes that are not the protocol: {error}")
 
     def _answered(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big")
@@ -179,6 +192,7 @@ class Connection:
         if waiting is None:
             raise MalformedFrame(f"an answer to a request that was not made, {correlation_id}")
         _, position = read_response_header(frame, waiting.api, waiting.version)
+        self._answers += bool(self._versions)
         if not waiting.answer.done():
             waiting.answer.set_result(frame[position:])
 
@@ -186,9 +200,22 @@ class Connection:
         """Nothing is held back: who asks waits for answers, so the backlog is theirs."""
 
     def closed(self, reason: str) -> None:
+        if reason == _BY_PEER and not self._answers:
+            reason += self._why_refused()
         self._closed = reason
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
             if not entry.answer.done():
                 error = Unreachable(f"connection to {self._link.peer} lost: {reason}")
                 entry.answer.set_exception(error)
+
+    def _why_refused(self) -> str:
+        """Return what is likely when a broker ends a connection before it has answered."""
+        if not self._versions:
+            return "; it may speak TLS (security.protocol=SSL), or not be a Kafka broker"
+        return "; it may want a login (security.protocol=SASL_PLAINTEXT or SASL_SSL, or --user)"
+
+
+def _other(first: bytes) -> str | None:
+    """Return what listens there, by its first bytes, when it is known not to be Kafka."""
+    return next((said for start, said in _OTHERS.items() if first.startswith(start)), None)

@@ -45,6 +45,11 @@ _WORDS = {
     ErrorCode.group_id_not_found: "there is no such group",
     ErrorCode.non_empty_group: "the group has members",
     ErrorCode.group_subscribed_to_topic: "the group's members read this topic",
+    ErrorCode.transactional_id_not_found: "there is no such transactional id",
+    ErrorCode.transactional_id_authorization_failed: "no permission for this transactional id",
+    ErrorCode.invalid_producer_epoch: "the producer has another epoch by now",
+    ErrorCode.producer_fenced: "another producer has taken the transactional id",
+    ErrorCode.concurrent_transactions: "the transaction is being ended",
     ErrorCode.invalid_record: "the broker refuses a record of the batch",
     ErrorCode.unknown_topic_id: "there is no topic of that id",
 }

@@ -35,6 +35,7 @@ from entrepot.client.offsets import commit_offsets, committed_offsets
 
 DEAD = "Dead"
 EMPTY = "Empty"
+_SHARE = "share"
 _CONSUMER = "consumer"  # The protocol type of groups that read topics; an empty one may have none.
 
 
@@ -42,7 +43,7 @@ _CONSUMER = "consumer"  # The protocol type of groups that read topics; an empty
 class GroupListing:
     name: str
     state: str
-    kind: str  # classic or consumer: the protocol.
+    kind: str  # classic, consumer or share: the protocol.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,9 @@ class GroupAdmin:
         self._client = client
         self._cluster = client.cluster
 
-    async def all(self) -> list[GroupListing]:
-        """The groups of every broker, by name."""
+    async def all(self, *, with_share: bool = False) -> list[GroupListing]:
+        """The consumer groups of every broker, by name; with share groups, if told so."""
+        kinds = (_CONSUMER, "", _SHARE) if with_share else (_CONSUMER, "")
         request = ListGroupsRequest(states_filter=(), types_filter=())
 
         async def of(node: int) -> list[GroupListing]:
@@ -85,7 +87,7 @@ class GroupAdmin:
             return [
                 GroupListing(each.group_id, each.group_state, each.group_type.lower())
                 for each in answer.groups
-                if each.protocol_type in (_CONSUMER, "")
+                if each.protocol_type in kinds
             ]
 
         async def attempt() -> list[GroupListing]:

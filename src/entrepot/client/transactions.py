@@ -66,7 +66,7 @@ class Transactions:
             check(answer.error_code, f"transactional id {transactional_id}")
             return OpenTransaction(transactional_id, answer.producer_id, answer.producer_epoch)
 
-        return await self._at_coordinator(transactional_id, ask)
+        return await self.at_coordinator(transactional_id, ask)
 
     async def end(self, transaction: OpenTransaction, *, commit: bool) -> OpenTransaction:
         """Returns what the id's next transaction is written with."""
@@ -84,7 +84,7 @@ class Transactions:
                 return transaction  # The broker is of a time before epochs moved with each end.
             return transaction._replace(producer_id=answer.producer_id, epoch=answer.producer_epoch)
 
-        return await self._at_coordinator(transaction.transactional_id, ask)
+        return await self.at_coordinator(transaction.transactional_id, ask)
 
     async def is_open(self, transaction: OpenTransaction) -> bool:
         """Whether this one, and no other of its id, is open."""
@@ -105,7 +105,7 @@ class Transactions:
                 return None
             return OpenTransaction(transactional_id, found.producer_id, found.producer_epoch)
 
-        return await self._at_coordinator(transactional_id, ask)
+        return await self.at_coordinator(transactional_id, ask)
 
     async def list_open(self, prefix: str) -> list[str]:
         """Transactional ids that begin so and have an open transaction, on any broker."""
@@ -123,9 +123,10 @@ class Transactions:
 
         return await self._cluster.retry(attempt)
 
-    async def _at_coordinator(
+    async def at_coordinator(
         self, transactional_id: str, ask: Callable[[int], Awaitable[_Answer]]
     ) -> _Answer:
+        """Ask the broker that coordinates the id's transactions."""
         request = FindCoordinatorRequest(
             key_type=_TRANSACTION, coordinator_keys=(transactional_id,)
         )

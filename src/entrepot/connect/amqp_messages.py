@@ -14,7 +14,12 @@ from typing import Any
 import msgspec
 
 from entrepot.client.amqp_consumer import Delivery
-from entrepot.client.amqp_publisher import PERSISTENT, Encoded, Properties, text_or_bytes
+from entrepot.client.amqp_publisher import (
+    PERSISTENT,
+    BasicProperties,
+    EncodedMessage,
+    text_or_bytes,
+)
 from entrepot.client.reader import Message
 from entrepot.connect.formats import Misfit
 from entrepot.connect.interface import SourceRecord
@@ -55,7 +60,7 @@ def message_id(message: Message) -> str:
     return f"{part.topic}-{part.partition}-{message.record.offset}"[-SHORT_BYTES_MAX:]
 
 
-def to_amqp(message: Message, exchange: str, routing_key: str, content_type: str) -> Encoded:
+def to_amqp(message: Message, exchange: str, routing_key: str, content_type: str) -> EncodedMessage:
     """Persistent. Raises Misfit."""
     record = message.record
     found: dict[str, Any] = {}
@@ -73,8 +78,10 @@ def to_amqp(message: Message, exchange: str, routing_key: str, content_type: str
         found.setdefault("timestamp", record.timestamp_ms // 1000)
     found.setdefault("content_type", content_type)
     found |= {"headers": headers or None, "delivery_mode": PERSISTENT}
-    properties = Properties(message_id=message_id(message), **found)
-    return Encoded.of(exchange, _routed(routing_key, message), properties, record.value or b"")
+    properties = BasicProperties(message_id=message_id(message), **found)
+    return EncodedMessage.of(
+        exchange, _routed(routing_key, message), properties, record.value or b""
+    )
 
 
 def to_record(delivery: Delivery, key: str) -> SourceRecord:

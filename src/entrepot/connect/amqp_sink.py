@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from entrepot.client.amqp_publisher import AmqpPublisher, AmqpRefused, Encoded, Outcome
+from entrepot.client.amqp_publisher import AmqpPublisher, AmqpRefused, EncodedMessage, PublishResult
 from entrepot.client.client import TopicPartition
 from entrepot.client.errors import ClientError
 from entrepot.client.reader import Message
@@ -21,7 +21,7 @@ from entrepot.connect.amqp_session import AmqpOptions, explained, open_connectio
 from entrepot.connect.formats import Misfit
 from entrepot.connect.interface import Sink, Unavailable
 
-Pending = tuple[Message, Encoded]
+Pending = tuple[Message, EncodedMessage]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class AmqpSink(Sink):
                     await self._publisher.check_exchange(self.options.exchange)
         return self._publisher
 
-    def _encoded(self, message: Message) -> Encoded:
+    def _encoded(self, message: Message) -> EncodedMessage:
         options = self.options
         made = to_amqp(message, options.exchange, options.routing_key, options.content_type)
         assert self._publisher is not None
@@ -94,9 +94,9 @@ class AmqpSink(Sink):
             await self.context.reject(each[0], str(error))
 
     async def _offer_together(self, pending: list[Pending]) -> None:
-        outcome = await self._published([encoded for _, encoded in pending])
-        nacked = [pending[place] for place in outcome.nacked]
-        reasons = {each.message_id: each.reason for each in outcome.returned}
+        result = await self._published([encoded for _, encoded in pending])
+        nacked = [pending[place] for place in result.nacked]
+        reasons = {each.message_id: each.reason for each in result.returned}
         for message, _ in pending:
             if message_id(message) in reasons:
                 await self.context.reject(message, reasons[message_id(message)])
@@ -106,7 +106,7 @@ class AmqpSink(Sink):
                 f"{self._place.name}: the broker refuses {len(nacked)} messages; is a queue full?"
             )
 
-    async def _published(self, messages: Sequence[Encoded]) -> Outcome:
+    async def _published(self, messages: Sequence[EncodedMessage]) -> PublishResult:
         """Raises AmqpRefused only when a message is to blame."""
         publisher = await self._connected()
         try:

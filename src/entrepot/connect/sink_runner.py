@@ -7,6 +7,7 @@ written, for sinks that keep none themselves and for people who look at the lag.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from kio.schema.errors import ErrorCode
@@ -56,13 +57,15 @@ class SinkRunner:
         return self._letters.count
 
     async def run(self, stop: asyncio.Event, *, once: bool) -> None:
+        with contextlib.suppress(Stopped):  # Also out of a pause after an error.
+            await self._run(stop, once=once)
+
+    async def _run(self, stop: asyncio.Event, *, once: bool) -> None:
         while not stop.is_set():
             try:
                 if once and self._ends is None:
                     self._ends = await self._offsets_at(await self._partitions(), LATEST)
                 await self._session(stop)
-                return
-            except Stopped:
                 return
             except _PartitionsChanged:
                 continue

@@ -17,6 +17,7 @@ from entrepot.client.admin import Admin
 from entrepot.client.client import Client, TopicPartition
 from entrepot.client.errors import ClientError, Refused
 from entrepot.client.partitioner import partition_of
+from entrepot.client.retention import RetentionWatch
 from entrepot.client.transaction_writer import TransactionWriter
 from entrepot.client.transactions import Transactions
 from entrepot.connect import offsets
@@ -50,15 +51,18 @@ class SourceRunner:
         self._client = client
         self._clock = clock
         self._patience = patience
+        self._retention = RetentionWatch(client, clock)
         self._counts: dict[str, int] = {}  # Partitions of each topic.
         self._turn = 0  # Where records without a key go; the next batch goes elsewhere.
 
     async def run(self, stop: asyncio.Event, *, once: bool) -> None:
+        with contextlib.suppress(Stopped):  # Also out of a pause after an error.
+            await self._run(stop, once=once)
+
+    async def _run(self, stop: asyncio.Event, *, once: bool) -> None:
         while not stop.is_set():
             try:
                 await self._session(stop, once=once)
-                return
-            except Stopped:
                 return
             except (ClientError, ConnectError) as error:
                 if isinstance(error, Refused) and error.code in _FENCED:
@@ -128,7 +132,12 @@ class SourceRunner:
                 )
                 each = dead_letter(self._settings.name, self._settings.errors.dead_letters, each)
             record = Record(each.key, each.value, each.headers, each.timestamp_ms)
-            lanes.setdefault(await self._place(each), []).append(record)
+            place = await self._place(each)
+            if each.timestamp_ms >= 0:
+                said = await self._retention.warning(place.topic, each.timestamp_ms)
+                if said is not None:
+                    log.warning(said, extra={"connector": self._settings.name})
+            lanes.setdefault(place, []).append(record)
         lanes[offsets.PART] = [offsets.record_of(self._settings.name, polled.position)]
         return lanes
 

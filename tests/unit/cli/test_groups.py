@@ -2,7 +2,7 @@
 
 import pytest
 
-from entrepot.cli.group_offsets import Row, Target
+from entrepot.cli.group_offsets import ResetTarget, Row
 from entrepot.cli.groups import parse_target
 from entrepot.client.client import EARLIEST, LATEST, TopicPartition
 
@@ -10,17 +10,17 @@ from entrepot.client.client import EARLIEST, LATEST, TopicPartition
 @pytest.mark.parametrize(
     ("where", "target"),
     [
-        ("earliest", Target(time=EARLIEST)),
-        ("latest", Target(time=LATEST)),
-        ("0", Target(offset=0)),
-        ("17", Target(offset=17)),
-        ("+3", Target(shift=3)),
-        ("-3", Target(shift=-3)),
-        ("1970-01-01T00:01:00Z", Target(time=60_000)),
-        ("1970-01-01T01:00:00+01:00", Target(time=0)),
+        ("earliest", ResetTarget(time=EARLIEST)),
+        ("latest", ResetTarget(time=LATEST)),
+        ("0", ResetTarget(offset=0)),
+        ("17", ResetTarget(offset=17)),
+        ("+3", ResetTarget(shift=3)),
+        ("-3", ResetTarget(shift=-3)),
+        ("1970-01-01T00:01:00Z", ResetTarget(time=60_000)),
+        ("1970-01-01T01:00:00+01:00", ResetTarget(time=0)),
     ],
 )
-def test_places(where: str, target: Target) -> None:
+def test_places(where: str, target: ResetTarget) -> None:
     assert parse_target(where) == target
 
 

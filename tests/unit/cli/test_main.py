@@ -26,7 +26,17 @@ def test_help_lists_every_command() -> None:
 def test_an_unknown_command() -> None:
     result = CliRunner().invoke(main, ["frobnicate"])
     assert result.exit_code == 2
-    assert "No such command 'frobnicate'" in result.output
+    assert "No such command 'frobnicate'." in result.output
+    assert "Did you mean" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("topcs", "topics"), ("kafka-topic", "kafka-topics"), ("serv", "serve")]
+)
+def test_a_mistyped_command(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(main, [typed])
+    assert result.exit_code == 2
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in result.output
 
 
 def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
@@ -37,15 +47,14 @@ def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
 def test_a_broker_never_imports_what_belongs_to_extras() -> None:
     """Not at its start and not in idle time, when it imports all that it may be asked for."""
     loaded = _loaded(
-        "import importlib\n"
         "from entrepot.cli.kio_loading import load_kio\n"
         "load_kio()\n"
         "import entrepot.cli.serve, entrepot.server\n"
         "from entrepot.config import PROTOCOLS\n"
-        "from entrepot.housekeeping import modules_of\n"
+        "from entrepot.housekeeping import imports_of\n"
         "for protocol in dict.fromkeys(name.removesuffix('_tls') for name in PROTOCOLS):\n"
-        "    for name in modules_of(protocol):\n"
-        "        importlib.import_module(name)"
+        "    for do_import in imports_of(protocol):\n"
+        "        do_import()"
     )
     assert {"entrepot.gateway.kafka.fetch", "entrepot.gateway.http.adapter"} <= loaded
     extras = {"entrepot.spark", "entrepot.connect", "pyspark", "pyarrow", "pandas", "deltalake"}
@@ -87,6 +96,13 @@ def test_kio_does_not_import_hypothesis_for_a_command(command: str) -> None:
         (["kafka-topics", "--list", "--zookeeper", "localhost:2181"], "--bootstrap-server"),
         (["kafka-topics", "--topic", "t"], "one of --create"),
         (["kafka-topics", "--create"], "--create needs --topic"),
+        (["kafka-topics", "--create", "--topic=t", "--partitions=0"], "--partitions 0: at least 1"),
+        (
+            ["kafka-topics", "--create", "--topic=t", "--replication-factor=0"],
+            "--replication-factor 0: at least 1",
+        ),
+        (["consume", "t", "--isolation", "all"], "'all' is not one of"),
+        (["kafka-transactions", "describe"], "Missing option '--transactional-id'"),
         (["kafka-topics", "--alter", "--topic", "t"], "needs --partitions"),
         (["kafka-topics", "--create", "--topic", "t", "--config", "x"], "key=value"),
         (["kafka-console-consumer", "--topic", "t", "--offset", "2"], "needs --partition"),
@@ -159,3 +175,28 @@ def test_failures_are_one_line(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, said in result.output) == (1, True), result.output
     assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("entrepot topi", "topics"),
+        ("entrepot topics del", "delete"),
+        ("entrepot serve --da", "--data-dir"),
+    ],
+)
+def test_the_shell_completes(words: str, wanted: str) -> None:
+    """As `docs/reference/command-line.md` sets it up."""
+    count = len(words.split()) - 1
+    for shell in ("bash", "zsh", "fish"):
+        values = {
+            "COMP_WORDS": words,
+            "COMP_CWORD": words.split()[-1] if shell == "fish" else count,
+        }
+        ran = CliRunner().invoke(
+            main,
+            prog_name="entrepot",
+            env={"_ENTREPOT_COMPLETE": f"{shell}_complete"}
+            | {k: str(v) for k, v in values.items()},
+        )
+        assert wanted in ran.output.replace(",", "\n").split(), (shell, ran.output)

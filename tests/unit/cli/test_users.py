@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from entrepot.broker.broker import Broker
-from entrepot.broker.router.event import Destination, Kind
+from entrepot.broker.router.event import Destination, DestinationKind
 from entrepot.cli import main
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
@@ -23,7 +23,7 @@ def test_users_beside_bindings_of_predeclared_exchanges(tmp_path: Path) -> None:
             broker = Broker(disk, SystemClock(), SystemEntropy(), predeclared=PREDECLARED)
             await broker.open()
             await broker.create_topic("t")
-            to = Destination(Kind.QUEUE, "t")
+            to = Destination(DestinationKind.QUEUE, "t")
             await broker.vhosts.default.bind(BindingDeclaration("amq.topic", to, "#"))
             await broker.close()
 

@@ -12,7 +12,7 @@ from entrepot.net.sockets import SocketNet
 from entrepot.wire.amqp.frames import frame, method_frame
 from entrepot.wire.amqp.methods import basic, channel, tx
 from entrepot.wire.amqp.methods import queue as queues
-from entrepot.wire.amqp.properties import NONE, Properties
+from entrepot.wire.amqp.properties import NONE, BasicProperties
 from entrepot.wire.amqp.scan import HEADER
 from tests.unit.client.fake_amqp import Peer, deliveries, with_peer
 
@@ -35,7 +35,7 @@ def test_messages_are_taken_in_order_and_settled() -> None:
             await consumer.ready_count()
         first = consumer.take(2, 100)
         assert [(each.tag, each.body) for each in first] == [(1, b"0"), (2, b"1")]
-        assert first[0][1:5] == (False, "x", "k", Properties())
+        assert first[0][1:5] == (False, "x", "k", BasicProperties())
         assert [each.body for each in consumer.take(10, 2)] == [b"2", b"3"]
         await consumer.settle(4)
         assert peer.acked == [4]

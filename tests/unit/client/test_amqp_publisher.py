@@ -5,20 +5,20 @@ import asyncio
 import pytest
 
 from entrepot.client import amqp_publisher
-from entrepot.client.amqp_publisher import AmqpRefused, Encoded, NotTaken, Outgoing, connect
+from entrepot.client.amqp_publisher import AmqpRefused, EncodedMessage, NotTaken, Outgoing, connect
 from entrepot.client.errors import BadAnswer, ClientError, Unreachable
 from entrepot.client.queue_leases import Login
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods import basic, channel, connection
 from entrepot.wire.amqp.methods import exchange as exchanges
-from entrepot.wire.amqp.properties import Properties, PropertyView, encode
+from entrepot.wire.amqp.properties import BasicProperties, PropertyView, encode
 from tests.unit.client.fake_amqp import FRAME_BYTES_MAX, Peer, ack, frames, with_peer
 
 ONE = Outgoing("x", "k", (("h", b"v"), ("raw", b"\xff"), ("none", None)), b"body")
 
 
 def named(name: str) -> bytes:
-    return encode(Properties(message_id=name))
+    return encode(BasicProperties(message_id=name))
 
 
 def test_all_are_sent_and_confirmed() -> None:
@@ -33,8 +33,9 @@ def test_all_are_sent_and_confirmed() -> None:
         assert target == ("x", True, False)
         messages = [message for run in peer.published for message in run.messages]
         assert [len(body) for _, body in messages] == [4, 4, 20_000]
-        assert messages[0][0][:2] == ("x", "k")
-        view = PropertyView(messages[0][0].properties)
+        envelope = messages[0][0]
+        assert (envelope.exchange, envelope.subject) == ("x", "k")
+        view = PropertyView(envelope.head)
         assert view.get("delivery_mode") == 2
         assert view.get("headers") == {"h": "v", "raw": b"\xff", "none": None}
 
@@ -78,7 +79,7 @@ def test_each_message_has_its_outcome() -> None:
 
     async def story(peer: Peer) -> None:
         publisher = await connect(peer.address, Login())
-        messages = [Encoded("x", "k", named(f"m{n}"), b"%d" % n) for n in range(5)]
+        messages = [EncodedMessage("x", "k", named(f"m{n}"), b"%d" % n) for n in range(5)]
         outcome = await publisher.offer(messages, mandatory=True)
         assert outcome.nacked == [2, 3]
         assert outcome.returned == [("m1", "exchange 'x', routing key 'k': NO_ROUTE")]
@@ -93,10 +94,10 @@ def test_properties_fit_into_a_frame() -> None:
     async def story(peer: Peer) -> None:
         publisher = await connect(peer.address, Login())
         largest = publisher.properties_bytes_max
-        header = "h" * (largest - len(encode(Properties(headers={"h": ""}))))
-        properties = encode(Properties(headers={"h": header}))
+        header = "h" * (largest - len(encode(BasicProperties(headers={"h": ""}))))
+        properties = encode(BasicProperties(headers={"h": header}))
         assert len(properties) == largest
-        await publisher.offer([Encoded("", "q", properties, b"")], mandatory=True)
+        await publisher.offer([EncodedMessage("", "q", properties, b"")], mandatory=True)
         publisher.close()
         # With frame and content header it is what was agreed on.
         assert largest == FRAME_BYTES_MAX - 8 - 12

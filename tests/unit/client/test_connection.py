@@ -151,7 +151,7 @@ def test_who_does_not_speak_kafka(reply: bytes) -> None:
     async def run() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(Unreachable, match="not the protocol"):
+        with pytest.raises(Unreachable, match=r"not the protocol|an HTTP port"):
             await Connection.open(SocketNet(), "127.0.0.1", port, client_id="", timeout_s=5)
         server.close()
 
@@ -162,5 +162,33 @@ def test_nobody_there() -> None:
     async def run() -> None:
         with pytest.raises(Unreachable, match=r"no broker answers at 127\.0\.0\.1:1: nobody"):
             await Connection.open(SocketNet(), "127.0.0.1", 1, client_id="", timeout_s=5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is an HTTP port"),
+        (b"AMQP\0\0\x09\1", "it is an AMQP port"),
+        (b"\x15\3\1\0\2\2\x46", "it speaks TLS"),
+        (b"\xff\xff\xff\xff????", "bytes that are not the protocol"),
+        (b"", "closed by peer; it may speak TLS"),
+    ],
+)
+def test_who_else_listens_there(answer: bytes, said: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unreachable) as caught:
+            await Connection.open(SocketNet(), "127.0.0.1", port, client_id="test", timeout_s=5)
+        assert said in str(caught.value)
+        server.close()
 
     asyncio.run(run())

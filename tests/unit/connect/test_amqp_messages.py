@@ -10,14 +10,14 @@ from entrepot.client.reader import Message
 from entrepot.connect.amqp_messages import to_amqp, to_record
 from entrepot.connect.formats import Misfit
 from entrepot.core.record import Record
-from entrepot.wire.amqp.properties import Properties, decode, encode
+from entrepot.wire.amqp.properties import BasicProperties, decode, encode
 from entrepot.wire.amqp.table import Timestamp
 
 PART = TopicPartition("orders", 3)
 TEXT = "text/plain"
 
 
-def properties(*headers: tuple[str, bytes | None], key: bytes | None = None) -> Properties:
+def properties(*headers: tuple[str, bytes | None], key: bytes | None = None) -> BasicProperties:
     record = Record(key, b"v", headers, timestamp_ms=1_700_000_000_123, offset=17)
     return decode(to_amqp(Message(PART, record, False), "x", "k", TEXT).properties)
 
@@ -28,7 +28,7 @@ def routed(routing_key: str, key: bytes | None = b"k1") -> str:
 
 
 def test_a_message_is_persistent_and_has_the_place_of_its_record() -> None:
-    assert properties() == Properties(
+    assert properties() == BasicProperties(
         content_type="text/plain",
         delivery_mode=2,
         message_id="orders-3-17",
@@ -49,7 +49,7 @@ def test_headers_become_properties_where_they_can() -> None:
         ("correlation-id", b"c"),
         ("reply-to", b"answers"),
     )
-    assert found == Properties(
+    assert found == BasicProperties(
         content_type="application/json",
         priority=7,
         expiration="60000",
@@ -134,12 +134,12 @@ def test_a_long_name_keeps_the_end_of_the_id() -> None:
 # --- in
 
 
-def delivery(found: Properties, body: bytes = b"v") -> Delivery:
+def delivery(found: BasicProperties, body: bytes = b"v") -> Delivery:
     return Delivery(1, False, "ex", "eu.paid", decode(encode(found)), body)
 
 
 def test_properties_and_headers_of_a_message_are_headers() -> None:
-    found = Properties(
+    found = BasicProperties(
         content_type="a/b",
         priority=0,
         message_id="m",
@@ -166,7 +166,9 @@ def test_properties_and_headers_of_a_message_are_headers() -> None:
 
 def test_tables_are_json() -> None:
     death = {"count": 1, "time": Timestamp(12), "queue": "q", "rate": Decimal("1.5")}
-    found = Properties(headers={"x-death": [death], "t": {"raw": b"\xff", "none": None, "f": 0.5}})
+    found = BasicProperties(
+        headers={"x-death": [death], "t": {"raw": b"\xff", "none": None, "f": 0.5}}
+    )
     headers = dict(to_record(delivery(found), "").headers)
     assert headers["x-death"] == b'[{"count":1,"time":12,"queue":"q","rate":1.5}]'
     assert headers["t"] == b'{"raw":"/w==","none":null,"f":0.5}'
@@ -174,7 +176,7 @@ def test_tables_are_json() -> None:
 
 def test_texts_that_are_none() -> None:
     broken = b"\xff".decode("utf-8", "surrogateescape")
-    found = Properties(message_id=broken, headers={broken: broken, "t": [broken]})
+    found = BasicProperties(message_id=broken, headers={broken: broken, "t": [broken]})
     record = to_record(delivery(found), "message-id")
     assert record.key == b"\xff"
     assert dict(record.headers)["�"] == b"\xff"
@@ -185,5 +187,5 @@ def test_texts_that_are_none() -> None:
     ("key", "expected"), [("", None), ("message-id", b"m"), ("tenant", b"7"), ("other", None)]
 )
 def test_the_key_is_the_header_one_names(key: str, expected: bytes | None) -> None:
-    found = Properties(message_id="m", headers={"tenant": 7})
+    found = BasicProperties(message_id="m", headers={"tenant": 7})
     assert to_record(delivery(found), key).key == expected

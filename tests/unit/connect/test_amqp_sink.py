@@ -9,7 +9,7 @@ from entrepot.connect.interface import ConnectError, Unavailable
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods import basic, channel
 from entrepot.wire.amqp.methods import exchange as exchanges
-from entrepot.wire.amqp.properties import Properties, encode
+from entrepot.wire.amqp.properties import BasicProperties, encode
 from tests.unit.client.fake_amqp import Peer, ack, frames, with_peer
 from tests.unit.connect.alone import PART, Bench, message
 
@@ -48,7 +48,7 @@ def test_a_batch_is_confirmed() -> None:
     assert peer.bodies == [b"a", b"b"]
     (run,) = peer.published
     assert run.target == ("x", True, False)
-    assert [envelope.routing_key for envelope, _ in run.messages] == ["k", "k"]
+    assert [envelope.subject for envelope, _ in run.messages] == ["k", "k"]
     assert peer.heard(exchanges.Declare)[0].passive
     assert bench.rejected == []
 
@@ -68,7 +68,7 @@ def test_a_nack_is_sent_again_by_itself() -> None:
 
 
 def test_what_no_queue_takes_is_rejected() -> None:
-    returned = encode(Properties(message_id="t-0-1"))
+    returned = encode(BasicProperties(message_id="t-0-1"))
     answer = frames(1, basic.Return(312, "NO_ROUTE", "", "t"), returned, b"b") + ack(3)
     bench = written(Peer(lambda _: answer), *(message(n, b"") for n in range(3)))
     assert bench.rejected == [(1, "exchange '', routing key 't': NO_ROUTE")]

@@ -12,7 +12,7 @@ from entrepot.connect.interface import ConfigError, Polled, Position
 from entrepot.connect.offsets import record_of
 from entrepot.wire.amqp.methods import basic
 from entrepot.wire.amqp.methods import queue as queues
-from entrepot.wire.amqp.properties import NONE, Properties, encode
+from entrepot.wire.amqp.properties import NONE, BasicProperties, encode
 from tests.unit.client.fake_amqp import Peer, deliveries, frames, with_peer
 from tests.unit.connect.alone import Bench
 
@@ -20,7 +20,7 @@ OPTIONS = {"url": "amqp://ana:secret@h", "queue": "q"}
 
 
 def named(name: str, body: bytes = b"v") -> tuple[bytes, bytes]:
-    return encode(Properties(message_id=name)), body
+    return encode(BasicProperties(message_id=name)), body
 
 
 def made(peer: Peer, **options: Any) -> AmqpSource:
@@ -176,7 +176,7 @@ def test_without_an_id_it_is_written_again() -> None:
 
 def test_one_id_for_several_messages() -> None:
     def identity(name: str, body: bytes) -> str | None:
-        return identity_of(Delivery(1, False, "", "", Properties(message_id=name), body))
+        return identity_of(Delivery(1, False, "", "", BasicProperties(message_id=name), body))
 
     assert identity("a", b"b") == identity("a", b"b")
     assert identity("a", b"b") != identity("a", b"c")
@@ -194,7 +194,7 @@ def test_a_slow_queue_is_waited_for() -> None:
 
 
 def test_a_position_is_a_record_that_a_topic_takes() -> None:
-    identity = identity_of(Delivery(1, False, "", "", Properties(message_id="x"), b""))
+    identity = identity_of(Delivery(1, False, "", "", BasicProperties(message_id="x"), b""))
     both = [identity] * 2 * PREFETCH_MAX  # This batch, and what is left of the one before.
     record = record_of("n", {"messages": both})
     assert len(record.value or b"") < 1_000_000
