@@ -9,13 +9,11 @@ the exit code is 1.
 import argparse
 import json
 import logging
-import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import entrepot.spark
+from entrepot.spark.session import Interrupts, Session, settings_for
 from entrepot.testing import Broker, broker
 from examples.demo.simulation import BOXES, MINUTES, POISON, Expected, Simulation
 
@@ -32,11 +30,7 @@ SEED = 7
 SECONDS = 30  # What the story is told in.
 STATUS_S = 5.0
 CORES = 2
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",  # A failure is told by the pipeline's own error.
-    "spark.sql.session.timeZone": "UTC",
+SETTINGS = settings_for("local") | {
     "spark.sql.shuffle.partitions": "1",  # Of six small queries, each has work for one core.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # It is short.
     "spark.driver.host": "127.0.0.1",
@@ -47,35 +41,6 @@ console = Console(highlight=False)
 
 def say(text: str) -> None:
     console.print(f"[dim]{time.strftime('%H:%M:%S')}[/]  {text}", soft_wrap=True)
-
-
-@contextmanager
-def errors_to(path: Path) -> Iterator[None]:
-    """What is started meanwhile writes its errors there, for good."""
-    ours = os.dup(sys.stderr.fileno())
-    with path.open("wb") as file:
-        os.dup2(file.fileno(), sys.stderr.fileno())
-    try:
-        yield
-    finally:
-        os.dup2(ours, sys.stderr.fileno())
-        os.close(ours)
-
-
-@contextmanager
-def session(directory: Path) -> Iterator[Any]:
-    entrepot.spark.prepare()
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("entrepot demo")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    with errors_to(directory / "spark.log"):  # Java has much to say when it starts.
-        spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def tell_alerts(alerts: list[Any]) -> None:
@@ -116,7 +81,7 @@ def play(spark: Any, server: Broker, directory: Path, simulation: Simulation) ->
     bootstrap, (host, port) = server.bootstrap, server.endpoints["amqp"]
     records = simulation.records()
     create_topics(bootstrap, [pipelines.READINGS.name, pipelines.ORDERS.name, pipelines.ALERTS])
-    runner = Runner(spark, pipelines, directory, bootstrap, trigger_s=0.2)
+    runner = Runner(spark, pipelines, directory, bootstrap, trigger_s=0.2, tell=say)
     sender = Sender(bootstrap, records, MINUTES * 60 / SECONDS)
     declare_queue(server.amqp_url, pipelines.ALARMS)
     listener = Listener(server.amqp_url, pipelines.ALARMS, tell_alerts)
@@ -238,20 +203,29 @@ def main(arguments: list[str]) -> int:
     said = parser.parse_args(arguments)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")  # Of libraries about one another.
+    session = Session(f"local[{CORES}]", SETTINGS, name="entrepot demo")
+    interrupts = Interrupts(session)
+    interrupts.listen()
+    with interrupts.ending():
+        return tell_story(said.picture, Simulation(said.seed), session)
+
+
+def tell_story(picture: Path, simulation: Simulation, session: Session) -> int:
     begun = time.monotonic()
-    simulation = Simulation(said.seed)
     expected = simulation.expected()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="entrepot-demo-")))
+        say("starting a broker")
         server = stack.enter_context(broker())
         amqp = ":".join(map(str, server.endpoints["amqp"]))
         say(f"a broker listens on {server.bootstrap} for Kafka, and on {amqp} for AMQP")
-        spark = stack.enter_context(session(directory))
+        say("starting Spark, which takes half a minute or less")
+        spark = stack.enter_context(session).start()
         say(f"Spark {spark.version} has started, with {CORES} cores")
         found = play(spark, server, directory, simulation)
     from examples.demo.picture import draw
 
-    draw(said.picture, expected, found.sales, found.minutes)
+    draw(picture, expected, found.sales, found.minutes)
     show(expected, found)
     wrong = differences(expected, found)
     for line in wrong:
@@ -259,7 +233,7 @@ def main(arguments: list[str]) -> int:
     views = f"{len(expected.sales) + len(expected.minutes)} rows of two Delta views"
     if not wrong:
         console.print(f"All of it is equal, {views} included.")
-    console.print(f"The picture is {said.picture}. It took {time.monotonic() - begun:.0f} seconds.")
+    console.print(f"The picture is {picture}. It took {time.monotonic() - begun:.0f} seconds.")
     return 1 if wrong else 0
 
 

@@ -8,16 +8,15 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the Spark sink needs pyarrow")
 
-from entrepot.client import transaction_writer  # noqa: E402
+from entrepot.client import deciding, remembering, transaction_writer  # noqa: E402
 from entrepot.client.client import LATEST, Client, TopicPartition  # noqa: E402
 from entrepot.client.cluster import Cluster  # noqa: E402
+from entrepot.client.deciding import TransactionGone, prefix_of  # noqa: E402
 from entrepot.client.errors import Refused  # noqa: E402
 from entrepot.client.transactions import OpenTransaction, Transactions  # noqa: E402
 from entrepot.core.batch import Codec  # noqa: E402
 from entrepot.core.clock import SystemClock  # noqa: E402
-from entrepot.spark import deciding, remembering  # noqa: E402
 from entrepot.spark.connecting import Connected  # noqa: E402
-from entrepot.spark.deciding import TransactionGone, prefix_of  # noqa: E402
 from entrepot.spark.decoding import Range  # noqa: E402
 from entrepot.spark.fetching import RangeReader  # noqa: E402
 from entrepot.spark.options import Address  # noqa: E402

@@ -75,3 +75,15 @@ def test_spark_is_told(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java.prepare()
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "mine"
+
+
+def test_the_executors_python_is_not_replaced_by_the_drivers(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark starts PYSPARK_DRIVER_PYTHON on executors, too, where it may not be."""
+    monkeypatch.setenv("JAVA_HOME", str(fake(world / "a", "17")))
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    java.prepare()
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert "PYSPARK_DRIVER_PYTHON" not in os.environ

@@ -1,16 +1,22 @@
 """What the source and the sink take, and how they refuse the rest."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from entrepot.client.client import EARLIEST, LATEST, TopicPartition
 from entrepot.core.compression import Codec
+from entrepot.spark.kafka_options import IGNORED_BY_SINK, IGNORED_BY_SOURCE, REFUSED
 from entrepot.spark.options import (
+    SINK_OPTIONS,
     SOURCE_OPTIONS,
     OptionError,
-    Place,
+    ReadBound,
     SourceOptions,
+    check,
+    ignored,
     read_queue_source,
     read_sink,
     read_source,
@@ -56,7 +62,7 @@ def test_options_travel_to_the_executors() -> None:
 def test_where_to_begin() -> None:
     each = batch(startingOffsets='{"t": {"1": 5, "0": -2}}').begin.each
     assert each == ((TopicPartition("t", 0), -2), (TopicPartition("t", 1), 5))
-    assert batch(startingTimestamp="99").begin == Place("startingTimestamp", 99, is_time=True)
+    assert batch(startingTimestamp="99").begin == ReadBound("startingTimestamp", 99, is_time=True)
     both = batch(startingTimestamp="99", startingOffsets="earliest").begin
     assert both.is_time  # A time goes before offsets, as Spark has it.
     by_time = batch(startingOffsetsByTimestamp='{"t": {"0": 7}}').begin
@@ -196,3 +202,91 @@ def test_a_queue_that_cannot_be_meant(said: dict[str, str], text: str) -> None:
 def test_a_queue_needs_two_addresses(missing: str) -> None:
     with pytest.raises(OptionError, match=f"{missing} is missing"):
         read_queue_source({name: value for name, value in QUEUE.items() if name != missing})
+
+
+# --- options of Spark's Kafka source that are not ours
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
+TO_SINK = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+
+
+@pytest.mark.parametrize("name", sorted(IGNORED_BY_SOURCE))
+def test_what_only_tunes_another_client_is_taken_with_a_warning(name: str) -> None:
+    assert stream(**{name.lower(): "1"}) == stream()
+    assert ignored({name.lower(): "1"}) == [
+        f"option {name} has no effect: {IGNORED_BY_SOURCE[name]}"
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(IGNORED_BY_SINK))
+def test_and_so_it_is_by_the_sink(name: str) -> None:
+    assert read_sink(TO_SINK | {name.lower(): "1"}) == read_sink(TO_SINK)
+    assert ignored({name: "1"}) == [f"option {name} has no effect: {IGNORED_BY_SINK[name]}"]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_would_change_the_rows_is_refused_by_its_name(name: str) -> None:
+    said = f"{name} is an option of Spark's Kafka source, not supported here: {REFUSED[name]}"
+    for read in (lambda given: read_source(given, is_stream=True), read_sink):
+        least = LEAST if read is not read_sink else TO_SINK
+        with pytest.raises(OptionError, match=re.escape(said)):
+            read(least | {name.lower(): "x"})
+
+
+def test_a_producers_option_is_refused_when_reading() -> None:
+    with pytest.raises(OptionError, match=r"kafka.linger.ms .* not supported here"):
+        stream(**{"kafka.linger.ms": "5"})
+
+
+def test_the_guide_has_every_option() -> None:
+    """In tables whose first column has the names; `kafka.sasl.*` stands for all that begin so."""
+    rows = [line.split("|")[1] for line in GUIDE.read_text().splitlines() if line.startswith("|")]
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    begins = tuple(name[:-1] for name in named if name.endswith("*"))
+    ours = {*SOURCE_OPTIONS, *SINK_OPTIONS, *IGNORED_BY_SOURCE, *IGNORED_BY_SINK, *REFUSED}
+    missing = [name for name in ours - named if not name.startswith(begins)]
+    assert sorted(missing) == []
+    kafka = {name for name in named if name.startswith("kafka") and not name.endswith("*")}
+    assert sorted(kafka - ours) == []
+
+
+def test_a_batch_may_wait_for_enough() -> None:
+    found = stream(minOffsetsPerTrigger="100", maxTriggerDelay="5m")
+    assert (found.trigger_rows_min, found.trigger_delay_s) == (100, 300)
+    assert stream().trigger_delay_s == 900
+    for text, seconds in {"250": 0.25, "90s": 90, "2 h": 7_200, "1d": 86_400}.items():
+        assert stream(maxTriggerDelay=text).trigger_delay_s == seconds
+    for wrong in ("soon", "5 fortnights", "-1s"):
+        with pytest.raises(OptionError, match=r"maxTriggerDelay: .* 15m"):
+            stream(maxTriggerDelay=wrong)
+    with pytest.raises(OptionError, match="minOffsetsPerTrigger: 9 is more than"):
+        stream(minOffsetsPerTrigger="9", maxOffsetsPerTrigger="8")
+
+
+def test_the_brokers_name_for_us() -> None:
+    assert stream(**{"kafka.client.id": "nightly"}).address.client_id == "nightly"
+    assert read_sink(TO_SINK).address.client_id == "entrepot-spark"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        LEAST | {"startingOffsets": "newest"},
+        LEAST | {"kafka.auto.offset.reset": "latest"},
+        LEAST | {"endingOffsets": "latest", "minPartitions": "0"},
+        TO_SINK | {"kafka.compression.type": "rar"},
+        {"queue": "q", "entrepot.http": "h:1", "leaseSeconds": "x"},
+        {"queue": "q", "entrepot.amqp": "h:1", "topic": "t"},
+    ],
+)
+def test_mistakes_are_found_before_it_is_known_what_for(wrong: dict[str, str]) -> None:
+    with pytest.raises(OptionError):
+        check(wrong)
+
+
+def test_what_is_right_for_one_of_them_passes() -> None:
+    check(LEAST | {"startingOffsets": "latest"})
+    check(LEAST | {"endingOffsets": "latest"})
+    check(TO_SINK)
+    check({"kafka.bootstrap.servers": "h:1"})  # For a sink whose rows have a topic.
+    check(LEAST | TO_SINK)  # Whoever reads or writes says which of them is wrong.

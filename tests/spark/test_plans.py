@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from entrepot.client.errors import BadAnswer
+from entrepot.client.remembering import remember
 from entrepot.core.clock import SystemClock
 from entrepot.spark.connecting import Connected
 from entrepot.spark.plans import TOPIC, Plan, Tried, recall_tried, remember_tried
-from entrepot.spark.remembering import remember
 from entrepot.spark.spans import Spans
 
 ROWS = Spans([(0, 0, 1_000)])

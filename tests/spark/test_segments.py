@@ -157,6 +157,7 @@ def test_many_stories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tell_and_compare(seed, "compact" if seed % 2 else "delete", monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "policy"),
     [(0, "delete"), pytest.param(1, "delete", marks=pytest.mark.slow), (2, "compact")],

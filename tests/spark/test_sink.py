@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 
+from entrepot.client.client import TopicPartition
+from entrepot.client.transaction_writer import TransactionWriter
+from entrepot.client.transactions import Transactions
+from entrepot.core.clock import SystemClock
+from entrepot.core.record import Record
+from entrepot.spark.connecting import Connected
+from entrepot.spark.options import Address
 from entrepot.testing import Broker
 from tests.spark.producing import create, produce, texts
 
@@ -30,14 +37,15 @@ def values(spark: Any, server: Broker, topic: str) -> list[str]:
     return sorted(row.v for row in rows(spark, server, topic))
 
 
-def copy(spark: Any, server: Broker, source: str, target: str, place: Path) -> None:
-    """Everything there is, from one topic to the other."""
+def copy(spark: Any, server: Broker, source: str, target: str, place: Path) -> str:
+    """Everything there is, from one topic to the other. Return the query's id."""
     said = options(server, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="20")
     frame = spark.readStream.format("entrepot").options(**said).load()
     writer = frame.select("key", "value").writeStream.format("entrepot")
     writer = writer.options(**options(server, topic=target, checkpointLocation=str(place)))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(SLOW_S)
+    return str(query.id)
 
 
 @pytest.mark.smoke
@@ -122,3 +130,26 @@ def test_a_stream_writes_once(
     produce(server, source, texts(10, 50), partition=1)
     copy(spark, server, source, target, tmp_path / "c")
     assert values(spark, server, target) == sorted(texts(60))
+
+
+def test_the_next_run_ends_what_a_killed_one_left_open(
+    spark: Any, server: Broker, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """Of a task that the next run does not have; readers of committed records go on then."""
+    source, target = create(server, new_topic(), 1), create(server, new_topic(), 1)
+    produce(server, source, texts(5))
+    query = copy(spark, server, source, target, tmp_path / "c")
+    part = TopicPartition(target, 0)
+    with Connected(Address(server.bootstrap)) as connected:
+        left = connected.run(
+            lambda client: Transactions(client).take(f"spark-{query}-77-0", two_phase=True)
+        )
+        connected.run(
+            lambda client: TransactionWriter(client, SystemClock(), left).write(
+                {part: [Record(None, b"of the killed run")]}
+            )
+        )
+        produce(server, source, texts(5, 5))
+        assert copy(spark, server, source, target, tmp_path / "c") == query
+        assert connected.run(lambda client: Transactions(client).list_open(f"spark-{query}")) == []
+    assert values(spark, server, target) == sorted(texts(10))

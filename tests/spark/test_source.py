@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from entrepot.spark.progress import sources_behind
 from entrepot.testing import Broker, broker
 from tests.spark.producing import create, produce, texts, transaction
 
@@ -148,6 +149,39 @@ def test_filters_are_pushed_when_spark_allows_it(
 def test_a_mistake_is_named(spark: Any, server: Broker, more: dict[str, str], words: str) -> None:
     with pytest.raises(Exception, match=words):
         table(spark, server, **more).collect()
+
+
+def test_a_mistake_is_found_at_load(spark: Any, server: Broker) -> None:
+    """Before anything is started."""
+    wrong = options(server, subscribe="t", startingOffsets="newest")
+    for read in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match="OptionError: startingOffsets: 'newest' is neither"):
+            read.format("entrepot").options(**wrong).load()
+    for read in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match="OptionError: one of subscribe, "):
+            read.format("entrepot").options(**options(server)).load()
+        said = "OptionError: kafka.auto.offset.reset is an option of Spark's Kafka source, not"
+        refused = options(server, subscribe="t") | {"kafka.auto.offset.reset": "latest"}
+        with pytest.raises(Exception, match=said):
+            read.format("entrepot").options(**refused).load()
+
+
+def test_how_far_a_stream_is_behind(
+    spark: Any, server: Broker, tmp_path: Path, new_topic: Callable[[], str]
+) -> None:
+    topic = create(server, new_topic(), 2)
+    produce(server, topic, texts(8))
+    produce(server, topic, texts(2), partition=1)
+    more = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+    query = start(spark, server, tmp_path / "c", Taken(), subscribe=topic, **more)
+    assert query.awaitTermination(SLOW_S)
+    (first,), *_ = (sources_behind(each) for each in query.recentProgress)
+    assert first == {
+        "topics": [topic],
+        "minOffsetsBehindLatest": 1,
+        "maxOffsetsBehindLatest": 4,
+        "avgOffsetsBehindLatest": 2.5,
+    }
 
 
 @pytest.mark.smoke

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from entrepot.client.errors import Unreachable
+from entrepot.core.clock import SystemClock
 from entrepot.spark.decoding import DataLost
 from entrepot.spark.offsets import MissingTopic
 from entrepot.spark.options import OptionError
@@ -249,3 +250,52 @@ def test_missing_things(server: Broker, stream: Make, new_topic: Callable[[], st
     nowhere = EntrepotSource({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
     with pytest.raises(Unreachable, match=r"no broker answers at 127.0.0.1:1"):
         nowhere.reader(columns(False)).partitions()
+
+
+def test_a_batch_waits_for_enough_offsets_but_not_for_ever(
+    server: Broker, stream: Make, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(SystemClock, "monotonic", lambda self: now)
+    topic = create(server, new_topic(), 1)
+    reader = stream(subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1m")
+    start = reader.initialOffset()
+    produce(server, topic, texts(3))
+    first = reader.latestOffset(start, ALL)
+    assert first == {topic: {"0": 3}}, "the first batch waits for nothing"
+    produce(server, topic, texts(9))
+    assert reader.latestOffset(first, ALL) == first
+    produce(server, topic, texts(1))
+    second = reader.latestOffset(first, ALL)
+    assert second == {topic: {"0": 13}}
+    produce(server, topic, texts(1))
+    now += 59
+    assert reader.latestOffset(second, ALL) == second
+    now += 1
+    assert reader.latestOffset(second, ALL) == {topic: {"0": 14}}
+
+
+def test_an_available_now_query_does_not_wait(
+    server: Broker, stream: Make, new_topic: Callable[[], str]
+) -> None:
+    topic = create(server, new_topic(), 1)
+    reader = stream(subscribe=topic, minOffsetsPerTrigger="10")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    produce(server, topic, texts(3))
+    assert reader.latestOffset(first, ALL) == first
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(first, ALL) == {topic: {"0": 3}}
+
+
+def test_options_without_effect_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark makes one source for each `load`, and asks it for readers later, perhaps often."""
+    more = {"kafka.group.id": "g", "kafka.max.poll.records": "10"}
+    source = EntrepotSource({"kafka.bootstrap.servers": "h:1", "subscribe": "t"} | more)
+    assert source.schema() == columns(False)
+    for _ in range(2):
+        source.reader(columns(False))
+        source.streamReader(columns(False))
+    assert [record.getMessage().split(" has ")[0] for record in caplog.records] == [
+        "option kafka.group.id",
+        "option kafka.max.poll.records",
+    ]

@@ -1,10 +1,7 @@
 """`entrepot pipeline`: run the pipelines of a file, and look at what they have made."""
 
-import os
 import re
-import signal
-import sys
-import warnings
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from entrepot.cli.security import command_config_option, command_properties
-from entrepot.cli.talk import INTERRUPTED, TERMINATED, key_values, server_option, show_table
+from entrepot.cli.talk import key_values, server_option, show_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,18 +17,8 @@ if TYPE_CHECKING:
     from entrepot.spark.options import Address
     from entrepot.spark.pipelines import Pipeline, Runner
     from entrepot.spark.pipelines.progress import Progress
+    from entrepot.spark.session import Interrupts, Session
 
-# What suits one machine; --conf and SPARK_CONF_DIR have the last word.
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",  # What goes wrong is one line of ours.
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-}
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -39,22 +26,32 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def _shared(command: _Command) -> _Command:
     for option in (
+        click.option("--verbose", is_flag=True, help="Show Spark's log."),
         click.option(
             "--conf", multiple=True, metavar="KEY=VALUE", help="Of Spark; may be repeated."
         ),
-        click.option("--master", default="local[*]", show_default=True, help="Spark's master."),
         click.option(
-            "--dir",
-            "directory",
-            metavar="DIR",
-            default="./pipelines",
-            show_default=True,
-            type=click.Path(file_okay=False),
-            help="Where views and checkpoints are.",
+            "--archive",
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            help="Of `entrepot pipeline pack`: the Python that executors run.",
         ),
+        click.option("--master", default="local[*]", show_default=True, help="Spark's master."),
+        _directory_option,
     ):
         command = option(command)
     return command
+
+
+_directory_option = click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    default="./pipelines",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Where views and checkpoints are.",
+)
 
 
 @click.group()
@@ -71,6 +68,12 @@ def pipeline() -> None:
 @_shared
 @server_option
 @command_config_option
+@click.option(
+    "--http", metavar="HOST:PORT", default="127.0.0.1:15672", help="To read queues: management."
+)
+@click.option("--amqp", metavar="HOST:PORT", default="127.0.0.1:5672", help="To write queues.")
+@click.option("--user", default="guest", help="Of queues.")
+@click.option("--password", default="guest", envvar="ENTREPOT_PASSWORD", show_envvar=True)
 @click.option("--trigger", default="1s", show_default=True, help="Between batches: 500ms, 1s, 5m.")
 @click.option("--max-rows", type=click.IntRange(1), help="In one micro-batch, about.")
 def run(
@@ -78,58 +81,78 @@ def run(
     names: tuple[str, ...],
     way: str | None,
     directory: str,
-    master: str,
-    conf: tuple[str, ...],
     bootstrap: str,
     trigger: str,
     max_rows: int | None,
+    http: str,
+    amqp: str,
+    user: str,
+    password: str,
+    **how: Any,
 ) -> None:
     """Run the pipelines of FILE.py, or those named."""
     if way is None:
         raise click.UsageError("one of --live, --replay and --batch")
     trigger_s = _seconds(trigger)
-    with _clear_errors():
-        from entrepot.spark.pipelines import Runner
+    with _interruptible(**how) as (session, interrupts):
+        from entrepot.spark.pipelines import QueueAddress, Runner
         from entrepot.spark.pipelines.declaring import choose
 
         address = _address(bootstrap)
         made = _load(file)
         choose(made, names)
-        with _session(master, conf) as spark:
-            runner = Runner(
-                spark,
-                made,
-                directory,
-                address,
-                trigger_s=trigger_s,
-                rows_max=max_rows,
-                report=_report(),
-            )
-            _run(runner, way, names)
+        spark = _start(session)
+        runner = Runner(
+            spark,
+            made,
+            directory,
+            address,
+            trigger_s=trigger_s,
+            rows_max=max_rows,
+            report=_report(),
+            tell=_tell,
+            queues=QueueAddress(http, amqp, user, password),
+        )
+        if way == "live":
+            _run_live(runner, names, interrupts)
+        else:
+            getattr(runner, way)(*names)
+            for name, version in runner.versions(*names).items():
+                click.echo(f"{name}: version {version} is current")
 
 
-def _run(runner: "Runner", way: str, names: tuple[str, ...]) -> None:
-    if way == "live":
-        _run_live(runner, names)
-        return
-    # Not a KeyboardInterrupt, of which py4j would print a trace.
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(INTERRUPTED))
-    getattr(runner, way)(*names)
-    for name, version in runner.versions(*names).items():
-        click.echo(f"{name}: version {version} is current")
-
-
-def _run_live(runner: "Runner", names: tuple[str, ...]) -> None:
+def _run_live(runner: "Runner", names: tuple[str, ...], interrupts: "Interrupts") -> None:
     """Until Ctrl-C or SIGTERM, which let the batches that are under way finish."""
-    told: list[int] = []
+    with runner.start(*names) as running, interrupts.finishing():
+        running.wait(lambda: interrupts.told is not None)
 
-    def stop(number: int, _: object) -> None:
-        told.append(number)
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    runner.live(*names, until=lambda: bool(told))
-    sys.exit(INTERRUPTED if signal.SIGINT in told else TERMINATED)
+@pipeline.command()
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="environment.tar.gz",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+)
+@click.option("--without", multiple=True, metavar="PACKAGE", help="Leave it out; may be repeated.")
+def pack(output: str, without: tuple[str, ...]) -> None:
+    """Pack this Python and its packages, for `run --archive` on a cluster."""
+    with _clear_errors():
+        from pathlib import Path
+
+        from entrepot.spark import packing
+
+        if not output.endswith((".tar.gz", ".tgz")):
+            raise click.UsageError(f"-o {output}: Spark unpacks .tar.gz and .tgz")
+        _tell("packing, which takes a minute or so")
+        try:
+            count = packing.pack(Path(output), without)
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+        size = Path(output).stat().st_size / 1_000_000
+    click.echo(f"{output}: {count:,} files, {size:,.0f} MB")
 
 
 @pipeline.command("list")
@@ -152,23 +175,18 @@ def list_pipelines(file: str) -> None:
 @pipeline.command()
 @click.argument("file", metavar="FILE.py")
 @click.argument("name")
-@_shared
+@_directory_option
 @click.option("-n", "--rows", "count", default=20, show_default=True, help="At most so many.")
-def show(
-    file: str, name: str, directory: str, master: str, conf: tuple[str, ...], count: int
-) -> None:
+def show(file: str, name: str, directory: str, count: int) -> None:
     """Show the view of pipeline NAME; of a Lambda pipeline, the serving view."""
     with _clear_errors():
-        from entrepot.spark.options import Address
-        from entrepot.spark.pipelines import Runner
         from entrepot.spark.pipelines.declaring import choose
+        from entrepot.spark.pipelines.showing import rows_of
+        from entrepot.spark.pipelines.versions import Directory
 
-        made = _load(file)
-        choose(made, [name])
-        with _session(master, conf) as spark:
-            view = Runner(spark, made, directory, Address("")).view(name)
-            found = view.orderBy(*view.columns).limit(count).collect()
-    show_table(row.asDict() for row in found)
+        (chosen,) = choose(_load(file), [name])
+        found = rows_of(chosen, Directory(directory), count)
+    show_table(found)
 
 
 def _load(file: str) -> "list[Pipeline]":
@@ -205,34 +223,47 @@ def _report() -> "Callable[[Progress], None]":
     return report
 
 
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
 @contextmanager
-def _session(master: str, conf: tuple[str, ...]) -> "Iterator[SparkSession]":
-    from entrepot.spark import prepare
+def _interruptible(
+    master: str, conf: tuple[str, ...], archive: str | None, verbose: bool
+) -> "Iterator[tuple[Session, Interrupts]]":
+    """A session that is yet to be started. From now on a signal ends the command quietly."""
+    with _clear_errors():
+        from entrepot.spark.session import Interrupts, Session, settings_for
 
-    prepare()
-    from pyspark.sql import SparkSession
+        settings = settings_for(master, verbose=verbose) | key_values(conf, "--conf")
+        session = Session(
+            master, settings, name="entrepot pipeline", archive=archive, verbose=verbose
+        )
+        interrupts = Interrupts(session)
+        interrupts.listen()
+        with interrupts.ending(), session:
+            yield session, interrupts
 
-    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    builder = SparkSession.builder.master(master).appName("entrepot pipeline")
-    for name, value in (SETTINGS | key_values(conf, "--conf")).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
+
+def _start(session: "Session") -> "SparkSession":
+    _tell("starting Spark")
+    begun = time.monotonic()
+    spark = session.start()
+    _tell(f"Spark {spark.version} has started, in {time.monotonic() - begun:.0f} s")
+    return spark
 
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
     """What goes wrong is one line for people."""
     try:
+        from entrepot.spark.errors import PipelineError
         from entrepot.spark.java import NoJava
-        from entrepot.spark.pipelines import PipelineError
+        from entrepot.spark.session import NoSession
     except ModuleNotFoundError as error:
         words = f"{error.name} is missing: pip install 'entrepot[spark]'"
         raise click.ClickException(words) from None
     try:
         yield
-    except (PipelineError, NoJava) as error:
+    except (PipelineError, NoJava, NoSession) as error:
         raise click.ClickException(str(error)) from None

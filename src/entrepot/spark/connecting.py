@@ -30,8 +30,8 @@ class Underway(Generic[_Result]):
 class Connected:
     """A client and its loop. Connects with its first request."""
 
-    def __init__(self, address: Address, *, client_id: str = "entrepot-spark") -> None:
-        self._client = new_client(address, client_id)
+    def __init__(self, address: Address, *, client_id: str | None = None) -> None:
+        self._client = new_client(address, client_id or address.client_id)
         self._runner = asyncio.Runner()
         # Not through `Runner.run`: its handling of signals writes the result out as text.
         self._finished = self._runner.get_loop().run_until_complete

@@ -35,10 +35,15 @@ class NoJava(Exception):
 
 
 def prepare() -> None:
-    """Set what Spark looks for in the environment: its Java, and this Python for its workers."""
+    """Set what Spark looks for in the environment: its Java, and this Python for its workers.
+
+    Where PYSPARK_PYTHON says which Python the executors have, the driver's must not be said:
+    Spark would start that one for the data source, on executors as well.
+    """
     os.environ["JAVA_HOME"] = str(find_java_home())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def find_java_home() -> Path:

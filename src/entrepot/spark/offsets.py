@@ -16,7 +16,7 @@ from entrepot.client.client import EARLIEST, LATEST, OffsetAt, TopicPartition
 from entrepot.client.cluster import TopicInfo
 from entrepot.client.errors import Refused
 from entrepot.spark.decoding import Range, lost
-from entrepot.spark.options import OptionError, Place, SourceOptions, Which
+from entrepot.spark.options import OptionError, ReadBound, SourceOptions, Which
 
 Offsets = dict[TopicPartition, int]
 Json = dict[str, dict[str, int]]
@@ -103,7 +103,7 @@ async def ends(
 
 
 async def resolve(
-    client: Asked, options: SourceOptions, place: Place, parts: list[TopicPartition]
+    client: Asked, options: SourceOptions, place: ReadBound, parts: list[TopicPartition]
 ) -> Offsets:
     """The offsets a place means now."""
     committed = options.committed
@@ -132,7 +132,7 @@ async def resolve(
 
 
 async def _at_times(
-    client: Asked, options: SourceOptions, place: Place, times: Offsets, end: Offsets
+    client: Asked, options: SourceOptions, place: ReadBound, times: Offsets, end: Offsets
 ) -> Offsets:
     answers = await client.list_offsets(times, committed=options.committed) if times else {}
     found = {}

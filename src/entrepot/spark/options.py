@@ -4,28 +4,45 @@ Names and meanings are those of Spark's Kafka source, so that one can take the p
 the other. A name that neither we nor Spark knows is refused, with the nearest that we do:
 a misspelt option that is silently ignored reads the wrong data. Names come from Spark in
 lower case; texts for people have them as they are documented.
+
+What Spark's source knows and this one has no use for is in `kafka_options`.
 """
 
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from entrepot.client.client import EARLIEST, LATEST, TopicPartition
-from entrepot.client.cluster import parse_bootstrap
 from entrepot.client.errors import ClientError
 from entrepot.client.queue_leases import Login
 from entrepot.client.security import SECURITY_PROPERTIES
 from entrepot.core.compression import Codec
 from entrepot.core.errors import InvalidName
-from entrepot.core.names import check_topic_name
+from entrepot.spark.kafka_options import IGNORED_BY_SINK, IGNORED_BY_SOURCE, REFUSED
+from entrepot.spark.option_values import (
+    assigned,
+    boolean,
+    choice,
+    directory,
+    duration,
+    milliseconds,
+    pattern,
+    per_partition,
+    positive,
+    server,
+    servers,
+    short,
+    topic,
+    topics,
+    up_to,
+)
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 ISOLATION = "kafka.isolation.level"
 DATA_DIRECTORY = "dataDirectory"
-_CONNECTION = (BOOTSTRAP, *(f"kafka.{name}" for name in SECURITY_PROPERTIES))
+CLIENT_ID = "kafka.client.id"
+_CONNECTION = (BOOTSTRAP, CLIENT_ID, *(f"kafka.{name}" for name in SECURITY_PROPERTIES))
 _WHICH = ("subscribe", "subscribePattern", "assign")
 SOURCE_OPTIONS = (
     *_CONNECTION,
@@ -42,6 +59,8 @@ SOURCE_OPTIONS = (
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxOffsetsPerTrigger",
     "includeHeaders",
 )
@@ -79,6 +98,7 @@ class Address:
 
     bootstrap: str
     properties: tuple[tuple[str, str], ...] = ()  # Kafka's, of security.
+    client_id: str = "entrepot-spark"  # What the broker calls us, in quotas and in its log.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +111,7 @@ class Which:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadBound:
     """Where to begin or to end: at offsets or times, the same for all partitions or for each.
 
     EARLIEST and LATEST are offsets, too.
@@ -107,14 +127,16 @@ class Place:
 class SourceOptions:
     address: Address | None  # None: there is a data directory, and no broker.
     which: Which
-    begin: Place
-    end: Place  # For a stream, the latest.
+    begin: ReadBound
+    end: ReadBound  # For a stream, the latest.
     late_begin_is_latest: bool = False  # When nothing is as young as the time to begin at.
     committed: bool = True
     fail_on_data_loss: bool = True
     partitions_min: int | None = None
     range_rows_max: int | None = None
     trigger_rows_max: int | None = None
+    trigger_rows_min: int | None = None  # With less, a micro-batch waits,
+    trigger_delay_s: float = 900.0  # but no longer than this.
     with_headers: bool = False
     data_directory: str | None = None  # Of the broker, as the executors see it.
 
@@ -152,7 +174,7 @@ class QueueSinkOptions:
 
 
 def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    given = _Given(options, SOURCE_OPTIONS)
+    given = _Given(options, SOURCE_OPTIONS, IGNORED_BY_SOURCE)
     if is_stream and (ending := [name for name in _ENDING if given.has(name)]):
         raise OptionError(f"{ending[0]} is for batch queries: a stream has no end")
     begin = _place(given, "starting", LATEST if is_stream else EARLIEST)
@@ -161,22 +183,30 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
     end = _place(given, "ending", LATEST)
     if not end.is_time and EARLIEST in (end.everywhere, *_numbers(end)):
         raise OptionError(f"{end.option}: a query that ends at the earliest has no rows")
-    strategy = given.read("startingOffsetsByTimestampStrategy", _choice("error", "latest"), "error")
-    isolation = given.read(ISOLATION, _choice("read_committed", "read_uncommitted"), None)
-    directory = given.read(DATA_DIRECTORY, _directory, None)
+    strategy = given.read("startingOffsetsByTimestampStrategy", choice("error", "latest"), "error")
+    isolation = given.read(ISOLATION, choice("read_committed", "read_uncommitted"), None)
+    data = given.read(DATA_DIRECTORY, directory, None)
+    rows_min = given.read("minOffsetsPerTrigger", positive, None)
+    rows_max = given.read("maxOffsetsPerTrigger", positive, None)
+    if rows_min is not None and rows_max is not None and rows_min > rows_max:
+        raise OptionError(
+            f"minOffsetsPerTrigger: {rows_min} is more than maxOffsetsPerTrigger, {rows_max}"
+        )
     return SourceOptions(
-        address=_address(given) if given.has(BOOTSTRAP) or directory is None else None,
+        address=_address(given) if given.has(BOOTSTRAP) or data is None else None,
         which=_which(given),
         begin=begin,
         end=end,
         late_begin_is_latest=strategy == "latest",
         committed=isolation != "read_uncommitted",
-        fail_on_data_loss=given.read("failOnDataLoss", _boolean, True),
-        partitions_min=given.read("minPartitions", _positive, None),
-        range_rows_max=given.read("maxRecordsPerPartition", _positive, None),
-        trigger_rows_max=given.read("maxOffsetsPerTrigger", _positive, None),
+        fail_on_data_loss=given.read("failOnDataLoss", boolean, True),
+        partitions_min=given.read("minPartitions", positive, None),
+        range_rows_max=given.read("maxRecordsPerPartition", positive, None),
+        trigger_rows_max=rows_max,
+        trigger_rows_min=rows_min,
+        trigger_delay_s=given.read("maxTriggerDelay", duration, 900.0),
         with_headers=includes_headers(options),
-        data_directory=directory,
+        data_directory=data,
     )
 
 
@@ -186,34 +216,34 @@ def names_queue(options: Mapping[str, str]) -> bool:
 
 
 def read_queue_source(options: Mapping[str, str]) -> QueueSourceOptions:
-    given = _Given(options, QUEUE_SOURCE_OPTIONS)
-    http = given.read(HTTP, _server, None)
+    given = _Given(options, QUEUE_SOURCE_OPTIONS, IGNORED_BY_SOURCE)
+    http = given.read(HTTP, server, None)
     if http is None:
         raise OptionError(
             f"{HTTP} is missing: the broker's management port, such as localhost:15672"
         )
     return QueueSourceOptions(
         address=_address(given),
-        queue=given.read("queue", _topic, None),
+        queue=given.read("queue", topic, None),
         http=http,
         login=_login(given),
-        trigger_rows_max=given.read("maxMessagesPerTrigger", _up_to(100_000), 10_000),
-        lease_seconds=given.read("leaseSeconds", _up_to(43_200), 60),
-        failures_max=given.read("maxFailures", _positive, None),
-        fail_on_data_loss=given.read("failOnDataLoss", _boolean, True),
-        partitions_min=given.read("minPartitions", _positive, None),
-        range_rows_max=given.read("maxRecordsPerPartition", _positive, None),
+        trigger_rows_max=given.read("maxMessagesPerTrigger", up_to(100_000), 10_000),
+        lease_seconds=given.read("leaseSeconds", up_to(43_200), 60),
+        failures_max=given.read("maxFailures", positive, None),
+        fail_on_data_loss=given.read("failOnDataLoss", boolean, True),
+        partitions_min=given.read("minPartitions", positive, None),
+        range_rows_max=given.read("maxRecordsPerPartition", positive, None),
         with_headers=includes_headers(options),
     )
 
 
 def read_sink(options: Mapping[str, str]) -> SinkOptions:
-    given = _Given(options, SINK_OPTIONS)
+    given = _Given(options, SINK_OPTIONS, IGNORED_BY_SINK)
     includes_headers(options)
-    named = given.read(COMPRESSION, _choice(*(codec.name.lower() for codec in Codec)), "none")
+    named = given.read(COMPRESSION, choice(*(codec.name.lower() for codec in Codec)), "none")
     return SinkOptions(
         address=_address(given),
-        topic=given.read("topic", _topic, None),
+        topic=given.read("topic", topic, None),
         codec=Codec[named.upper()],
     )
 
@@ -223,33 +253,82 @@ def read_queue_sink(options: Mapping[str, str]) -> QueueSinkOptions:
     includes_headers(options)
     if given.has("queue") and given.has("exchange"):
         raise OptionError("queue and exchange: one of them says where to write")
-    amqp = given.read(AMQP, _server, None)
+    amqp = given.read(AMQP, server, None)
     if amqp is None:
         raise OptionError(f"{AMQP} is missing: the broker's port for AMQP, such as localhost:5672")
     return QueueSinkOptions(
         amqp=amqp,
         login=_login(given),
-        queue=given.read("queue", _short, None),
-        exchange=given.read("exchange", _short, None),
+        queue=given.read("queue", short, None),
+        exchange=given.read("exchange", short, None),
     )
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    return bool(_Given(options, None).read("includeHeaders", _boolean, False))
+    return bool(_Given(options, None).read("includeHeaders", boolean, False))
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Raise OptionError for what can be seen to be wrong before Spark says what it wants to do.
+
+    Spark makes a data source at `load`, `save` and `start`, for reading or for writing, and asks
+    for a reader or a writer only later, when an error is hard to find between those of Java.
+    """
+    given = _Given(options, None)
+    if names_queue(options):
+        if given.has(HTTP):
+            read_queue_source(options)
+        elif given.has(AMQP):
+            read_queue_sink(options)
+        return
+    reads = any(given.has(name) for name in _WHICH)
+    writes = given.has("topic") or given.has(COMPRESSION)
+    if reads and not writes:  # With both, the reader or the writer says which is wrong.
+        check_source(options)
+    elif writes and not reads:
+        read_sink(options)
+
+
+def check_source(options: Mapping[str, str]) -> None:
+    """Raise OptionError for what neither a table nor a stream can be read with."""
+    try:
+        read_source(options, is_stream=True)
+    except OptionError:
+        read_source(options, is_stream=False)
+
+
+def ignored(options: Mapping[str, str]) -> list[str]:
+    """Return a line for each option that is taken and does nothing: its name, and why."""
+    reasons = IGNORED_BY_SOURCE | IGNORED_BY_SINK
+    names = {name.lower(): name for name in reasons}
+    found = sorted(names[name.lower()] for name in options if name.lower() in names)
+    return [f"option {name} has no effect: {reasons[name]}" for name in found]
 
 
 class _Given:
     """What was said, each taken with its own reader."""
 
-    def __init__(self, options: Mapping[str, str], known: Iterable[str] | None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        known: Iterable[str] | None,
+        without_effect: Iterable[str] = (),
+    ) -> None:
         """Nothing is refused if `known` is None: then somebody else looks at the names."""
         self._options = {name.lower(): value for name, value in options.items()}
         if known is None:
             return
-        names = {name.lower(): name for name in known}
+        names = {name.lower(): name for name in (*known, *without_effect)}
+        refused = {name.lower(): name for name in (*REFUSED, *IGNORED_BY_SOURCE, *IGNORED_BY_SINK)}
         for name in self._options:
             if name in names or name in _OF_SPARK or name.startswith("spark."):
                 continue
+            if name in refused:
+                written = refused[name]
+                instead = REFUSED.get(written, "it is not for this direction")
+                raise OptionError(
+                    f"{written} is an option of Spark's Kafka source, not supported here: {instead}"
+                )
             near = get_close_matches(name, names, n=1)
             hint = f"; is it {names[near[0]]} that is meant?" if near else ""
             raise OptionError(f"there is no option {name}{hint}")
@@ -267,161 +346,37 @@ class _Given:
             raise OptionError(f"{name}: {error}") from None
 
 
-# --- single values
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a number above 0")
-    return int(text)
-
-
-def _up_to(most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = _positive(text)
-        if number > most:
-            raise ValueError(f"{text} is more than {most}")
-        return number
-
-    return parse
-
-
-def _choice(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in allowed:
-            raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
-        return text.lower()
-
-    return parse
-
-
-def _milliseconds(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{text!r} is not a time in milliseconds since 1970")
-    return int(text)
-
-
-def _servers(text: str) -> str:
-    parse_bootstrap(text)
-    return text
-
-
-def _server(text: str) -> str:
-    if len(parse_bootstrap(text)) > 1:
-        raise ValueError(f"{text!r} is more than one address")
-    return text
-
-
-def _directory(text: str) -> str:
-    if not text.startswith("/"):
-        raise ValueError(
-            f"{text!r} is not a whole path; executors work in directories of their own"
-        )
-    return text
-
-
-def _topic(text: str) -> str:
-    return check_topic_name(text.strip())
-
-
-def _short(text: str) -> str:
-    if not 0 < len(text.encode()) < 256:
-        raise ValueError(f"{text!r} is not a name of 1 to 255 bytes")
-    return text
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    return tuple(sorted({_topic(name) for name in text.split(",")}))
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-    return text
-
-
-# --- JSON
-
-
-def _json(text: str, form: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{text!r} is not JSON of the form {form}")
-    return found
-
-
-def _assigned(text: str) -> tuple[TopicPartition, ...]:
-    form = '{"topic": [0, 1]}'
-    found = []
-    for topic, partitions in _json(text, form).items():
-        if not isinstance(partitions, list) or not all(_is_count(p) for p in partitions):
-            raise ValueError(f"topic {topic} has no list of partitions; the form is {form}")
-        found += [TopicPartition(check_topic_name(topic), partition) for partition in partitions]
-    if not found:
-        raise ValueError("no partition is named")
-    return tuple(sorted(set(found)))
-
-
-def _per_partition(text: str, least: int) -> tuple[tuple[TopicPartition, int], ...]:
-    form = '{"topic": {"0": 23}}'
-    found = []
-    for topic, partitions in _json(text, form).items():
-        if not isinstance(partitions, dict):
-            raise ValueError(f"topic {topic} has no partitions; the form is {form}")
-        for partition, number in partitions.items():
-            if not partition.isdecimal() or not _is_count(number, least):
-                raise ValueError(
-                    f"{topic}: {json.dumps({partition: number})} is not a partition and a number "
-                    f"from {least}; the form is {form}"
-                )
-            found.append((TopicPartition(topic, int(partition)), number))
-    return tuple(sorted(found))
-
-
-def _is_count(value: object, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 # --- what belongs together
 
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
-def _place(given: _Given, side: str, otherwise: int) -> Place:
+def _place(given: _Given, side: str, otherwise: int) -> ReadBound:
     """One time over a time for each partition, over offsets: Spark's order."""
     option = f"{side}Timestamp"
     if given.has(option):
-        return Place(option, given.read(option, _milliseconds, None), is_time=True)
+        return ReadBound(option, given.read(option, milliseconds, None), is_time=True)
     option = f"{side}OffsetsByTimestamp"
     if given.has(option):
-        each = given.read(option, lambda text: _per_partition(text, 0), ())
-        return Place(option, each=each, is_time=True)
+        each = given.read(option, lambda text: per_partition(text, 0), ())
+        return ReadBound(option, each=each, is_time=True)
     option = f"{side}Offsets"
-    said: Place = given.read(option, lambda text: _offsets(option, text), Place(option, otherwise))
+    said: ReadBound = given.read(
+        option, lambda text: _offsets(option, text), ReadBound(option, otherwise)
+    )
     return said
 
 
-def _offsets(option: str, text: str) -> Place:
+def _offsets(option: str, text: str) -> ReadBound:
     named = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
     if named is not None:
-        return Place(option, named)
+        return ReadBound(option, named)
     if not text.lstrip().startswith("{"):
         raise ValueError(f"{text!r} is neither earliest nor latest nor JSON")
-    return Place(option, each=_per_partition(text, EARLIEST))
+    return ReadBound(option, each=per_partition(text, EARLIEST))
 
 
-def _numbers(place: Place) -> list[int]:
+def _numbers(place: ReadBound) -> list[int]:
     return [number for _, number in place.each]
 
 
@@ -431,9 +386,9 @@ def _which(given: _Given) -> Which:
         found = " and ".join(named) or "none"
         raise OptionError(f"one of {', '.join(_WHICH)} says what to read; {found} is given")
     return Which(
-        topics=given.read("subscribe", _topics, ()),
-        pattern=given.read("subscribePattern", _pattern, None),
-        assigned=given.read("assign", _assigned, ()),
+        topics=given.read("subscribe", topics, ()),
+        pattern=given.read("subscribePattern", pattern, None),
+        assigned=given.read("assign", assigned, ()),
     )
 
 
@@ -444,9 +399,9 @@ def _login(given: _Given) -> Login:
 
 
 def _address(given: _Given) -> Address:
-    bootstrap = given.read(BOOTSTRAP, _servers, None)
+    bootstrap = given.read(BOOTSTRAP, servers, None)
     if bootstrap is None:
         raise OptionError(f"{BOOTSTRAP} is missing: the broker's address, such as localhost:9092")
     properties = [(name, given.read(f"kafka.{name}", str, None)) for name in SECURITY_PROPERTIES]
     said = tuple((name, value) for name, value in properties if value is not None)
-    return Address(bootstrap, said)
+    return Address(bootstrap, said, given.read(CLIENT_ID, short, "entrepot-spark"))

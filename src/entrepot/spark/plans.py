@@ -33,8 +33,8 @@ from typing import Any
 
 from entrepot.client.client import Client
 from entrepot.client.errors import BadAnswer
+from entrepot.client.remembering import recall, remember
 from entrepot.core.ports import Clock
-from entrepot.spark.remembering import recall, remember
 from entrepot.spark.spans import Spans
 
 TOPIC = "entrepot-spark-queues"

@@ -16,7 +16,7 @@ from entrepot.log.read_only import DataDirectory, Isolation, ReadOnlyPartition
 from entrepot.spark.decoding import PIECE_BYTES, Damaged, Piece, Range, RangeDecoder
 from entrepot.spark.options import DATA_DIRECTORY, OptionError
 
-LOOKS_MAX = 10  # Until a directory that changes under us is given up.
+LOOKS_MAX = 200  # Until a directory that changes under us is given up.
 
 
 def open_data_directory(path: str) -> DataDirectory:
@@ -78,5 +78,5 @@ class SegmentReader(RangeDecoder):
                 partition = self._data.partition_at(*self._wanted.part, self._position)
                 return partition, isolation_of(partition) if self._committed else None
             except FileNotFoundError:
-                continue  # It was there when we listed the names.
+                continue  # Removed or replaced since we listed the names.
         raise Damaged(f"{self._wanted.part}: its files come and go")

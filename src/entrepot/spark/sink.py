@@ -26,10 +26,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from entrepot.client import deciding
 from entrepot.client.client import Client
 from entrepot.client.transactions import OpenTransaction, Transactions
 from entrepot.core.clock import SystemClock, SystemEntropy
-from entrepot.spark import deciding
 from entrepot.spark.connecting import Connected
 from entrepot.spark.options import SinkOptions
 from entrepot.spark.writing import TaskWriter

@@ -3,11 +3,14 @@
 The driver finds out which offsets there are and divides them into ranges; each task
 fetches its range from the broker and yields Arrow. Spark makes these objects in several
 processes and sends them to others, so they hold options and no connection; the one that
-a stream's driver keeps is made when it is first needed.
+a stream's driver keeps is made when it is first needed. Each of these processes imports this
+module, so what only some of them need, for queues and for files, is imported there.
 """
 
+import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -38,16 +41,19 @@ from pyspark.sql.types import (
 )
 
 from entrepot.client.client import LATEST, TopicPartition
+from entrepot.core.clock import SystemClock
 from entrepot.spark import offsets
 from entrepot.spark.connecting import Connected
 from entrepot.spark.decoding import Range, lost
-from entrepot.spark.directory import Directory
 from entrepot.spark.fetching import RangeReader
 from entrepot.spark.offsets import Asked, Json, MissingTopic, Offsets
 from entrepot.spark.options import (
     OptionError,
     QueueSourceOptions,
     SourceOptions,
+    check,
+    check_source,
+    ignored,
     includes_headers,
     names_queue,
     read_queue_sink,
@@ -56,10 +62,9 @@ from entrepot.spark.options import (
     read_source,
 )
 from entrepot.spark.pushdown import Narrowed, narrow
-from entrepot.spark.queue_sink import QueueStreamWriter, QueueTableWriter
-from entrepot.spark.queue_source import QueueStreamReader
-from entrepot.spark.segments import SegmentReader, open_data_directory
 from entrepot.spark.sink import StreamWriter, TableWriter
+
+logger = logging.getLogger("entrepot.spark")
 
 COLUMNS = (
     StructField("key", BinaryType()),
@@ -78,15 +83,28 @@ HEADERS = StructField(
 # The process in which Spark plans a query with filters to push is started for that alone.
 # It is the only one where a reader may have `pushFilters`: elsewhere Spark takes the method
 # for a mistake, as long as spark.sql.python.filterPushdown.enabled is false.
+if TYPE_CHECKING:
+    from entrepot.spark.directory import Directory
+
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class EntrepotSource(DataSource):
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Spark does this once for each `load`, `save` or `start`, on the driver."""
+        super().__init__(options)
+        check(options)
+        for line in ignored(options):
+            logger.warning(line)
+
     @classmethod
     def name(cls) -> str:
         return "entrepot"
 
     def schema(self) -> StructType:
+        """Only readers are asked for it, unless the user gave a schema."""
+        if not names_queue(self.options):
+            check_source(self.options)
         return columns(includes_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -98,6 +116,8 @@ class EntrepotSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if names_queue(self.options):
+            from entrepot.spark.queue_sink import QueueTableWriter
+
             return QueueTableWriter(read_queue_sink(self.options), schema, overwrite)
         return TableWriter(read_sink(self.options), schema, overwrite)
 
@@ -105,11 +125,15 @@ class EntrepotSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         if names_queue(self.options):
+            from entrepot.spark.queue_sink import QueueStreamWriter
+
             return QueueStreamWriter(read_queue_sink(self.options), schema)
         return StreamWriter(read_sink(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if names_queue(self.options):
+            from entrepot.spark.queue_source import QueueStreamReader
+
             queue_options = read_queue_source(self.options)
             return QueueStreamReader(queue_options, arrow_schema(schema, queue_options))
         options = read_source(self.options, is_stream=True)
@@ -146,10 +170,12 @@ def arrow_schema(schema: StructType, options: SourceOptions | QueueSourceOptions
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def asking(options: SourceOptions) -> Connected | Directory:
+def asking(options: SourceOptions) -> "Connected | Directory":
     """Whom to ask what there is: the broker, or its directory where no broker is named."""
     if options.address is not None:
         return Connected(options.address)
+    from entrepot.spark.directory import Directory
+
     assert options.data_directory is not None
     return Directory(options.data_directory)
 
@@ -157,6 +183,8 @@ def asking(options: SourceOptions) -> Connected | Directory:
 def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
     said = {"committed": options.committed, "fail_on_data_loss": options.fail_on_data_loss}
     if options.data_directory is not None:
+        from entrepot.spark.segments import SegmentReader, open_data_directory
+
         data = open_data_directory(options.data_directory)
         yield from SegmentReader(data, wanted, schema, **said).batches()
         return
@@ -215,6 +243,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asked: Connected | Directory | None = None  # Only on the driver.
         self._latest: Offsets = {}  # When we last looked.
         self._target: Offsets | None = None  # Where an available-now query ends.
+        self._clock = SystemClock()
+        self._triggered_s: float | None = None  # When there was last enough for a batch.
 
     def initialOffset(self) -> Json:  # noqa: N802
         options = self._options
@@ -238,10 +268,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(self._latest)
         if self._target is not None:
             end = _up_to(begin, end, self._target)
+        elif not self._is_enough(begin, end):
+            return offsets.to_json(begin)
         if isinstance(limit, ReadMaxRows):
             place = {part: _begin(begin, end, part) for part in end}
             end = offsets.limited(place, end, limit.max_rows)
         return offsets.to_json(end)
+
+    def _is_enough(self, begin: Offsets, end: Offsets) -> bool:
+        """Return whether there is enough for a batch, or it has waited for long enough."""
+        rows_min, now_s = self._options.trigger_rows_min, self._clock.monotonic()
+        if rows_min is None:
+            return True
+        rows = sum(max(0, at - _begin(begin, end, part)) for part, at in end.items())
+        is_first = self._triggered_s is None
+        waited_s = 0.0 if self._triggered_s is None else now_s - self._triggered_s
+        if not is_first and rows < rows_min and waited_s < self._options.trigger_delay_s:
+            return False
+        self._triggered_s = now_s
+        return True
 
     def _check_lost(self, begin: Offsets) -> None:
         fail = self._options.fail_on_data_loss
@@ -277,7 +322,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._asked.close()
             self._asked = None
 
-    def _driver(self) -> Connected | Directory:
+    def _driver(self) -> "Connected | Directory":
         if self._asked is None:
             self._asked = asking(self._options)
         return self._asked

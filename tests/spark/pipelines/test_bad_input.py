@@ -146,9 +146,10 @@ def test_a_pipeline_that_fails_is_named_and_the_others_stop(
         return frame.selectExpr("if(cents > 5, raise_error('too dear'), id) as id")
 
     runner = Runner(spark, [strict, copies_of(topic)], tmp_path, server.bootstrap, trigger_s=0.1)
-    produce(server, topic, [json.dumps(each) for each in orders(0, 3)])
-    with pytest.raises(PipelineError, match=r"^pipeline strict: too dear$"):
-        runner.live()
+    with runner.start() as running:
+        produce(server, topic, [json.dumps(each) for each in orders(0, 3)])
+        with pytest.raises(PipelineError, match=r"^pipeline strict: too dear$"):
+            running.wait()
     assert spark.streams.active == []
     with pytest.raises(PipelineError, match=r"^pipeline strict: too dear$"):
         runner.batch()

@@ -1,5 +1,8 @@
 """What Spark says in hundreds of lines, in one. Without Spark."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this test")
@@ -16,13 +19,25 @@ KeyError: 1
 During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
-  File "offsets.py", line 69, in partitions_of
+  File "/opt/lib/python3.12/site-packages/entrepot/spark/offsets.py", line 69, in partitions_of
     raise MissingTopic(f"{topic.about} does not exist")
 entrepot.spark.offsets.MissingTopic: topic orders does not exist
 
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ===
 Identifier: sales/1
+"""
+OF_A_USER = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted \
+due to stage failure: org.apache.spark.PythonException: Traceback (most recent call last):
+  File "/opt/lib/python3.12/site-packages/pyspark/worker.py", line 2_000, in main
+    process()
+  File "/srv/shop.py", line 12, in price
+    return cents / 0
+           ~~~~~~^~~
+  File "/usr/lib/python3.12/decimal.py", line 7, in divide
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(x.scala:1)
 """
 OF_A_TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted \
 due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in \
@@ -45,6 +60,7 @@ worker failed to connect back. SQLSTATE: XXKST
     [
         (OF_PYTHON, "topic orders does not exist"),
         (OF_A_TASK, "a negative price"),
+        (OF_A_USER, "ZeroDivisionError: division by zero (/srv/shop.py, line 12)"),
         (OF_A_WORKER, "Python worker failed to connect back."),
         (OF_THE_DISK, "no space is left on the device where it keeps its checkpoint and its view"),
         ("[UNRESOLVED_COLUMN.X] No column `a`. SQLSTATE: 42703;\n'Project ['a]", "No column `a`."),
@@ -54,3 +70,20 @@ worker failed to connect back. SQLSTATE: XXKST
 )
 def test_the_reason_is_what_was_meant_for_people(text: str, reason: str) -> None:
     assert reason_of(ValueError(text)) == reason
+
+
+def test_a_function_that_fails_on_the_driver_names_its_line(tmp_path: Path) -> None:
+    from entrepot.spark.errors import PipelineError
+    from entrepot.spark.pipelines.loading import load
+    from entrepot.spark.pipelines.planning import apply
+
+    path = tmp_path / "failing_shop.py"
+    path.write_text(
+        "from entrepot.spark.pipelines import Topic, pipeline\n"
+        "@pipeline(reads=Topic('t'))\n"
+        "def shop(records):\n"
+        "    return {}['nothing']\n"
+    )
+    words = re.escape(f"pipeline shop: KeyError: 'nothing' ({path}, line 4)")
+    with pytest.raises(PipelineError, match=words):
+        apply(load(str(path)).shop, [None])

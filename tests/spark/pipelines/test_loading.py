@@ -9,6 +9,7 @@ pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this te
 pytest.importorskip("deltalake", reason="pip install 'entrepot[spark]' for this test")
 
 from click.testing import CliRunner
+from pyspark import SparkContext
 
 from entrepot.cli import main
 from entrepot.spark.pipelines import PipelineError
@@ -103,3 +104,25 @@ def test_an_unknown_name_is_found_out_before_spark_is_started(tmp_path: Path) ->
     ran = CliRunner().invoke(main, ["pipeline", "run", write(tmp_path, text), "--replay", "sale"])
     assert ran.exit_code == 1
     assert "there is no pipeline sale; is it sales that is meant?" in ran.output
+
+
+def test_functions_for_columns_are_made_before_spark_is_started(tmp_path: Path) -> None:
+    """Spark parses their types, in Java; a list of pipelines has none."""
+    text = (
+        "from pyspark.sql import functions as F\n"
+        "from entrepot.spark.pipelines import Topic, pipeline\n"
+        "@F.udf('array<int>')\ndef sizes(text): ...\n"
+        "@pipeline(reads=Topic('t'))\ndef sales(t): ...\n"
+    )
+    module = load(write(tmp_path, text))
+    assert [each.name for each in collect(module)] == ["sales"]
+    assert module.sizes.returnType == "array<int>"  # Parsed when it is used.
+
+
+def test_a_column_that_is_made_too_early_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # Of a test before this one.
+    text = "from pyspark.sql import functions as F\n\nBIG = F.col('cents') > 100\n"
+    with pytest.raises(PipelineError, match=r"line 3: .*make them within a function"):
+        load(write(tmp_path, text, "early_pipelines.py"))

@@ -5,15 +5,17 @@ production needs: the same function over live records, over a replay of all of t
 fresh view (Kappa), over history as a table, and over both, merged (Lambda).
 """
 
+from entrepot.spark.errors import PipelineError
 from entrepot.spark.pipelines.declaring import (
     Delta,
     Parquet,
     Pipeline,
-    PipelineError,
+    Queue,
     Table,
     Topic,
     pipeline,
 )
+from entrepot.spark.pipelines.inputs import QueueAddress
 from entrepot.spark.pipelines.runner import Runner
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "Parquet",
     "Pipeline",
     "PipelineError",
+    "Queue",
+    "QueueAddress",
     "Runner",
     "Table",
     "Topic",

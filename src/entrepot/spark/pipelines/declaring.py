@@ -15,14 +15,11 @@ from typing import Any
 
 from entrepot.core.errors import InvalidName
 from entrepot.core.names import check_topic_name
+from entrepot.spark.errors import PipelineError
 
 MODES = ("append", "update", "complete")
 MERGES = ("sum", "min", "max")  # Of two parts, the whole: what Lambda's serving view needs.
 DEAD_LETTERS = "<name>.dead-letters"
-
-
-class PipelineError(Exception):
-    """What keeps a pipeline from running, in words for whoever wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +113,25 @@ class Delta:
         return f"Delta {self.name} by {', '.join(self.keys)}" if self.keys else f"Delta {self.name}"
 
 
-Input = Topic | Table
-Output = Topic | Parquet | Delta
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Messages of a queue, each for one consumer; and where rows become messages.
+
+    What is read is settled when its batch is done, so there is no second time: a pipeline that
+    reads or writes a queue is run live only.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
+    def __str__(self) -> str:
+        return f"queue {self.name}"
+
+
+Input = Topic | Table | Queue
+Output = Topic | Parquet | Delta | Queue
 
 
 @dataclass(frozen=True)
@@ -137,6 +151,16 @@ class Pipeline:
     @property
     def is_lambda(self) -> bool:
         return bool(self.merge)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether what it writes is a view, with versions."""
+        return isinstance(self.writes, Parquet | Delta)
+
+    @property
+    def queues(self) -> list[Queue]:
+        """Those it reads."""
+        return [each for each in self.reads if isinstance(each, Queue)]
 
     @property
     def topics(self) -> list[Topic]:
@@ -189,7 +213,7 @@ def _reads(
             said, wanted = ", ".join(reads), ", ".join(parameters)
             raise PipelineError(f"{about}: reads names {said}; the parameters are {wanted}")
         return tuple(reads[name] for name in parameters)
-    inputs = (reads,) if isinstance(reads, Topic | Table) else tuple(reads)
+    inputs = (reads,) if isinstance(reads, Topic | Table | Queue) else tuple(reads)
     if len(inputs) != len(parameters):
         raise PipelineError(
             f"{about}: it reads {len(inputs)} inputs and has {len(parameters)} parameters"
@@ -208,8 +232,9 @@ def _problem(made: Pipeline) -> str | None:
         return f"mode {mode!r} is not one of {', '.join(MODES)}"
     if isinstance(writes, Topic) and writes.pattern:
         return "writes: one topic, not a pattern"
-    if isinstance(writes, Topic) and mode != "append":
-        return f"mode {mode} changes rows, and a topic is only added to; write Delta"
+    if isinstance(writes, Topic | Queue) and mode != "append":
+        kind = "topic" if isinstance(writes, Topic) else "queue"
+        return f"mode {mode} changes rows, and a {kind} is only added to; write Delta"
     if isinstance(writes, Parquet) and mode != "append":
         return f"mode {mode} changes rows, and Parquet is only added to; write Delta with keys"
     if isinstance(writes, Delta) and mode == "update" and not writes.keys and not made.merge:
@@ -228,7 +253,7 @@ def _lambda_problem(made: Pipeline) -> str | None:
         return "merge needs writes=Delta(…) and mode update: the speed view changes its rows"
     if twice := [name for name in made.writes.keys if name in dict(made.merge)]:
         return f"merge: {twice[0]} is a key, and keys are not merged"
-    if [each for each in made.tables if not each.static]:
+    if made.queues or not all(each.static for each in made.tables):
         return "merge needs topics and static tables: where a batch ended is an offset"
     return None
 
@@ -255,7 +280,7 @@ def collect(source: ModuleType | Iterable[Pipeline]) -> list[Pipeline]:
         raise PipelineError("there is no pipeline: @pipeline(reads=…) makes a function one")
     for what, names in (
         ("pipelines", [each.name for each in made]),
-        ("tables", [each.writes.name for each in made if not isinstance(each.writes, Topic)]),
+        ("tables", [each.writes.name for each in made if each.has_table]),
     ):
         if twice := [name for name in names if names.count(name) > 1]:
             raise PipelineError(f"two {what} are named {twice[0]}")
@@ -266,7 +291,7 @@ def _in_order(made: list[Pipeline]) -> list[Pipeline]:
     ordered: list[Pipeline] = []
     waiting = list(made)
     while waiting:
-        pending = [each.writes.name for each in waiting if not isinstance(each.writes, Topic)]
+        pending = [each.writes.name for each in waiting if each.has_table]
         ready = [e for e in waiting if not any(table.name in pending for table in e.tables)]
         if not ready:
             names = ", ".join(each.name for each in waiting)
@@ -291,7 +316,7 @@ def with_readers(chosen: list[Pipeline], made: list[Pipeline]) -> list[Pipeline]
     """And those that follow what they write: their rows come from a view that is replaced."""
     found: list[Pipeline] = []
     for each in made:
-        replaced = [one.writes.name for one in found if not isinstance(one.writes, Topic)]
+        replaced = [one.writes.name for one in found if one.has_table]
         follows = [table.name for table in each.tables if not table.static]
         if each in chosen or any(name in replaced for name in follows):
             found.append(each)

@@ -9,20 +9,23 @@ dead-letter topic, once, with the reason. Neither waits for the other.
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from entrepot.spark.options import BOOTSTRAP, Address
-from entrepot.spark.pipelines.declaring import PipelineError, Topic
+from entrepot.spark.errors import PipelineError
+from entrepot.spark.options import BOOTSTRAP, HTTP, PASSWORD, USER, Address
+from entrepot.spark.pipelines.declaring import Queue, Topic
 
 RAW = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS = "headers array<struct<key: string, value: binary>>"
 BAD = "_bad"  # Where Spark puts the text that it cannot parse.
 POISON = "poison"  # What the counts of it are called.
 REASON_LENGTH_MAX = 300
+_ROWS_MAX = "maxOffsetsPerTrigger"
 
 
 def options_of(address: Address) -> dict[str, str]:
@@ -42,6 +45,20 @@ def check_schema(topic: Topic) -> StructType:
     return schema
 
 
+@dataclass(frozen=True, slots=True)
+class QueueAddress:
+    """Where queues are read, at the management port, and written, over AMQP; and by whom."""
+
+    http: str = "127.0.0.1:15672"
+    amqp: str = "127.0.0.1:5672"
+    user: str = "guest"
+    password: str = "guest"
+
+    @property
+    def login(self) -> dict[str, str]:
+        return {USER: self.user, PASSWORD: self.password}
+
+
 class Source:
     """How topics are read in one run: from which broker, as a stream or as a table."""
 
@@ -52,7 +69,7 @@ class Source:
         self._said = options_of(address)
         self._is_stream = is_stream
         if is_stream and rows_max is not None:
-            self._said["maxOffsetsPerTrigger"] = str(rows_max)
+            self._said[_ROWS_MAX] = str(rows_max)
 
     def frame(self, topic: Topic, number: int, places: Mapping[str, str]) -> DataFrame:
         """The columns that the pipeline's function gets. `number` tells inputs apart."""
@@ -67,6 +84,15 @@ class Source:
         return good.select(
             *(F.col("parsed").getField(name).alias(name) for name in fields), *beside
         )
+
+    def messages(self, queue: Queue, at: QueueAddress) -> DataFrame:
+        """What a queue holds, with the columns of raw records."""
+        said = {"queue": queue.name, HTTP: at.http, "includeHeaders": "true"} | at.login
+        said |= {name: value for name, value in self._said.items() if name != _ROWS_MAX}
+        if _ROWS_MAX in self._said:
+            said["maxMessagesPerTrigger"] = self._said[_ROWS_MAX]
+        reader = self._spark.readStream.format("entrepot").options(**said)
+        return reader.schema(f"{RAW}, {HEADERS}").load()
 
     def dead_letters(self, topic: Topic) -> DataFrame:
         """What does not parse, as records for the dead-letter topic."""

@@ -7,12 +7,16 @@ on nobody's path. So they are sent whole, not by name.
 import importlib.util
 import sys
 import traceback
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.udf import UserDefinedFunction
 
-from entrepot.spark.pipelines.declaring import PipelineError
+from entrepot.spark.errors import PipelineError
 
 
 def load(path: str) -> ModuleType:
@@ -27,14 +31,38 @@ def load(path: str) -> ModuleType:
     sys.path.insert(0, str(place.parent))
     sys.modules[place.stem] = module
     try:
-        spec.loader.exec_module(module)
+        with _types_as_text():
+            spec.loader.exec_module(module)
     except PipelineError as error:
         raise PipelineError(f"{path}{_line(error, place)}: {error}") from error
     except Exception as error:
+        if _needs_spark(error):
+            raise PipelineError(
+                f"{path}{_line(error, place)}: Spark makes columns, and has not started yet when "
+                "the file is loaded: make them within a function"
+            ) from error
         kind = type(error).__name__
         raise PipelineError(f"{path}{_line(error, place)}: {kind}: {error}") from error
     cloudpickle.register_pickle_by_value(module)
     return module
+
+
+def _types_as_text() -> AbstractContextManager[object]:
+    """Let functions for columns be made: Spark parses their types, and has not started yet.
+
+    It asks for the type again when a function is used, and parses it then.
+    """
+    return mock.patch.object(
+        UserDefinedFunction, "returnType", property(lambda made: made._returnType)
+    )
+
+
+def _needs_spark(error: Exception) -> bool:
+    """Whether it is what pyspark says, in one way or the other, where there is no session."""
+    if not isinstance(error, AssertionError | PySparkRuntimeError):
+        return False
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return SparkContext._active_spark_context is None and "/pyspark/" in last.filename
 
 
 def _line(error: Exception, place: Path) -> str:

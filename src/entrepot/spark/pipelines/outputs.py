@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from entrepot.spark.options import Address, read_sink
+from entrepot.spark.errors import PipelineError
+from entrepot.spark.options import AMQP, Address, read_sink
 from entrepot.spark.pipelines import tables
-from entrepot.spark.pipelines.declaring import Delta, Parquet, Pipeline, PipelineError, Topic
-from entrepot.spark.pipelines.inputs import options_of
+from entrepot.spark.pipelines.declaring import Delta, Parquet, Pipeline, Queue, Topic
+from entrepot.spark.pipelines.inputs import QueueAddress, options_of
 from entrepot.spark.pipelines.versions import Version
 from entrepot.spark.sink import ColumnError, check_columns
 
@@ -38,11 +39,21 @@ def _as_records(pipeline: Pipeline, frame: DataFrame, address: Address) -> DataF
     return frame
 
 
+def _as_messages(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
+    """What a queue takes: a body, as it is or as JSON of all columns, and headers."""
+    if "value" not in frame.columns:
+        return frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
+    kept = [name for name in ("value", "headers") if name in frame.columns]
+    return frame.select(*kept)
+
+
 def shaped(pipeline: Pipeline, frame: DataFrame, address: Address) -> DataFrame:
     """As the output takes it; or an error that names the column."""
     _check_named(pipeline, frame)
     _check_lambda_keys(pipeline, frame)
-    return _as_records(pipeline, frame, address) if isinstance(pipeline.writes, Topic) else frame
+    if isinstance(pipeline.writes, Topic):
+        return _as_records(pipeline, frame, address)
+    return _as_messages(pipeline, frame) if isinstance(pipeline.writes, Queue) else frame
 
 
 def _check_named(pipeline: Pipeline, frame: DataFrame) -> None:
@@ -52,6 +63,8 @@ def _check_named(pipeline: Pipeline, frame: DataFrame) -> None:
         named = {"keys": list(output.keys), "order": [output.order] if output.order else []}
     elif isinstance(output, Parquet):
         named = {"partition_by": list(output.partition_by)}
+    elif isinstance(output, Queue):
+        named = {}
     else:
         has_value = "value" in frame.columns
         named = {"key": [output.key] if output.key and not has_value else []}
@@ -90,6 +103,7 @@ def start(
     frame: DataFrame,
     version: Version,
     address: Address,
+    queues: QueueAddress,
     trigger: dict[str, Any],
 ) -> StreamingQuery:
     """The stream, running."""
@@ -98,6 +112,9 @@ def start(
     writer = writer.option("checkpointLocation", str(version.checkpoint)).trigger(**trigger)
     if isinstance(output, Topic):
         return writer.format("entrepot").options(**options_of(address)).start()
+    if isinstance(output, Queue):
+        said = {"queue": output.name, AMQP: queues.amqp} | queues.login
+        return writer.format("entrepot").options(**said).start()
     if isinstance(output, Parquet):
         writer = writer.partitionBy(*output.partition_by)
         return writer.format("parquet").start(str(version.table))

@@ -16,13 +16,14 @@ from entrepot.client.client import EARLIEST, LATEST, Client
 from entrepot.client.errors import ClientError
 from entrepot.spark import offsets
 from entrepot.spark.connecting import Connected
+from entrepot.spark.errors import PipelineError
 from entrepot.spark.offsets import Json, MissingTopic
 from entrepot.spark.options import Address, OptionError, Which
 from entrepot.spark.pipelines import outputs, views
-from entrepot.spark.pipelines.declaring import Pipeline, PipelineError, Table, Topic
-from entrepot.spark.pipelines.failing import reason_of
-from entrepot.spark.pipelines.inputs import Source
-from entrepot.spark.pipelines.versions import Directory, Place, Version
+from entrepot.spark.pipelines.declaring import Pipeline, Queue, Table, Topic
+from entrepot.spark.pipelines.failing import blame, reason_of
+from entrepot.spark.pipelines.inputs import QueueAddress, Source
+from entrepot.spark.pipelines.versions import Directory, PipelineVersions, Version
 
 # What keeps rows from one micro-batch to the next, in Spark's names for parts of a plan.
 _STATEFUL = ("Aggregate", "Deduplicate", "Distinct", "Limit", "State", "FlatMapGroups", "Window")
@@ -36,12 +37,14 @@ class Planner:
         directory: Directory,
         address: Address,
         rows_max: int | None = None,
+        queues: QueueAddress | None = None,
     ) -> None:
         self._spark = spark
-        self._writers = {each.writes.name: each for each in pipelines if _has_table(each)}
+        self._writers = {each.writes.name: each for each in pipelines if each.has_table}
         self._directory = directory
         self._address = address
         self._rows_max = rows_max
+        self._queues = queues or QueueAddress()
 
     # --- topics
 
@@ -55,14 +58,21 @@ class Planner:
         except (ClientError, OptionError) as error:
             raise PipelineError(str(error)) from None
 
+    def beginnings(self, topics: Iterable[Topic]) -> dict[str, Json]:
+        """Where each topic begins now."""
+        return self._found(topics, EARLIEST)
+
     def ends(self, topics: Iterable[Topic]) -> dict[str, Json]:
         """Where each topic ends now, for readers of committed records."""
+        return self._found(topics, LATEST)
+
+    def _found(self, topics: Iterable[Topic], which_end: int) -> dict[str, Json]:
 
         async def find(client: Client) -> dict[str, Json]:
             found = {}
             for topic in topics:
                 parts = await offsets.partitions_of(client, which(topic))
-                at = await offsets.ends(client, parts, LATEST, committed=True)
+                at = await offsets.ends(client, parts, which_end, committed=True)
                 found[topic.name] = offsets.to_json(at)
             return found
 
@@ -95,6 +105,8 @@ class Planner:
                 begin = self._beginning(each, at[each.name]) if each.name in at else None
                 places = {} if begin is None else {"startingOffsets": json.dumps(begin)}
                 frames.append(source.frame(each, number, places))
+            elif isinstance(each, Queue):
+                frames.append(source.messages(each, self._queues))
             elif each.static:
                 frames.append(self._static(pipeline, each))
             else:
@@ -124,6 +136,7 @@ class Planner:
                 places = {"endingOffsets": json.dumps(ends[each.name])}
                 frames.append(source.frame(each, number, places))
             else:
+                assert isinstance(each, Table), "queues are refused before"
                 found = self._version(pipeline, each, building)
                 frames.append(views.view(self._spark, found))
         frame = outputs.shaped(pipeline, apply(pipeline, frames), self._address)
@@ -175,7 +188,7 @@ class Planner:
         assert description is not None
         return views.static(self._spark, place, description)
 
-    def _place(self, pipeline: Pipeline, table: Table) -> Place:
+    def _place(self, pipeline: Pipeline, table: Table) -> PipelineVersions:
         writer = self._writers.get(table.name)
         if writer is not None:
             return self._directory.place(writer.name)
@@ -186,10 +199,6 @@ class Planner:
                 f"this module nor in {self._directory.path}"
             )
         return found
-
-
-def _has_table(pipeline: Pipeline) -> bool:
-    return not isinstance(pipeline.writes, Topic)
 
 
 def which(topic: Topic) -> Which:
@@ -218,6 +227,8 @@ def apply(pipeline: Pipeline, frames: list[DataFrame]) -> DataFrame:
         frame = pipeline(*frames)
     except PySparkException as error:
         raise PipelineError(f"pipeline {pipeline.name}: {reason_of(error)}") from error
+    except Exception as error:
+        raise PipelineError(f"pipeline {pipeline.name}: {blame(error)}") from error
     if not isinstance(frame, DataFrame):
         kind = type(frame).__name__
         raise PipelineError(f"pipeline {pipeline.name}: it returns {kind}, not a DataFrame")

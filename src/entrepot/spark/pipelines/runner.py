@@ -19,21 +19,25 @@ from typing import Any, Self
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from entrepot.spark import offsets
+from entrepot.spark.errors import PipelineError
+from entrepot.spark.offsets import Json
 from entrepot.spark.options import Address
 from entrepot.spark.pipelines import outputs, views
+from entrepot.spark.pipelines.batch_progress import BatchProgress
 from entrepot.spark.pipelines.declaring import (
     Pipeline,
-    PipelineError,
+    Queue,
     Topic,
     choose,
     collect,
     with_readers,
 )
 from entrepot.spark.pipelines.failing import reason_of
-from entrepot.spark.pipelines.inputs import Source, digest, options_of
+from entrepot.spark.pipelines.inputs import QueueAddress, Source, digest, options_of
 from entrepot.spark.pipelines.planning import Planner
 from entrepot.spark.pipelines.progress import Metrics
-from entrepot.spark.pipelines.running import Queries, Report
+from entrepot.spark.pipelines.running import Queries, Report, Tell, persist
 from entrepot.spark.pipelines.versions import Directory, Locks, Version, rebuilding
 
 AVAILABLE_NOW = {"availableNow": True}
@@ -52,26 +56,27 @@ class Runner:
         trigger_s: float = 1.0,
         rows_max: int | None = None,
         report: Report | None = None,
+        tell: Tell = lambda text: None,
+        queues: QueueAddress | None = None,
     ) -> None:
-        """`rows_max` is for one micro-batch; `report` is told of every one."""
+        """`rows_max` is for one micro-batch; `report` is told of every one, `tell` of the rest."""
         self.pipelines = collect(pipelines)
         self.directory = Directory(directory)
         self._spark = spark
         self._address = Address(address) if isinstance(address, str) else address
         self._trigger = {"processingTime": f"{round(trigger_s * 1000)} milliseconds"}
         self._report = report
+        self.tell = tell
         self._rows_max = rows_max
-        self._planner = Planner(spark, self.pipelines, self.directory, self._address, rows_max)
+        self._queues = queues or QueueAddress()
+        self._planner = Planner(
+            spark, self.pipelines, self.directory, self._address, rows_max, self._queues
+        )
 
     def view(self, name: str) -> DataFrame:
         """What a pipeline has made, as a table. Of a Lambda pipeline, the serving view."""
         (pipeline,) = choose(self.pipelines, [name])
-        if isinstance(pipeline.writes, Topic):
-            raise PipelineError(f"pipeline {name} writes topic {pipeline.writes.name}; read that")
-        version = self.directory.place(name).current()
-        if version is None:
-            raise PipelineError(f"pipeline {name} has not been run in {self.directory.path}")
-        return views.view(self._spark, version)
+        return views.view(self._spark, views.current(pipeline, self.directory))
 
     def versions(self, *names: str) -> dict[str, int]:
         """Which version of each view is current; of those that have one."""
@@ -99,7 +104,7 @@ class Runner:
         return running
 
     def _queries(self, metrics: str) -> Queries:
-        return Queries(Metrics(self.directory.path / metrics), self._report)
+        return Queries(Metrics(self.directory.path / metrics), self._report, self.tell)
 
     def open(self, pipeline: Pipeline) -> tuple[Version, DataFrame]:
         """The version to go on in, the first if there is none, and its stream."""
@@ -126,7 +131,7 @@ class Runner:
             pipeline.name,
             f"pipeline {pipeline.name}",
             lambda: outputs.start(
-                pipeline, frame, version, self._address, trigger or self._trigger
+                pipeline, frame, version, self._address, self._queues, trigger or self._trigger
             ),
             version.number,
         )
@@ -152,7 +157,9 @@ class Runner:
             writer = writer.options(**options_of(self._address), topic=dead)
             writer = writer.option("checkpointLocation", str(place / "checkpoint"))
             writer = writer.trigger(**(trigger or self._trigger))
-            queries.start(f"{dead}/{digest(topic)}", f"dead letters {dead}", writer.start)
+            name = f"{dead}/{digest(topic)}"
+            queries.start(name, f"dead letters {dead}", writer.start)
+            queries.settle(name)
 
     # --- anew
 
@@ -185,18 +192,22 @@ class Runner:
         _check_swappable(chosen, "run as a batch")
         self._planner.check_topics(chosen)
         places = [self.directory.place(each.name) for each in chosen]
-        ends = self._planner.ends({topic: None for each in chosen for topic in each.topics})
+        topics = {topic: None for each in chosen for topic in each.topics}
+        ends, begun = self._planner.ends(topics), self._planner.beginnings(topics)
         with rebuilding(places):
             building: dict[str, Version] = {}
             for pipeline, place in zip(chosen, places, strict=True):
                 building[place.name] = version = place.new_version()
                 frame = self._planner.table(pipeline, version, building, ends)
+                read = [each.name for each in pipeline.topics]
+                count = sum(_count(begun[name], ends[name]) for name in read)
                 try:
-                    outputs.write(pipeline, frame, version)
+                    with BatchProgress(self._spark, pipeline.name, count, self.tell):
+                        outputs.write(pipeline, frame, version)
                 except PySparkException as error:
                     words = f"pipeline {pipeline.name}: {reason_of(error)}"
                     raise PipelineError(words) from error
-                version.keep_offsets({each.name: ends[each.name] for each in pipeline.topics})
+                version.keep_offsets({name: ends[name] for name in read})
             self._send_dead_letters(chosen)
             for place in places:
                 place.swap(building[place.name])
@@ -212,8 +223,24 @@ class Runner:
             locks.release()
 
 
+def _count(begun: Json, ends: Json) -> int:
+    """How many offsets lie between."""
+    first, end = offsets.from_json(begun), offsets.from_json(ends)
+    return sum(max(0, offset - first.get(part, 0)) for part, offset in end.items())
+
+
 def _check_swappable(chosen: Iterable[Pipeline], what: str) -> None:
     for each in chosen:
+        if (queue := next(iter(each.queues), None)) is not None:
+            raise PipelineError(
+                f"pipeline {each.name} reads {queue} and cannot be {what}: a message that was "
+                "read is gone"
+            )
+        if isinstance(each.writes, Queue):
+            raise PipelineError(
+                f"pipeline {each.name} writes {each.writes} and cannot be {what}: all messages "
+                "would be there twice"
+            )
         if isinstance(each.writes, Topic):
             raise PipelineError(
                 f"pipeline {each.name} writes topic {each.writes.name} and cannot be {what}: "
@@ -245,8 +272,11 @@ class Running:
             place = self.runner.directory.place(pipeline.name)
             if not self._locks.take(place.path / "LIVE"):
                 raise PipelineError(f"pipeline {pipeline.name} is live already, in another run")
+            self.runner.tell(f"pipeline {pipeline.name} is starting")
             self._begin(pipeline)
+            self.queries.settle(pipeline.name)
         self.runner.begin_dead_letters(self.queries, self._locks, self.chosen)
+        self.runner.tell(f"live: {', '.join(each.name for each in self.chosen)}")
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """Until told to stop, or until one fails: live runs do not end by themselves."""
@@ -265,7 +295,8 @@ class Running:
         return active
 
     def _begin(self, pipeline: Pipeline) -> None:
-        version, frame = self.runner.open(pipeline)
+        about = f"pipeline {pipeline.name}"
+        version, frame = persist(about, lambda: self.runner.open(pipeline), self.runner.tell)
         self._versions[pipeline.name] = version
         self.runner.begin(self.queries, pipeline, version, frame)
 

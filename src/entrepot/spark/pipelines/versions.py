@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from entrepot.spark.pipelines.declaring import PipelineError
+from entrepot.spark.errors import PipelineError
 
 Description = dict[str, Any]
 
@@ -98,7 +98,7 @@ def _read_json(path: Path) -> Description | None:
     return document
 
 
-class Place:
+class PipelineVersions:
     """The versions of one pipeline."""
 
     def __init__(self, path: Path) -> None:
@@ -146,16 +146,16 @@ class Directory:
         if "%" in str(self.path):  # Delta would take it for a character in disguise.
             raise PipelineError(f"{self.path}: a directory with % in its name cannot be used")
 
-    def place(self, pipeline: str) -> Place:
-        return Place(self.path / pipeline)
+    def place(self, pipeline: str) -> PipelineVersions:
+        return PipelineVersions(self.path / pipeline)
 
     def dead_letters(self, topic: str, digest: str) -> Path:
         return self.path / "dead-letters" / topic / digest
 
-    def find_table(self, name: str) -> Place | None:
+    def find_table(self, name: str) -> PipelineVersions | None:
         """The pipeline, of any module, that wrote a table of this name."""
         for path in sorted(self.path.glob("*/CURRENT")):
-            place = Place(path.parent)
+            place = PipelineVersions(path.parent)
             current = place.current()
             said = None if current is None else current.description
             if said is not None and said["table"] == name:
@@ -188,7 +188,7 @@ class Locks:
 
 
 @contextlib.contextmanager
-def rebuilding(places: list[Place]) -> Iterator[None]:
+def rebuilding(places: list[PipelineVersions]) -> Iterator[None]:
     """While it lasts, nobody else makes a version of these."""
     locks = Locks()
     try:

@@ -18,9 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from entrepot.spark.errors import PipelineError
 from entrepot.spark.pipelines import tables
-from entrepot.spark.pipelines.declaring import Delta, Parquet, Pipeline, PipelineError
-from entrepot.spark.pipelines.versions import Description, Place, Version
+from entrepot.spark.pipelines.declaring import Delta, Parquet, Pipeline
+from entrepot.spark.pipelines.versions import Description, Directory, PipelineVersions, Version
 
 
 def describe(pipeline: Pipeline, schema: StructType, follows: dict[str, int]) -> Description:
@@ -76,6 +77,28 @@ def files(version: Version, kind: str) -> dict[Path, list[str]]:
     return {path: found for path, found in parts.items() if found}
 
 
+def current(pipeline: Pipeline, directory: Directory) -> Version:
+    """The version of a pipeline's view that counts."""
+    output = pipeline.writes
+    if not isinstance(output, Parquet | Delta):
+        raise PipelineError(f"pipeline {pipeline.name} writes {output}; read that")
+    version = directory.place(pipeline.name).current()
+    if version is None:
+        raise PipelineError(f"pipeline {pipeline.name} has not been run in {directory.path}")
+    return version
+
+
+def read(part: Path, paths: list[str], schema: pa.Schema) -> ds.Dataset:
+    """The files of one directory, without Spark."""
+    return ds.dataset(
+        paths,
+        schema=schema,
+        format="parquet",
+        partitioning="hive",
+        partition_base_dir=str(part),
+    )
+
+
 def view(spark: SparkSession, version: Version) -> DataFrame:
     """All rows of the version, as they are now."""
     description = version.description
@@ -120,7 +143,7 @@ def followed(spark: SparkSession, version: Version) -> DataFrame:
 # --- as it stands, whenever it is read
 
 
-def static(spark: SparkSession, place: Place, description: Description) -> DataFrame:
+def static(spark: SparkSession, place: PipelineVersions, description: Description) -> DataFrame:
     """The newest version's rows, whenever they are asked for."""
     spark.dataSource.register(StandingView)
     reader = spark.read.format(StandingView.name()).schema(columns(description))
@@ -150,17 +173,10 @@ class StandingViewReader(DataSourceReader):
         return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        version = Place(self._place).current()
+        version = PipelineVersions(self._place).current()
         description = None if version is None else version.description
         if version is None or description is None:
             return
         for part, paths in files(version, description["kind"]).items():
-            data = ds.dataset(
-                paths,
-                schema=self._schema,
-                format="parquet",
-                partitioning="hive",
-                partition_base_dir=str(part),
-            )
-            for batch in data.to_batches():
+            for batch in read(part, paths, self._schema).to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)

