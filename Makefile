@@ -79,6 +79,7 @@ clean:  ## remove both installations, caches and builds; ./data is yours and sta
 help:  ## this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+.PRECIOUS: %/bin/python  # Make would take it for a means to an end, and remove it.
 %/bin/python:
 	@test -n "$(PYTHON)" || { echo "entrepot needs Python 3.11 or newer with the venv module." \
 	  "Install it (Debian and Ubuntu: apt install python3 python3-venv)" \
@@ -92,8 +93,8 @@ $(VENV)/.installed-run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
-	@echo "installing entrepot with what the demo needs"
-	@$(PIP) install --editable '.[demo]'
+	@echo "installing entrepot with what the demo needs, Spark above all: 700 MB, some minutes"
+	@$(BIN)/python -m pip --disable-pip-version-check install --editable '.[demo]'
 	@touch $@ $(VENV)/.installed-run
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python

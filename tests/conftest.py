@@ -14,13 +14,17 @@ from hypothesis import settings
 # Tests that share one Spark session, or start Java themselves: two cores have room for one.
 ON_SPARK = (
     "tests/spark/pipelines/test_bad_input.py",
+    "tests/spark/pipelines/test_batch_progress.py",
     "tests/spark/pipelines/test_exactly_once.py",
+    "tests/spark/pipelines/test_queues.py",
     "tests/spark/pipelines/test_ready_",
     "tests/spark/pipelines/test_runner.py",
     "tests/spark/pipelines/test_streams.py",
     "tests/spark/pipelines/test_tables.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_exactly_once.py",
+    "tests/spark/test_formats.py",
+    "tests/spark/test_interrupts.py",
     "tests/spark/test_queues_in_spark.py",
     "tests/spark/test_sink.py",
     "tests/spark/test_source.py",

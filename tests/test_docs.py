@@ -1,5 +1,6 @@
 """The documentation names what there is: links lead somewhere, tables miss nothing."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from entrepot import config
 from entrepot.broker.topic_config import SETTINGS
 from entrepot.core import limits
 from entrepot.gateway.kafka.apis import SERVED
+from entrepot.wire.amqp import limits as amqp_limits
+from entrepot.wire.http import limits as http_limits
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -51,8 +54,12 @@ def test_every_limit_is_documented() -> None:
     text = (DOCS / "reference" / "limits.md").read_text("utf-8")
     listed = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
     units = {"KiB": limits.KIB, "MiB": limits.MIB, "GiB": limits.GIB}
-    names = [name for name in vars(limits) if name.isupper() and name not in ("KIB", "MIB", "GIB")]
-    expected = {name: getattr(limits, name) for name in names}
+    expected = {}
+    for prefix, module in (("", limits), ("AMQP_", amqp_limits), ("HTTP_", http_limits)):
+        defined = re.findall(r"^([A-Z_]+) =", inspect.getsource(module), flags=re.MULTILINE)
+        expected |= {prefix + name: getattr(module, name) for name in defined}
+    for unit in ("KIB", "MIB", "GIB"):
+        del expected[unit]
     assert {name: number(value, units) for name, value in listed.items()} == expected
 
 
@@ -73,6 +80,6 @@ def test_the_kafka_page_lists_what_is_served() -> None:
             api.version_first,
             api.version_last,
         )
-        for api in SERVED
+        for api in (entry.api for entry in SERVED)
     }
     assert {name: (int(low), int(high or low)) for name, low, high in listed} == expected

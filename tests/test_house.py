@@ -34,11 +34,16 @@ DOORS_OPEN = {
         "threads hash passwords and compress, for the loop must not wait for that",
     ),
     "config.py": ("disk", "the configuration file, read once before the doors are built"),
+    "spark/packing.py": ("disk", "an archive is a file of files"),
+    "spark/session.py": ("disk threads", "starts Java, reads what it says, ends it"),
+    "spark/pipelines/batch_progress.py": ("time threads", "tells of a call while it lasts"),
+    "spark/pipelines/running.py": ("time", "a pause before another try"),
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
     "testing.py": ("time disk threads", "starts brokers from the outside"),
+    "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),
 }
 
 # Who may wait. `core` otherwise holds values, and `wire` is told what came in.
@@ -153,6 +158,33 @@ def test_wire_is_sans_io(source: list[Module]) -> None:
     assert used + findings(tidy.coroutines, wire) == []
 
 
+def test_few_parts_of_the_broker_are_given_all_of_it(source: list[Module]) -> None:
+    """The others take a port (`broker/ports.py`), a value or a function: their types say what they
+    use. An import for type checking only counts, too."""
+    users = {
+        module.path
+        for module in source
+        if module.path.startswith("broker/") and "entrepot.broker.broker" in tidy.imports(module)
+    }
+    assert users == {
+        "broker/share_group/coordinator.py",
+        "broker/share_group/dead_letter.py",
+        "broker/virtual_host/inventory.py",
+        "broker/virtual_host/virtual_host.py",
+        "broker/virtual_host/virtual_hosts.py",
+    }
+
+
+def test_the_broker_has_no_words_of_a_protocol(source: list[Module]) -> None:
+    """What only AMQP or RabbitMQ calls so is known to their gateways."""
+    words = re.compile(r"amqp|\bamq\.|[\"'`]x-[a-z]|\bB?CC\b|basic\.|rabbit", re.IGNORECASE)
+    told = {"broker/router/ring.py": 2}  # Whose buckets its hash finds.
+    for module in source:
+        if module.path.startswith(("core/", "broker/")):
+            found = words.findall(module.text)
+            assert len(found) == told.get(module.path, 0), (module.path, found)
+
+
 def test_no_open_door_that_nobody_uses(simulated: list[Module]) -> None:
     for prefix, (doors, reason) in DOORS_OPEN.items():
         used = {
@@ -171,7 +203,8 @@ def test_no_leftovers() -> None:
 def test_no_dead_modules(all_python: list[Module], source: list[Module]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     started = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
-    for_users = ["entrepot.once"]
+    # Spark starts the last one.
+    for_users = ["entrepot.once", "entrepot.spark.progress", "entrepot.spark.daemon"]
     alive = [name.partition(":")[0] for name in started] + for_users
     assert list(tidy.dead_modules("entrepot", source, alive)) == []
     tested = [name for module in inside("tests/", all_python) for name in tidy.imports(module)]

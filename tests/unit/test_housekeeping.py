@@ -2,39 +2,50 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import pairwise
+from types import ModuleType
 
 import pytest
 
 from entrepot import housekeeping
 from entrepot.core.ports import Clock, in_place
 from entrepot.gateway.kafka import apis
-from entrepot.housekeeping import collect_garbage, load, modules_of
+from entrepot.housekeeping import collect_garbage, imports_of, load
 from sim import loop
 from sim.clock import SimClock
 from sim.loop import SimLoop
 
 
-def test_every_api_is_among_what_is_loaded() -> None:
-    names = list(modules_of("kafka"))
-    for api in apis.SERVED:
-        assert f"entrepot.gateway.kafka.{api.name.lower()}" in names
-        assert f"kio.schema.{api.name.lower()}.v{api.version_last}.request" in names
+def test_every_api_is_among_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = list(imports_of("kafka"))
+    for entry in apis.SERVED:
+        assert entry.load in imports
+    names: list[str] = []
+    monkeypatch.setattr(housekeeping, "import_module", _noting(names))
     for protocol in ("amqp", "http"):
-        assert f"entrepot.gateway.{protocol}.adapter" in modules_of(protocol)
-        assert "re2" in modules_of(protocol)
-    assert "entrepot.gateway.http.management.application" in modules_of("http")
+        for do_import in imports_of(protocol):
+            do_import()
+        assert f"entrepot.gateway.{protocol}.adapter" in names
+    assert "re2" in names
+    assert "entrepot.gateway.http.management.application" in names
 
 
-def test_modules_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _noting(names: list[str]) -> Callable[[str], ModuleType]:
+    def note(name: str) -> ModuleType:
+        names.append(name)
+        return import_module(name)
+
+    return note
+
+
+def test_modules_are_loaded_one_at_a_time() -> None:
     loaded: list[tuple[str, float]] = []
 
     async def main(sim: SimLoop) -> None:
-        monkeypatch.setattr(
-            housekeeping, "import_module", lambda name: loaded.append((name, sim.time()))
-        )
-        await load(["a", "b", "c"], SimClock(sim), in_place)
+        imports = [lambda name=name: loaded.append((name, sim.time())) for name in "abc"]
+        await load(imports, SimClock(sim), in_place)
 
     loop.run(0, main)
     names, times = zip(*loaded, strict=True)
@@ -57,11 +68,10 @@ class BusyClock:
         return self._now_s
 
 
-def test_a_busy_loop_delays_loading_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_loop_delays_loading_but_not_for_ever() -> None:
     async def main(sim: SimLoop) -> None:
-        monkeypatch.setattr(housekeeping, "import_module", lambda name: None)
         before_s = sim.time()
-        await load(["a"], BusyClock(), in_place)
+        await load([lambda: None], BusyClock(), in_place)
         waited_s = sim.time() - before_s - housekeeping.LOAD_AFTER_S
         assert waited_s == pytest.approx(housekeeping.BUSY_MAX * housekeeping.LOAD_EVERY_S)
 
