@@ -31,7 +31,7 @@ ON_SPARK = (
 )
 
 SEEDS = 20
-SEEDS_QUICK = 4  # Of these, without the mark.
+SEEDS_QUICK = 2  # Of these, without the mark.
 
 # A run in the background may have inherited deaf ears, and would pass them on to the
 # commands that tests end with Ctrl-C.

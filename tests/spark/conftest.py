@@ -2,7 +2,7 @@
 
 Starting Spark takes longer than most of these tests, so those that use it run one after
 the other in one process: the scheduler in tests/conftest.py knows their files. They are
-slow, but for a few marked `smoke`, and skipped where there is no pyspark or no Java.
+slow, but for one marked `smoke`, and skipped where there is no pyspark or no Java.
 """
 
 import itertools

@@ -71,7 +71,6 @@ def test_fraud_is_much_at_once(spark: Any) -> None:
     )
 
 
-@pytest.mark.smoke
 @pytest.mark.slow
 def test_an_order_is_billed_with_its_tax(spark: Any) -> None:
     frame = spark.createDataFrame([order("a", 0, 11_900), order("b", 0, 100)], cart.ORDER)
