@@ -101,8 +101,8 @@ assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
 assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
 assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX
 
-# Names of queues, exchanges and virtual hosts, routing keys and binding keys: whatever protocol
-# they come by, every protocol must be able to tell them.
+# Names of queues, exchanges and virtual hosts, routing keys and binding keys. Whatever protocol
+# they come from, every protocol must be able to carry them.
 NAME_BYTES_MAX = 255
 
 # Exchanges and bindings of one virtual host.
@@ -133,7 +133,7 @@ assert MESSAGE_BYTES <= MESSAGE_BYTES_MAX <= FRAME_BYTES_MAX - MIB
 QUEUE_TTL_MS_MAX = 315_360_000_000
 QUEUE_RETENTION_MS = 24 * 3_600_000  # How long settled messages are kept for a rewind.
 QUEUE_TURN_MESSAGES_MAX = 1_000  # Messages delivered, expired or counted in one turn.
-QUEUE_TURN_BYTES_MAX = 4 * MIB  # Read at once for delivery, about.
+QUEUE_TURN_BYTES_MAX = 4 * MIB  # About how many bytes are read at once for delivery.
 QUEUES_AT_ONCE_MAX = 500  # With more exclusive queues, a connection's are deleted in turns.
 QUEUE_CONSUMERS_MAX = 100_000
 QUEUE_DEFERRED_MAX = 1_000_000  # Deferred messages, each with an entry in memory.
@@ -143,7 +143,7 @@ QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are s
 QUEUE_OFFSETS_CHECKED_MAX = 10_000
 # A longer timer is set again after this time: the wall clock may be changed.
 QUEUE_TIMER_MS_MAX = 3_600_000
-# Newest deaths of a message that are kept: every protocol must be able to tell them.
+# Newest deaths of a message that are kept: every protocol must be able to carry them.
 DEAD_LETTER_DEATHS_MAX = 100
 DEAD_LETTER_RETRY_MS = 1_000  # After this time a dead letter that was refused is published again.
 
@@ -176,7 +176,7 @@ QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larg
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
 # Messages of durable queues cached in memory, unless one is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB
-# Of one lane; more than a batch of the smallest messages takes.
+# Cached messages of one lane; more than a batch of the smallest messages takes.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB
 QUEUE_HEADERS_CACHED_MAX = 4_000  # Distinct encoded headers of one lane.
 QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # Longer headers are encoded again each time.
