@@ -118,7 +118,7 @@ class Acls:
 
     @property
     def entries(self) -> Collection[Acl]:
-        """All entries, oldest first."""
+        """Return all entries, oldest first."""
         return self._entries.keys()
 
     def apply(self, text: str, value: bytes | None) -> None:
