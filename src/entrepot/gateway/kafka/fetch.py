@@ -139,7 +139,7 @@ class _Fetch:
         return wait.done
 
     def _answer_if_enough(self) -> bool:
-        """Read, and answer unless there is less than is wanted, and time left to wait."""
+        """Read; answer if there is enough, or no time to wait. Returns whether it has answered."""
         cost = Cost(self._context, self._client_id)
         found = self._read()
         if self._may_wait and not self._is_enough(found):
@@ -245,7 +245,7 @@ class _Fetch:
 
     def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
         wait.listen(served, partial(self._answer.guard, self._moved, wanted))
-        if self._is_long or self._request.min_bytes > 1:  # Otherwise no partition has anything yet.
+        if self._is_long or self._request.min_bytes > 1:  # Otherwise it waits since all are empty.
             self._note_size(wanted, served)
 
     def _moved(self, wanted: Wanted) -> None:
@@ -264,7 +264,7 @@ class _Fetch:
             self._finish()
 
     def _note_size(self, wanted: Wanted, served: ServedPartition) -> None:
-        """Count the bytes that a partition has, and end the wait if all have enough."""
+        """Count the bytes that a partition has, and end the wait if there are enough in all."""
         wait = self._wait
         assert wait is not None
         size = self._available(wanted, served)
@@ -362,7 +362,7 @@ class _Wait:
         self._listening: list[ServedPartition] = []
 
     def listen(self, served: ServedPartition, moved: Callable[[], None]) -> None:
-        """Call at each move of the partition's watermark."""
+        """Call `moved` whenever the partition's high watermark moves."""
         served.partition.listen(self, moved)
         self._listening.append(served)
 
@@ -374,7 +374,7 @@ class _Wait:
 
 
 def _topics(rows: list[tuple[Key, FetchedPartition]]) -> list[FetchedTopic]:
-    """Gather the partitions of each topic, which stand together."""
+    """Group the partitions by topic. Those of one topic are neighbours."""
     if len(rows) == 1:
         ((topic, _), fetched) = rows[0]
         return [_topic(topic, [fetched])]
