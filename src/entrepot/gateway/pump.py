@@ -147,7 +147,7 @@ class Pump(Generic[E]):
 
     def _serve_events(self) -> None:
         events = self._events
-        until_s = 0.0  # Of no use for a single event.
+        until_s = 0.0  # Not looked at if there is a single event.
         if len(events) > 1:
             until_s = self._clock.monotonic() + limits.TURN_MS / 1_000
         for _ in range(TURN_EVENTS_MAX):
@@ -171,7 +171,7 @@ class Pump(Generic[E]):
         self._awaited.add_done_callback(partial(self.guard, self._done))
 
     def cancel(self) -> None:
-        """Cancel what is awaited, but only after it has begun: it may have to await others."""
+        """Cancel what is awaited, in the next turn: by then it has begun, and awaits its parts."""
         if self._awaited is not None:
             self._loop.call_later(0, self._awaited.cancel)
 

@@ -48,7 +48,7 @@ def publish(channel: Channel, target: PublishTarget, messages: list[Message]) ->
 
 
 def _parts(target: PublishTarget, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Return the messages in parts that are published together; usually there is only one.
+    """Yield the messages in parts that are published together; usually there is only one.
 
     Direct replies to one consumer are a part of their own, and so is each large message, which
     is written in slices.
