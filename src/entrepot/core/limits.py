@@ -24,7 +24,7 @@ METRICS_ROWS_MAX = 1_000  # Partitions that metrics list one by one, and queues.
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
 DECOMPRESSED_BYTES_MAX = 129 * MIB  # One batch, decompressed.
-LARGE_BYTES = 2 * MIB  # From this size on, a batch or message is written in turns.
+LARGE_BYTES = 2 * MIB  # A larger batch or message is written in turns.
 BATCH_BYTES_AT_ONCE_MAX = 64 * KIB  # A longer batch is decoded in turns or in a worker thread.
 RECORDS_PER_BATCH_MAX = 10_000_000
 HEADERS_PER_RECORD_MAX = 100_000
@@ -79,7 +79,7 @@ THROTTLE_MS_MAX = 10_000  # One delay. A client with a larger debt is delayed ag
 # Consumer groups.
 GROUPS_MAX = 100_000
 GROUP_MEMBERS_MAX = 10_000
-GROUP_BYTES_MAX = 32 * MIB  # What the members of one classic group send about themselves.
+GROUP_BYTES_MAX = 32 * MIB  # What the members of one group send about themselves.
 # Offsets committed or deleted in one record batch; a request may need several.
 OFFSETS_AT_ONCE_MAX = 1_000
 OFFSET_METADATA_SIZE_MAX = 4_096  # Characters beside a committed offset.
@@ -116,7 +116,7 @@ BINDING_WEIGHT_MAX = 10_000
 DESTINATIONS_AT_ONCE_MAX = 500
 ROUTE_CACHED_NAMES_MAX = 1_000  # Names in one cached route: a key and its queues.
 ROUTES_CACHED_NAMES_MAX = 100_000  # Names in all cached routes.
-DELAY_MS_MAX = 2**32 - 1  # A longer delay counts as none.
+DELAY_MS_MAX = 2**32 - 1  # A message with a longer delay is not delayed.
 
 assert ROUTE_CACHED_NAMES_MAX <= ROUTES_CACHED_NAMES_MAX
 
@@ -165,7 +165,7 @@ SHARE_GROUPS_MAX = 10_000
 SHARE_PARTITIONS_MAX = PARTITIONS_MAX  # Partitions in all groups together.
 SHARE_SESSIONS_MAX = 2_000  # Kafka's group.share.max.share.sessions.
 SHARE_SESSION_PARTITIONS_MAX = 2 * PARTITIONS_MAX  # Partitions in all sessions together.
-SHARE_LOCKS_MAX = 10_000  # A group's share.partition.max.record.locks.
+SHARE_LOCKS_MAX = 10_000  # The maximum of the setting share.partition.max.record.locks.
 # Records of one partition acquired by one fetch, however large a batch is.
 SHARE_RECORDS_MAX = 10_000
 SHARE_DELIVERIES_MAX = 1_000
@@ -178,8 +178,8 @@ QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is l
 QUEUE_CACHE_BYTES_MAX = 64 * MIB
 # Cached messages of one lane; more than a batch of the smallest messages takes.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB
-QUEUE_HEADERS_CACHED_MAX = 4_000  # Distinct encoded headers of one lane.
-QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # Longer headers are encoded again each time.
+QUEUE_HEADERS_CACHED_MAX = 4_000  # Distinct decoded headers cached for one lane.
+QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # Longer headers are decoded again each time.
 # Messages of transient queues, in memory alone; with more, publishers wait.
 TRANSIENT_BYTES_MAX = 1 * GIB
 STREAM_READ_AHEAD_BYTES = 256 * KIB  # Read ahead for one reader, unless one batch is larger.

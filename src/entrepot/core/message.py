@@ -31,8 +31,8 @@ class Handling(NamedTuple):
     confirms_when_consumed: bool = False  # Its publisher waits for the consumer.
     copies: tuple[str, ...] = ()  # Further subjects that it is published to,
     blind_copies: tuple[str, ...] = ()  # and those that no receiver may see.
-    deduplication_id: bytes | None = None  # Of equal ids, a deduplicating exchange takes one.
-    deduplication_ttl_ms: int | None = None  # How long; None means: as the exchange says.
+    deduplication_id: bytes | None = None  # A deduplicating exchange passes one of equal ids on,
+    deduplication_ttl_ms: int | None = None  # for this time. None means: as the exchange says.
 
     @property
     def has_copies(self) -> bool:

@@ -221,7 +221,7 @@ def unicode_name(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-# Records of others.
+# Records that were not written as messages.
 
 
 def foreign_envelope(record: Record) -> Envelope:
