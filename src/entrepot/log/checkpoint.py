@@ -116,7 +116,6 @@ class RecoveryCheckpoint:
         self._by_directory = {row.directory: row.point for row in self.rows}
 
     def point(self, identity: PartitionId) -> RecoveryPoint:
-        """Return the recovery point of this partition."""
         return self._by_id.get(identity, self._default)
 
     def point_at(self, directory: str) -> RecoveryPoint:

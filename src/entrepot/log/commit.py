@@ -51,14 +51,14 @@ class Committer:
         self._beside: dict[asyncio.Task[None], None] = {}  # Tasks that commit what was deferred.
         self._round: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
-        self._syncing: dict[Partition, asyncio.Future[None]] = {}  # Done when its sync is.
+        self._syncing: dict[Partition, asyncio.Future[None]] = {}  # Each is done when its sync is.
         self.latency = Histogram(COMMIT_SECONDS)  # Of commits, in seconds.
         self.sync_errors = 0
         self.rounds = 0
         self.rounds_journaled = 0
 
     def request(self, partition: Partition) -> None:
-        """Commit what this partition has, together with what else comes in this tick."""
+        """Commit all that was appended to the partition, together with others of this tick."""
         self._dirty[partition] = None
         if self._deferred:
             self._deferred.pop(partition, None)
@@ -66,7 +66,7 @@ class Committer:
             self._round = _start(self._run())
 
     def request_later(self, partition: Partition) -> None:
-        """Commit what this partition has within a few milliseconds: nobody waits for it.
+        """Commit all that was appended to the partition within a few milliseconds: nobody waits.
 
         Rounds that are run meanwhile for others do not pay for its sync; those that go through
         the journal take it along.

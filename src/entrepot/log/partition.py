@@ -190,7 +190,7 @@ class Partition(Segments):
                 self.stop(f"{ahead.segment.path}: {error.strerror}")
 
     def _is_ahead(self, batches: Batches) -> bool:
-        """Return whether these batches are the one that was written ahead, and all of it was."""
+        """Return whether this is the batch that was written ahead, and all of it is written."""
         ahead = self._ahead
         return ahead is not None and ahead.is_written and batches[0][1] is ahead.chunks
 
@@ -289,7 +289,7 @@ class Partition(Segments):
 
     @property
     def has_gap(self) -> bool:
-        """Return whether readers have seen what is neither synced nor journaled.
+        """Return whether readers have seen batches that are neither synced nor journaled.
 
         The journal must hold everything above the synced offset, so it cannot be used then.
         """
@@ -297,7 +297,7 @@ class Partition(Segments):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Return the size in bytes of what is above the watermark."""
+        """Return the size in bytes of the batches above the watermark."""
         visible = self._visible
         if visible is None:
             return 0
@@ -308,7 +308,7 @@ class Partition(Segments):
         return size - visible.position
 
     def uncommitted(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (first offset, batches) of what is above the watermark, for each segment."""
+        """Yield the batches above the watermark: (first offset, bytes) for each segment."""
         visible = self._visible
         assert visible is not None
         active = self.segments[-1]
