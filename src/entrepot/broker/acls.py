@@ -76,8 +76,6 @@ _IMPLYING = {
 
 
 class Acl(NamedTuple):
-    """One entry."""
-
     kind: ResourceKind
     pattern: Pattern
     name: str

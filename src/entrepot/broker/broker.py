@@ -143,7 +143,7 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
-        self.sessions = Sessions()  # Of those who use queues.
+        self.sessions = Sessions()  # Connections of clients that use queues.
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())

@@ -32,7 +32,7 @@ class Limit(Enum):
 
 
 class Entity(NamedTuple):
-    """What a quota is set on: a user, a client id or both. None means: whatever it is."""
+    """What a quota is set on: a user, a client id or both. None means: any."""
 
     user: str | None
     client_id: str | None

@@ -326,7 +326,6 @@ class Coordinator:
     # --- keeping
 
     def has(self, group_id: str) -> bool:
-        """Return whether there is a consumer group with this id."""
         return group_id in self._groups
 
     def _check_new(self, group_id: str, fault: Fault = Fault.GROUP_ID_NOT_FOUND) -> None:

@@ -95,7 +95,7 @@ class Conservation:
         self._settled[reason] += sum(map(len, offsets))
 
     def rewound(self, present_before: int) -> None:
-        """Count what a rewind has made ready again, given `present_count` from before it."""
+        """Count the messages that a rewind made ready again, given `present_count` before it."""
         self._rewound += self.present_count - present_before
 
     def account(self, dying_count: int) -> Account:

@@ -39,7 +39,7 @@ class Popped:
         self.lost: list[Piece] = []
 
     def cut_at_good(self) -> None:
-        """Keep only what comes before the first good message."""
+        """Keep only the messages before the first good one."""
         if self.good:
             end = self.good[0].offsets.start
             self.good = []
@@ -140,7 +140,7 @@ class Front:
         self._ready_bytes = bytes_before
 
     def defer(self, offset: int, due_ms: int) -> None:
-        """Defer a message until then. It must be just appended, or deferred already."""
+        """Defer a message until `due_ms`. It must be just appended, or deferred already."""
         self.ledger.defer(offset, due_ms)
         self.lane.deferred(offset, due_ms)
 

@@ -145,7 +145,6 @@ class ShareCoordinator:
         return self._store.refusal
 
     def has(self, group_id: str) -> bool:
-        """Return whether there is a share group with this id."""
         return group_id in self._groups
 
     def heartbeat(
