@@ -105,7 +105,7 @@ class _Fetch:
         return self._answer_in_turns() if self._is_long else self._answer_or_wait()
 
     def _resolve_session(self, asked: list[Wanted], forgotten: list[Key]) -> int:
-        """Find out what is wanted, from the request and its session. Returns an error or 0."""
+        """Find the session and the partitions that are wanted. Returns an error code, or 0."""
         request, sessions = self._request, self._context.sessions
         if request.session_epoch in (_NO_SESSION, _NEW_SESSION):
             if request.session_id:
@@ -249,7 +249,7 @@ class _Fetch:
             self._note_size(wanted, served)
 
     def _moved(self, wanted: Wanted) -> None:
-        """Count what a partition has whose high watermark has moved, and answer if it is enough."""
+        """Count the bytes of a partition whose high watermark has moved; answer if it is enough."""
         wait = self._wait
         assert wait is not None
         if wait.done.done():
@@ -340,7 +340,7 @@ class _Fetch:
         )
 
     def _told(self, cost: Cost, taken: int) -> _Told:
-        """Return what an answer says beside its partitions."""
+        """Return the fields of an answer beside its partitions."""
         return {
             "throttle_ms": cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
             "error_code": self._session_error,
@@ -407,8 +407,8 @@ def _asked_at_once(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
 
 
 def _asked(request: FetchRequest) -> Steps[tuple[list[Wanted], list[Key]]]:
-    """Return what a request wants, and what it wants no longer. Of a partition that is named
-    twice, the last counts."""
+    """Return the partitions that a request wants, and those it wants no longer. Of a partition that
+    is named twice, the last counts."""
     asked: dict[Key, Wanted] = {}
     for topic in request.topics:
         name = topic_key(topic.name, topic.id)
