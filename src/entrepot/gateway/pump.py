@@ -166,12 +166,13 @@ class Pump(Generic[E]):
                 return
 
     def wait_for(self, work: Awaitable[None]) -> None:
-        """Serve the next event when this is done."""
+        """Wait for this work before the next event is served."""
         self._awaited = asyncio.ensure_future(work)
         self._awaited.add_done_callback(partial(self.guard, self._done))
 
     def cancel(self) -> None:
-        """Cancel what is awaited, in the next turn: by then it has begun, and awaits its parts."""
+        """Cancel what is awaited, in the next turn of the loop: a task that is cancelled before it
+        has begun would leave coroutines that nobody awaits."""
         if self._awaited is not None:
             self._loop.call_later(0, self._awaited.cancel)
 

@@ -85,7 +85,7 @@ def _take(channel: Channel, target: PublishTarget, messages: Sequence[Message]) 
     if vhost.router.exchange(target.exchange) is None:
         raise UnknownExchange(f"no exchange '{target.exchange}' in vhost '{vhost.name}'")
     check = channel.connection.topic_check() if target.exchange == DEFAULT_EXCHANGE else None
-    if check is not None:  # At the commit a part could be published already.
+    if check is not None:  # Now: at the commit, some messages could be published already.
         for key in subjects(messages):
             if vhost.stream(key) is not None:
                 check(key)
