@@ -285,7 +285,7 @@ class SharePartition:
             self._wake()
 
     def _give_back(self, offsets: range, owner: object) -> None:
-        """Return locked records: ready again, or ended if they were delivered as often as
+        """Make locked records ready again, but for those that were delivered as often as
         allowed."""
         deliveries_max = self._settings().deliveries_max
         for part in self._counted(offsets):

@@ -158,7 +158,7 @@ async def declare(call: Call) -> Response:
     call.require(Operation.CREATE, ResourceKind.QUEUE, name)
     arguments = fields.table("arguments")
     letters = arguments.get("x-dead-letter-exchange")
-    if isinstance(letters, str):  # As over AMQP: it reads the queue and writes there.
+    if isinstance(letters, str):  # As over AMQP: messages of the queue go to that exchange.
         call.require(Operation.READ, ResourceKind.QUEUE, name)
         call.require(Operation.WRITE, ResourceKind.EXCHANGE, letters)
         key = arguments.get("x-dead-letter-routing-key")
