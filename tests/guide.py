@@ -24,13 +24,12 @@ are free, so that pages can run beside each other and beside a broker of yours. 
 is compared with standard output alone.
 """
 
+import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -139,16 +138,17 @@ class Interpreter:
 
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str]) -> None:
         self._directory = directory
-        self._errors = tempfile.TemporaryFile(dir=directory.parent)
-        self._process = subprocess.Popen(
-            command,
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-        )
+        self._errors = directory.parent / f"{Path(command[0]).name}.stderr"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
 
@@ -162,9 +162,8 @@ class Interpreter:
         self._process.stdin.flush()
         printed, code = self._answer()
         if code != 0:
-            self._errors.seek(0)
-            errors = self._errors.read().decode()
-            raise GuideError(f"ended with {code}, and printed:\n{printed}\n{errors[-5000:]}")
+            errors = self._errors.read_text("utf-8")[-5000:]
+            raise GuideError(f"ended with {code}, and printed:\n{printed}\n{errors}")
         return printed
 
     def _answer(self) -> tuple[str, int]:
@@ -186,15 +185,12 @@ class Interpreter:
 
     def close(self) -> None:
         end_group(self._process, signal.SIGKILL)
-        self._errors.close()
 
 
 def end_group(process: "subprocess.Popen[bytes]", number: signal.Signals) -> int:
     """Send a process that leads a group, and all that are in it, a signal; wait for its end."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
     try:
         return process.wait(30)
     except subprocess.TimeoutExpired:
@@ -229,11 +225,11 @@ class Page:
             "ARGS": self._port_flags(),
             "PYTHONUNBUFFERED": "1",
         }
-        self._shell = Interpreter(
-            ["bash", "-ec", _SHELL], checkout, self._environment
-        )
+        self._shell = Interpreter(["bash", "-ec", _SHELL], checkout, self._environment)
         self._python = Interpreter(
-            [sys.executable, "-c", _PYTHON], checkout, {**self._environment, "PYTHONPATH": self._own_path()}
+            [sys.executable, "-c", _PYTHON],
+            checkout,
+            {**self._environment, "PYTHONPATH": self._own_path()},
         )
         return self
 
@@ -254,9 +250,9 @@ class Page:
         """Run all blocks; raise GuideError with the place of the first that fails."""
         blocks = blocks_of(self.path.read_text("utf-8"))
         if not any(_SERVES.search(line) for each in blocks for line in each.text.splitlines()):
-            self._serve("make run", None)
+            self._serve("make run")
         for block, after in zip(blocks, [*blocks[1:], None], strict=True):
-            shown = after.text if after is not None and after.is_output else None
+            shown = self._at_home(after.text) if after is not None and after.is_output else None
             try:
                 self._run_block(block, shown)
             except GuideError as error:
@@ -289,19 +285,21 @@ class Page:
         for line in text.splitlines(keepends=True):
             if _SERVES.match(line) or "Ctrl-C" in line.partition("#")[2]:
                 printed += self._shell.run(waiting, typed) if waiting else ""
-                run_on = self._serve if _SERVES.match(line) else self._run_until_shown
-                printed, waiting = printed + run_on(line, shown), ""
+                if _SERVES.match(line):
+                    printed += self._serve(line)
+                else:
+                    printed += self._run_until_shown(line, shown or "…", printed)
+                waiting = ""
             else:
                 waiting += line
         printed += self._shell.run(waiting, typed) if waiting else ""
         self._compare(shown, printed)
 
     def _compare(self, shown: str | None, printed: str) -> None:
-        shown = None if shown is None else self._at_home(shown)
         if shown is not None and not matches(shown, printed):
             raise GuideError(f"the page shows:\n{shown}\nbut this was printed:\n{printed}")
 
-    def _serve(self, command: str, shown: str | None) -> str:
+    def _serve(self, command: str) -> str:
         """Start a broker, for as long as the page goes on."""
         command = command.replace("entrepot serve", f"entrepot serve {self._port_flags()}")
         process, output = self._start(command)
@@ -309,10 +307,11 @@ class Page:
         self._wait_for(process, output, "…\nready")
         return output.read_text("utf-8")
 
-    def _run_until_shown(self, command: str, shown: str | None) -> str:
+    def _run_until_shown(self, command: str, shown: str, before: str) -> str:
+        """Run a command until this is printed, of which a part was printed before; interrupt it."""
         process, output = self._start(command)
         try:
-            self._wait_for(process, output, shown or "…")
+            self._wait_for(process, output, shown, before)
         finally:
             code = end_group(process, signal.SIGINT)
         if code not in (0, 128 + signal.SIGINT, -signal.SIGINT):
@@ -333,9 +332,11 @@ class Page:
             )
         return process, output
 
-    def _wait_for(self, process: "subprocess.Popen[bytes]", output: Path, shown: str) -> None:
+    def _wait_for(
+        self, process: "subprocess.Popen[bytes]", output: Path, shown: str, before: str = ""
+    ) -> None:
         deadline = time.monotonic() + BLOCK_S_MAX
-        while not (printed := output.read_text("utf-8")) or not matches(shown, printed):
+        while not (printed := output.read_text("utf-8")) or not matches(shown, before + printed):
             if process.poll() is not None or time.monotonic() > deadline:
                 errors = output.with_suffix(".stderr").read_text("utf-8")[-5000:]
                 raise GuideError(f"the page shows:\n{shown}\nbut this came:\n{printed}\n{errors}")

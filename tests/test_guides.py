@@ -73,9 +73,9 @@ def test_a_page_that_is_wrong_is_found(
     monkeypatch.setattr("tests.guide.BLOCK_S_MAX", 5.0)
     page = tmp_path / "page.md"
     page.write_text(f"{text}\n<!-- not run: it only has to be named -->\n```sh\nmake run\n```\n")
-    with Page(page, tmp_path / "run", free_ports()) as running:
-        with pytest.raises(GuideError) as caught:
-            running.run()
+    running = Page(page, tmp_path / "run", free_ports())
+    with pytest.raises(GuideError) as caught, running:
+        running.run()
     assert complaint in str(caught.value)
 
 

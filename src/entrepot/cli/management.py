@@ -35,7 +35,6 @@ _address_option = click.option(
 vhost_option = click.option(
     "-p", "--vhost", metavar="NAME", default="/", show_default=True, help="The virtual host."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 def management_options(command: _Command) -> _Command:
