@@ -244,7 +244,11 @@ def test_where_users_are_asked_for(tmp_path: Path) -> None:
     }
     with broker(data, settings=settings) as server:
         denied = invoke(server, "queues", "list")
-        assert (denied.exit_code, denied.stderr) == (1, "Error: Login failed\n")
+        assert denied.exit_code == 1
+        assert "Login failed: guest is not let in here; --user NAME" in denied.stderr
+        assert "it may want a login" in command("topics", "list", "-b", server.bootstrap, code=1)
+        wrong = invoke(server, "queues", "list", "--http", server.bootstrap)
+        assert "does not speak HTTP; the management port is 15672" in wrong.stderr
         runner = CliRunner(env={"ENTREPOT_HTTP": server.http_address})
         as_root = ["--user", "root", "--password-stdin"]
         result = runner.invoke(main, ["queues", "declare", "q", *as_root], input="r00t\n")
