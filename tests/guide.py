@@ -282,7 +282,7 @@ class Page:
     def _run_commands(self, text: str, shown: str | None, typed: str) -> None:
         """Run lines of shell; those that go on by themselves are left to go on."""
         printed, waiting = "", ""
-        for line in text.splitlines(keepends=True):
+        for line in re.findall(r"(?:[^\n]*\\\n)*[^\n]*\n", text):
             if _SERVES.match(line) or "Ctrl-C" in line.partition("#")[2]:
                 printed += self._shell.run(waiting, typed) if waiting else ""
                 if _SERVES.match(line):
