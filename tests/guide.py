@@ -48,6 +48,8 @@ _BLOCK = re.compile(
 )
 _INDENTED = re.compile(r"\n\n {4}[^ \n]")
 _SERVES = re.compile(r"^(make run|(bin/)?entrepot serve)\b")
+# What `make test` and pytest, or a shell in which somebody works with entrepot, would pass on.
+_OURS = re.compile(r"MAKE|MFLAGS|PYTEST|ENTREPOT_|DATA$|PYSPARK_|SPARK_")
 _END = "\x1e"  # Stands before the exit code, when a block has been run.
 
 _SHELL = f"""
@@ -218,7 +220,7 @@ class Page:
         self.directory = checkout
         at = self.ports
         self._environment = {
-            **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
+            **{name: value for name, value in os.environ.items() if not _OURS.match(name)},
             "PATH": f"{BIN}:{ROOT / 'bin'}:{os.environ['PATH']}",
             "ENTREPOT_BOOTSTRAP": f"127.0.0.1:{at['9092']}",
             "ENTREPOT_HTTP": f"127.0.0.1:{at['15672']}",
