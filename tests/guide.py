@@ -46,7 +46,8 @@ _BLOCK = re.compile(
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_INDENTED = re.compile(r"\n\n {4}[^ \n]")
+_NOT_FENCED = re.compile(r"\n\n {4}[^ \n]|^ *(```|~~~)", re.MULTILINE)
+_NOTES = ("", "file", "excerpt", "typed", "not run")
 _SERVES = re.compile(r"^(make run|(bin/)?entrepot serve)\b")
 # What `make test` and pytest, or a shell in which somebody works with entrepot, would pass on.
 _OURS = re.compile(r"MAKE|MFLAGS|PYTEST|ENTREPOT_|DATA$|PYSPARK_|SPARK_")
@@ -96,13 +97,17 @@ class Block:
     def is_output(self) -> bool:
         return not self.language and not self.note and not self.is_session
 
+    @property
+    def has_output(self) -> bool:
+        return self.language in ("python", "sh") and self.note not in ("file", "excerpt")
+
 
 def blocks_of(page: str) -> list[Block]:
-    """Return the blocks of a page, in order. Indented ones are refused: they have no language."""
+    """Return the blocks of a page, in order. What would not be run unnoticed is refused."""
     outside = _BLOCK.sub("", page)
-    if found := _INDENTED.search(outside):
+    if found := _NOT_FENCED.search(outside):
         raise GuideError(f"a block that is not fenced: {outside[found.start() :][:60].strip()!r}")
-    return [
+    blocks = [
         Block(
             line=page.count("\n", 0, match.start("text")),
             language=match["language"],
@@ -112,6 +117,12 @@ def blocks_of(page: str) -> list[Block]:
         )
         for match in _BLOCK.finditer(page)
     ]
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        if block.note not in _NOTES:
+            raise GuideError(f"line {block.line}: nobody knows what {block.note!r} means")
+        if block.is_output and (before is None or not before.has_output):
+            raise GuideError(f"line {block.line}: the output of no block")
+    return blocks
 
 
 def commands_of(session: str) -> Iterator[tuple[str, str]]:
@@ -227,7 +238,9 @@ class Page:
             "ARGS": self._port_flags(),
             "PYTHONUNBUFFERED": "1",
         }
-        self._shell = Interpreter(["bash", "-ec", _SHELL], checkout, self._environment)
+        self._shell = Interpreter(
+            ["bash", "-e", "-o", "pipefail", "-c", _SHELL], checkout, self._environment
+        )
         self._python = Interpreter(
             [sys.executable, "-c", _PYTHON],
             checkout,

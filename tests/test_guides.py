@@ -85,6 +85,10 @@ def test_few_blocks_are_not_run() -> None:
         ("```toml\na = 1\n```\n", "for which file"),
         ("<!-- excerpt: README.md -->\n```python\nno such line\n```\n", "does not stand in"),
         ("text\n\n    entrepot status\n", "not fenced"),
+        ("- in a list\n  ```sh\n  true\n  ```\n", "not fenced"),
+        ("<!-- flie: a.toml -->\n```toml\na = 1\n```\n", "nobody knows what 'flie' means"),
+        ("```\nentrepot status\n```\n", "the output of no block"),
+        ("```sh\nfalse | true\n```\n", "page.md:2: ended with 1"),
         ("```sh\nsleep 9  # Ctrl-C ends it.\n```\n\n```\nnothing\n```\n\n", "but this came"),
     ],
 )
