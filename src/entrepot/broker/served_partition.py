@@ -75,6 +75,7 @@ class ServedPartition:
 
     def _snapshot(self) -> bytes:
         self.isolation.forget_before(self.partition.offset_start)
+        self._view.markers.forget_before(self.partition.offset_start)
         return self._view.snapshot()
 
     # --- appending
@@ -298,6 +299,13 @@ class ServedPartition:
         watermark."""
         partition = self.partition
         return max(partition.offset_start, self.isolation.last_stable(partition.high_watermark))
+
+    @property
+    def record_count(self) -> int:
+        """Return how many records there are: offsets, without the markers that end transactions.
+        Where compaction took some, they are still counted."""
+        first, end = self.partition.offset_start, self.partition.high_watermark
+        return end - first - self._view.markers.between(first, end)
 
     def passed_over(self, header: BatchHeader, error: Exception) -> None:
         """Log and count, once, a batch whose records cannot be decoded.

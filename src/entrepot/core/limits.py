@@ -50,6 +50,7 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 PARTITIONS_MAX = 100_000
 PRODUCERS_PER_PARTITION_MAX = 10_000
 PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in flight.
+MARKERS_PER_PARTITION_MAX = 4_096  # Whose offsets are remembered; the others are estimated.
 
 TRANSACTIONAL_IDS_MAX = 100_000
 # A transactional id that is unused for longer is forgotten.

@@ -127,8 +127,7 @@ def describe_stream(
     call: Call, vhost: VirtualHost, name: str, topic: Topic, reader_count: int
 ) -> Row:
     served_partitions = call.broker.served_partitions(topic)
-    partitions = [served.partition for served in served_partitions]
-    messages = sum(each.high_watermark - each.offset_start for each in partitions)
+    messages = sum(each.record_count for each in served_partitions)
     fault = call.broker.fault_of(topic)
     row: Row = {
         "name": name,
