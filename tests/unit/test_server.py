@@ -9,7 +9,8 @@ import pytest
 
 from entrepot.config import build
 from entrepot.core.ports import World
-from entrepot.server import StartError, exception_handler, password_worker, world
+from entrepot.server import StartError, exception_handler, world
+from entrepot.workers import password_worker
 from tests import certificates
 
 

@@ -28,12 +28,16 @@ class OpenTransaction(NamedTuple):
     epoch: int
 
 
+# Of an aborted transaction: producer id, first offset, marker's offset, stable offset; see
+# `Isolation`.
+AbortedRow = tuple[int, int, int, int]
+
+
 class IsolationState(NamedTuple):
     """The content of an Isolation, as it is saved."""
 
     ongoing: Sequence[tuple[int, OpenTransaction]] = ()
-    # Rows of (producer id, first offset, marker's offset, stable offset), see `Isolation`.
-    aborted: Sequence[tuple[int, int, int, int]] = ()
+    aborted: Sequence[AbortedRow] = ()
 
 
 class Isolation:
@@ -101,11 +105,18 @@ class Isolation:
     def aborted(self, offset: int, offset_end: int) -> list[tuple[int, int]]:
         """Return (producer id, first offset) of each aborted transaction that has records in
         this range."""
-        found: list[tuple[int, int]] = []
+        return [(row[0], row[1]) for row in self.aborted_rows(offset, offset_end)]
+
+    def aborted_rows(self, offset: int, offset_end: int) -> list[AbortedRow]:
+        """Return the aborted transactions that have records in this range, as rows of an
+        IsolationState."""
+        columns = (self._producers, self._firsts, self._markers, self._stables)
+        found: list[AbortedRow] = []
         for number in range(bisect_left(self._markers, offset), len(self._markers)):
-            if self._firsts[number] < offset_end:
-                found.append((self._producers[number], self._firsts[number]))
-            if self._stables[number] >= offset_end:
+            producer_id, first, marker, stable = (column[number] for column in columns)
+            if first < offset_end:
+                found.append((producer_id, first, marker, stable))
+            if stable >= offset_end:
                 break
         return found
 
