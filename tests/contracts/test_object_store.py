@@ -136,7 +136,8 @@ def test_a_simulated_store_that_is_away() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "/archive", "file://archive", "file:///", "s3://", "http://x/y", "file:///a/../b"]
+    "address",
+    ["", "/archive", "file://archive", "file:///", "s3://", "http://x/y", "file:///a/../b"],
 )
 def test_no_address(address: str) -> None:
     with pytest.raises(StoreUnavailable):

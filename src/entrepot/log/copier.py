@@ -24,6 +24,7 @@ from crc32c import crc32c
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, check, read_header, walk
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError, StoreUnavailable
+from entrepot.core.faults import Faults
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Disk, File, ObjectStore, OpenStore, Worker
 from entrepot.log import archive, layout
@@ -54,11 +55,14 @@ class Closing(Exception):
 
 
 class Copier:
-    def __init__(self, disk: Disk, clock: Clock, open_store: OpenStore, worker: Worker) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, open_store: OpenStore, worker: Worker, faults: Faults
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self._open_store = open_store
         self._worker = worker
+        self._faults = faults
         self.segments_copied = self.bytes_copied = self.failures = 0  # Since the start.
         # Address, and the offset below which all is in the archive there.
         self._ends: dict[PartitionId, tuple[str, int]] = {}
@@ -128,6 +132,10 @@ class Copier:
             return False
         except (StorageError, InvalidBatch, OSError) as error:
             self._failed(partition.directory, str(error))
+            return False
+        except Exception as error:
+            self._faults.caught(f"{partition.directory}: copying", error)
+            self._failed(partition.directory, "an internal error")
             return False
         if partition.stopped is None:  # It may have been deleted meanwhile.
             self._ends[partition.id] = address, segment.offset_end

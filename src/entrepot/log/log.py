@@ -87,7 +87,7 @@ class Log:
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
-        self.copier = Copier(disk, clock, open_store, store_worker)
+        self.copier = Copier(disk, clock, open_store, store_worker, self._faults)
         self._flush_due: dict[PartitionId, float] = {}
         # Partitions begun or dropped since the last recovery checkpoint.
         self._not_in_checkpoint: dict[PartitionId, None] = {}
