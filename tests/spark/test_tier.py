@@ -241,7 +241,9 @@ def test_an_archive_alone(tmp_path: Path) -> None:
         produce(server, "t", texts(1_000), batch_num_messages=50)
         end = wait_for_copies(server, address)
     assert values(table(None, address)) == texts(end)
-    assert values(table(None, address, startingOffsets='{"t": {"0": 100}}')) == texts(end - 100, 100)
+    assert values(table(None, address, startingOffsets='{"t": {"0": 100}}')) == texts(
+        end - 100, 100
+    )
     with pytest.raises(Exception, match="topic u does not exist"):
         table(None, address, subscribe="u").partitions()
 
