@@ -190,13 +190,13 @@ def asking(options: SourceOptions) -> Asking:
     return WithTier(asked, options.tier)
 
 
-async def divided(options: SourceOptions, client: Asked, ranges: list[Range]) -> list[Range]:
-    """The ranges, each either in the archive alone or in the broker's part of the log."""
+async def identified(options: SourceOptions, client: Asked, ranges: list[Range]) -> list[Range]:
+    """The ranges, and whose archive has what of them is too old for the broker."""
     if options.tier is None:
         return ranges
     from entrepot.spark import tier
 
-    return await tier.divided(client, ranges)
+    return await tier.identified(client, ranges)
 
 
 def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -252,7 +252,7 @@ class TableReader(DataSourceReader):
             for part, at in young.items():
                 begin[part] = max(begin[part], at.offset if at.offset >= 0 else end[part])
         ranges = [narrowed.cut(Range(*part, begin[part], end[part])) for part in parts]
-        return await divided(options, client, ranges)
+        return await identified(options, client, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(self._options, self._schema, partition.value)
@@ -339,7 +339,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = [Range(*part, _begin(begin, until, part), at) for part, at in until.items()]
         options = self._options
         if options.tier is not None:
-            ranges = self._driver().run(lambda client: divided(options, client, ranges))
+            ranges = self._driver().run(lambda client: identified(options, client, ranges))
         pieces = offsets.split(ranges, options.partitions_min, options.range_rows_max)
         return [Part(piece) for piece in pieces]
 

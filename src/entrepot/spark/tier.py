@@ -122,29 +122,15 @@ class Tiered:
                     found[part] = older
         return found
 
-    async def divided(self, ranges: list[Range]) -> list[Range]:
-        """Cut ranges where the broker's part begins, and say whose archive has the rest."""
-        await self._identify(each.topic for each in ranges)
-        known = [each for each in ranges if each.topic in self._ids]
-        wanted = {each.part: EARLIEST for each in known}
-        starts = await self._client.list_offsets(wanted) if wanted else {}
-        found = [each for each in ranges if each.topic not in self._ids]
-        for each in known:
-            named = each._replace(topic_id=str(self._ids[each.topic]))
-            found += _cut(named, starts[each.part].offset)
-        return found
+    async def id_of(self, topic: str) -> UUID | None:
+        await self._identify([topic])
+        return self._ids.get(topic)
 
     async def _identify(self, topics: Iterable[str]) -> None:
         """Find out the ids of topics that were not described yet."""
         names = sorted({name for name in topics if name not in self._ids})
         if names:
             await self.retry(lambda: self.describe(names))
-
-
-def _cut(each: Range, offset: int) -> list[Range]:
-    if not each.offset_from < offset < each.offset_until:
-        return [each]
-    return [each._replace(offset_until=offset), each._replace(offset_from=offset)]
 
 
 # --- without a broker
@@ -217,17 +203,15 @@ class ArchiveAlone:
             found[part] = at or OffsetAt(-1, -1)
         return found
 
-    async def divided(self, ranges: list[Range]) -> list[Range]:
-        archive = self._archived.archive()
-        return [
-            each._replace(topic_id=str(self._id_of(archive, each.topic) or "")) for each in ranges
-        ]
+    async def id_of(self, topic: str) -> UUID | None:
+        return self._id_of(self._archived.archive(), topic)
 
 
-async def divided(client: Asked, ranges: list[Range]) -> list[Range]:
-    """Cut ranges where the broker's part begins, and say whose archive has the rest."""
+async def identified(client: Asked, ranges: list[Range]) -> list[Range]:
+    """Say whose archive has what of the ranges is too old for the broker."""
     assert isinstance(client, Tiered | ArchiveAlone), client
-    return await client.divided(ranges)
+    ids = {name: await client.id_of(name) for name in sorted({each.topic for each in ranges})}
+    return [each._replace(topic_id=str(ids[each.topic] or "")) for each in ranges]
 
 
 # --- in a task
