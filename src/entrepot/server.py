@@ -25,11 +25,21 @@ from entrepot.broker.server_settings import Defaults
 from entrepot.config import Advertised, Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
-from entrepot.core.errors import InvalidConfig, StorageError
+from entrepot.core.errors import InvalidConfig, StorageError, StoreUnavailable
 from entrepot.core.faults import Faults
 from entrepot.core.measures import MessageCount, Traffic
 from entrepot.core.neutral import Formats
-from entrepot.core.ports import Link, Listener, Net, ServingReceiver, Worker, World, in_place
+from entrepot.core.ports import (
+    Link,
+    Listener,
+    Net,
+    ObjectStore,
+    OpenStore,
+    ServingReceiver,
+    Worker,
+    World,
+    in_place,
+)
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
@@ -94,8 +104,23 @@ def world(config: Config) -> World:
         tls_net,
         faults,
         lambda: unfinished.bytes_held,
-        open_store,
+        _allowed_stores(config),
     )
+
+
+def _allowed_stores(config: Config) -> OpenStore:
+    """Return what opens stores, and refuses those that the configuration does not allow: a user
+    who may alter a topic must not write wherever the broker may."""
+    allowed = config.security.tiers
+    if allowed is None and not config.security.authorization:
+        return open_store
+
+    def open_allowed(address: str, /) -> ObjectStore:
+        if not any(f"{address}/".startswith(f"{each.rstrip('/')}/") for each in allowed or ()):
+            raise StoreUnavailable("security.tiers in the server's configuration does not allow it")
+        return open_store(address)
+
+    return open_allowed
 
 
 def _tls_ports(config: Config) -> list[str]:
