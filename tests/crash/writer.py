@@ -17,6 +17,7 @@ from entrepot.broker.broker import Broker
 from entrepot.core import batch
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import StorageError
+from entrepot.core.ports import Stores
 from entrepot.core.record import Record
 from entrepot.log import log
 from entrepot.log.disk import FileDisk
@@ -53,13 +54,8 @@ async def write(broker: Broker, life: int) -> None:
 
 
 async def main(directory: str, life: int, durability: str, tier: str = "") -> None:
-    broker = Broker(
-        FileDisk(directory),
-        SystemClock(),
-        SystemEntropy(),
-        open_store=open_store,
-        store_worker=store_worker(),
-    )
+    stores = Stores(open_store, store_worker())
+    broker = Broker(FileDisk(directory), SystemClock(), SystemEntropy(), stores=stores)
     settings = {**SETTINGS, "durability": durability}
     if tier:
         log.RETENTION_EVERY_S = log.COPY_EVERY_S = 0.05

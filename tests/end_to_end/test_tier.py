@@ -62,7 +62,9 @@ def metrics(server: Broker) -> dict[str, float]:
     request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
     with urllib.request.urlopen(request) as answer:
         lines = answer.read().decode().splitlines()
-    return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("entrepot")}
+    return {
+        line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("entrepot")
+    }
 
 
 def test_the_setting(server: Broker, archive: str) -> None:

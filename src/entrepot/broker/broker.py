@@ -75,7 +75,7 @@ from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.measures import Histogram
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.neutral import Formats
-from entrepot.core.ports import Clock, Disk, Entropy, OpenStore, Worker, in_place, no_stores
+from entrepot.core.ports import NO_STORES, Clock, Disk, Entropy, Stores, Worker, in_place
 from entrepot.core.record import Record
 from entrepot.core.steps import Steps, finish
 from entrepot.log.copier import Copier
@@ -113,15 +113,13 @@ class Broker:
         groups: GroupSettings | None = None,
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
-        open_store: OpenStore = no_stores,
-        store_worker: Worker = in_place,
+        stores: Stores = NO_STORES,
         formats: Formats | None = None,
         dialect: Dialect | None = None,
         predeclared: Sequence[Exchange] = (),
         faults: Faults | None = None,
     ) -> None:
-        """Passwords are hashed by `worker`, batches compressed by `codec_worker`, and object stores
-        used in `store_worker`. Without
+        """Passwords are hashed by `worker` and batches compressed by `codec_worker`. Without
         `formats` and `dialect` there are no queues; what the disk has of them is kept. Each
         virtual host has the `predeclared` exchanges."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
@@ -130,13 +128,7 @@ class Broker:
         self.entropy = entropy
         self.faults = faults or Uncaught()
         self._log = Log(
-            disk,
-            clock,
-            check_all=check_all,
-            faults=self.faults,
-            codec_worker=codec_worker,
-            open_store=open_store,
-            store_worker=store_worker,
+            disk, clock, stores, check_all=check_all, faults=self.faults, codec_worker=codec_worker
         )
         self.turns = Turns(clock)
         self.codec_worker = codec_worker

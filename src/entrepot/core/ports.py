@@ -261,6 +261,16 @@ async def in_place(work: Callable[[], T], /) -> T:
     return work()
 
 
+class Stores(NamedTuple):
+    """Object stores, and the worker in which they are used."""
+
+    open_store: OpenStore = no_stores
+    worker: Worker = in_place
+
+
+NO_STORES = Stores()
+
+
 class Listener(Protocol):
     @property
     def host(self) -> str: ...

@@ -26,7 +26,7 @@ from entrepot.core.batch import BatchHeader, check, read_header, walk
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError, StoreUnavailable
 from entrepot.core.faults import Faults
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Clock, Disk, File, ObjectStore, OpenStore, Worker
+from entrepot.core.ports import Clock, Disk, File, ObjectStore, Stores
 from entrepot.log import archive, layout
 from entrepot.log.archive import ABORTED, MANIFEST, Entry, Heading
 from entrepot.log.isolation import AbortedRow
@@ -55,13 +55,10 @@ class Closing(Exception):
 
 
 class Copier:
-    def __init__(
-        self, disk: Disk, clock: Clock, open_store: OpenStore, worker: Worker, faults: Faults
-    ) -> None:
+    def __init__(self, disk: Disk, clock: Clock, stores: Stores, faults: Faults) -> None:
         self._disk = disk
         self._clock = clock
-        self._open_store = open_store
-        self._worker = worker
+        self._open_store, self._worker = stores
         self._faults = faults
         self.segments_copied = self.bytes_copied = self.failures = 0  # Since the start.
         # Address, and the offset below which all is in the archive there.

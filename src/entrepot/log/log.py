@@ -16,7 +16,7 @@ from entrepot.core import limits
 from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Buffer, Clock, Disk, OpenStore, Worker, in_place, no_stores
+from entrepot.core.ports import NO_STORES, Buffer, Clock, Disk, Stores, Worker, in_place
 from entrepot.log import layout
 from entrepot.log.checkpoint import (
     PartitionState,
@@ -61,12 +61,11 @@ class Log:
         self,
         disk: Disk,
         clock: Clock,
+        stores: Stores = NO_STORES,
         *,
         check_all: bool = False,
         faults: Faults | None = None,
         codec_worker: Worker = in_place,
-        open_store: OpenStore = no_stores,
-        store_worker: Worker = in_place,
     ) -> None:
         self._faults = faults or Uncaught()
         self._disk = disk
@@ -87,7 +86,7 @@ class Log:
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
-        self.copier = Copier(disk, clock, open_store, store_worker, self._faults)
+        self.copier = Copier(disk, clock, stores, self._faults)
         self._flush_due: dict[PartitionId, float] = {}
         # Partitions begun or dropped since the last recovery checkpoint.
         self._not_in_checkpoint: dict[PartitionId, None] = {}

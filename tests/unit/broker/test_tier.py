@@ -15,6 +15,7 @@ from entrepot.broker.topic_config import TIER
 from entrepot.core import batch
 from entrepot.core.errors import Corruption, InvalidBatch, InvalidConfig, InvalidName
 from entrepot.core.marker import Marker, build_marker
+from entrepot.core.ports import Stores
 from entrepot.core.record import Record
 from entrepot.log.archive import Archive, ArchivedPartition, Entry, Heading, appended
 from sim.loop import SimLoop
@@ -33,9 +34,8 @@ class TierBed(Bed):
 
     async def start(self, settings: dict[str, str] | None = None) -> None:  # type: ignore[override]
         defaults = Defaults(settings=settings or {})
-        self.broker = Broker(
-            self.disk, self.clock, self.entropy, defaults, open_store=self.stores.open
-        )
+        stores = Stores(self.stores.open)
+        self.broker = Broker(self.disk, self.clock, self.entropy, defaults, stores=stores)
         await self.begin(self.broker.open())
 
     @property
