@@ -1,6 +1,7 @@
 """A topic's tier, set with the commands that people use, on a real broker."""
 
 import json
+import os
 import time
 import urllib.request
 from base64 import b64encode
@@ -13,10 +14,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from entrepot.cli import main
+from entrepot.core import batch
 from entrepot.log.read_only import open_archive
 from entrepot.testing import Broker, broker
 
 WAIT_S = 30.0
+S3 = os.environ.get("ENTREPOT_S3", "")
 SMALL = ("--set", "segment.bytes=1000", "--set", "retention.ms=-1")
 
 
@@ -161,3 +164,32 @@ def test_a_stop_does_not_wait_for_copies(tmp_path: Path) -> None:
         fill(started, "t", 5_000)
         started.restart()
         wait_until(lambda: copied_end(address, "t") > 4_700)
+
+
+@pytest.mark.skipif(not S3, reason="ENTREPOT_S3=http://host:port/bucket names a bucket")
+def test_s3_holds_a_topics_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, _, bucket = S3.rpartition("/")
+    access = {"ACCESS_KEY_ID": "id", "SECRET_ACCESS_KEY": "secret", "REGION": "us-east-1"}
+    for key, value in (access | {"ENDPOINT_URL": endpoint}).items():
+        monkeypatch.setenv(f"AWS_{key}", value)
+    address = f"s3://{bucket}/{tmp_path.name}"
+    with broker(tmp_path / "data") as started:
+        missing = invoke(started, "topics", "create", "t", *SMALL, "--tier", "s3://no-such-bucket")
+        assert missing.exit_code == 1
+        assert "entrepot.tier cannot be 's3://no-such-bucket': S3: " in missing.output
+        created = invoke(started, "topics", "create", "t", *SMALL, "--tier", address)
+        assert created.exit_code == 0, created.output
+        fill(started, "t")
+        wait_until(lambda: copied_end(address, "t") > 700)
+    archive = open_archive(address)
+    (identity,) = archive.ids("t")
+    partition = archive.partition("t", identity, 0)
+    assert partition is not None
+    offset, found = 0, list[bytes | None]()
+    while offset < partition.offset_end:
+        run = partition.read(offset, 1_000)
+        for position, header in batch.walk(run.batches):
+            whole = run.batches[position : position + header.size]
+            found += [record.value for record in batch.records(whole)]
+        offset = run.offset_end
+    assert found == [str(number).encode() for number in range(partition.offset_end)]
