@@ -123,7 +123,7 @@ def _decoded(line: bytes, kind: type[_Line], directory: str) -> _Line:
 # --- aborted transactions
 
 
-def aborted_bytes(rows: Sequence[AbortedRow]) -> bytes:
+def aborted_bytes(rows: Sequence[tuple[int, ...]]) -> bytes:
     return b"".join(seal(b"".join(_ABORTED.pack(*row) for row in rows)))
 
 

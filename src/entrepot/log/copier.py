@@ -23,13 +23,13 @@ from crc32c import crc32c
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, check, read_header, walk
-from entrepot.core.errors import Corruption, InvalidBatch, StorageError, StoreUnavailable
+from entrepot.core.errors import Corruption, InvalidBatch, StoreUnavailable
 from entrepot.core.faults import Faults
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Disk, File, ObjectStore, Stores
 from entrepot.log import archive, layout
 from entrepot.log.archive import ABORTED, MANIFEST, Entry, Heading
-from entrepot.log.isolation import AbortedRow
+from entrepot.log.isolation import AbortedColumns
 from entrepot.log.partition import Partition
 from entrepot.log.reading import base_of
 from entrepot.log.segment import Glance, Segment
@@ -50,6 +50,10 @@ class Trouble(NamedTuple):
     retry_at: float  # By the monotonic clock.
 
 
+class DamagedSegment(Corruption):
+    """A segment of ours that cannot be copied. What is in the archive is good."""
+
+
 class Closing(Exception):
     """The broker stops: the copy that is under way is given up."""
 
@@ -63,6 +67,8 @@ class Copier:
         self.segments_copied = self.bytes_copied = self.failures = 0  # Since the start.
         # Address, and the offset below which all is in the archive there.
         self._ends: dict[PartitionId, tuple[str, int]] = {}
+        # Partitions whose archive is damaged, or not what we have written: it counts for nothing.
+        self._doubted: dict[PartitionId, None] = {}
         self._troubles: dict[str, Trouble] = {}
         self._is_closing = False
 
@@ -71,13 +77,13 @@ class Copier:
     def copied_end(self, partition: Partition) -> int | None:
         """Return the offset from which on retention must keep records; None means: any may go.
 
-        It is 0 as long as nobody has looked into the archive.
+        It is 0 as long as nobody has looked into the archive, or what is there is in doubt.
         """
         address = partition.policy.tier
         if address is None:
             return None
         known, end = self._ends.get(partition.id, ("", 0))
-        return end if known == address else 0
+        return end if known == address and partition.id not in self._doubted else 0
 
     def troubles(self) -> list[Trouble]:
         return list(self._troubles.values())
@@ -89,6 +95,7 @@ class Copier:
     def forget(self, partition: Partition) -> None:
         """Forget a deleted partition. Its archive stays."""
         self._ends.pop(partition.id, None)
+        self._doubted.pop(partition.id, None)
         self._troubles.pop(partition.directory, None)
 
     def close(self) -> None:
@@ -127,7 +134,12 @@ class Copier:
         except StoreUnavailable as error:
             self._failed(address, str(error))
             return False
-        except (StorageError, InvalidBatch, OSError) as error:
+        except (DamagedSegment, OSError) as error:
+            self._failed(partition.directory, str(error))
+            return False
+        except Corruption as error:
+            if partition.stopped is None:
+                self._doubted[partition.id] = None
             self._failed(partition.directory, str(error))
             return False
         except Exception as error:
@@ -136,6 +148,7 @@ class Copier:
             return False
         if partition.stopped is None:  # It may have been deleted meanwhile.
             self._ends[partition.id] = address, segment.offset_end
+            self._doubted.pop(partition.id, None)
         self.segments_copied += 1
         self.bytes_copied += segment.size
         self._went_well(address)
@@ -171,8 +184,8 @@ class Copier:
         return None
 
     def _job(self, partition: Partition, segment: Segment, end: int) -> _Job:
-        rows = partition.aborted_rows(segment.offset_base, segment.offset_end)
-        return _Job(_heading(partition), end, self._disk.open(segment.path), segment, rows)
+        aborted = partition.aborted_between(segment.offset_base, segment.offset_end)
+        return _Job(_heading(partition), end, self._disk.open(segment.path), segment, aborted)
 
     # --- in the worker
 
@@ -190,10 +203,12 @@ class Copier:
             raise StoreUnavailable(f"{name} has {size} bytes there, not {job.segment.size}")
         index = f"{directory}/{layout.file_name(base, layout.INDEX)}"
         store.write(index, [source.copied.seal_bytes()])
-        if job.aborted:
-            rows = f"{directory}/{layout.file_name(base, ABORTED)}"
-            store.write(rows, [archive.aborted_bytes(job.aborted)])
-        _append(store, job, source.entry())
+        end = job.segment.offset_end
+        rows = [row for row in zip(*job.aborted, strict=True) if row[1] < end]
+        if rows:
+            aborted = f"{directory}/{layout.file_name(base, ABORTED)}"
+            store.write(aborted, [archive.aborted_bytes(rows)])
+        _append(store, job, source.entry(len(rows)))
 
     def _watched(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
         for piece in pieces:
@@ -227,7 +242,7 @@ class _Job(NamedTuple):
     archived_end: int  # Where the archive ends, as far as we know.
     file: File
     segment: Segment
-    aborted: list[AbortedRow]
+    aborted: AbortedColumns
 
 
 class _Source:
@@ -283,10 +298,10 @@ class _Source:
         last, size = header.offset_last, header.size
         copied.note(Glance(position, header.offset_first, size, last, header.timestamp_max))
 
-    def _damage(self, what: str) -> Corruption:
-        return Corruption(f"{self._job.segment.path} is damaged: {what}")
+    def _damage(self, what: str) -> DamagedSegment:
+        return DamagedSegment(f"{self._job.segment.path} is damaged: {what}")
 
-    def entry(self) -> Entry:
+    def entry(self, aborted: int) -> Entry:
         copied = self.copied
         return Entry(
             base=copied.offset_base,
@@ -295,7 +310,7 @@ class _Source:
             crc32c=self._checksum,
             first_ms=self._first_ms,
             last_ms=copied.timestamp_max,
-            aborted=len(self._job.aborted),
+            aborted=aborted,
             compacted=copied.compacted,
         )
 

@@ -31,6 +31,7 @@ class OpenTransaction(NamedTuple):
 # Of an aborted transaction: producer id, first offset, marker's offset, stable offset; see
 # `Isolation`.
 AbortedRow = tuple[int, int, int, int]
+AbortedColumns = tuple["array[int]", ...]  # The same, a column for each.
 
 
 class IsolationState(NamedTuple):
@@ -105,20 +106,21 @@ class Isolation:
     def aborted(self, offset: int, offset_end: int) -> list[tuple[int, int]]:
         """Return (producer id, first offset) of each aborted transaction that has records in
         this range."""
-        return [(row[0], row[1]) for row in self.aborted_rows(offset, offset_end)]
-
-    def aborted_rows(self, offset: int, offset_end: int) -> list[AbortedRow]:
-        """Return the aborted transactions that have records in this range, as rows of an
-        IsolationState."""
-        columns = (self._producers, self._firsts, self._markers, self._stables)
-        found: list[AbortedRow] = []
+        found: list[tuple[int, int]] = []
         for number in range(bisect_left(self._markers, offset), len(self._markers)):
-            producer_id, first, marker, stable = (column[number] for column in columns)
-            if first < offset_end:
-                found.append((producer_id, first, marker, stable))
-            if stable >= offset_end:
+            if self._firsts[number] < offset_end:
+                found.append((self._producers[number], self._firsts[number]))
+            if self._stables[number] >= offset_end:
                 break
         return found
+
+    def aborted_between(self, offset: int, offset_end: int) -> AbortedColumns:
+        """Return columns with all aborted transactions that have records in this range, and perhaps
+        some that have none. There may be millions, so nothing is done for each of them here."""
+        first = bisect_left(self._markers, offset)
+        end = bisect_left(self._stables, offset_end, first) + 1  # They ascend, too.
+        columns = (self._producers, self._firsts, self._markers, self._stables)
+        return tuple(column[first:end] for column in columns)
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
         """Return whether this producer's transaction around that offset was aborted."""

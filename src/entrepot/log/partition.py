@@ -32,7 +32,7 @@ from entrepot.core.ports import Buffer, Clock, File
 from entrepot.log import layout
 from entrepot.log.ahead import Ahead
 from entrepot.log.files import FilePool, seal, write_all
-from entrepot.log.isolation import AbortedRow
+from entrepot.log.isolation import AbortedColumns
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.reading import Mark, Segments, base_of
 from entrepot.log.retention import Expired
@@ -75,7 +75,7 @@ class Partition(Segments):
         # producer's record at an offset was aborted, and what was aborted in a range.
         self.offset_stable: Callable[[], int] = lambda: self.high_watermark
         self.is_aborted: Callable[[int, int], bool] = lambda producer_id, offset: False
-        self.aborted_rows: Callable[[int, int], list[AbortedRow]] = lambda offset, offset_end: []
+        self.aborted_between: Callable[[int, int], AbortedColumns] = lambda offset, offset_end: ()
         # Returns the offset from which on retention must keep records. None means: it may delete
         # all.
         self.offset_needed: Callable[[], int] | None = None
