@@ -37,7 +37,8 @@ from entrepot.log.segment import Glance, Segment
 log = logging.getLogger("entrepot.log")
 
 _PARTITIONS_PER_SLICE = 500
-_PIECE_BYTES = 4 * limits.MIB
+# Small, because a thread that checks batches lets the loop run only when it reads or writes.
+_PIECE_BYTES = 64 * limits.KIB
 _PAUSE_S, _PAUSE_S_MAX = 1.0, 60.0
 
 

@@ -25,6 +25,7 @@ from entrepot.core.store_address import parse_store_address
 
 _FILE_MODE, _DIRECTORY_MODE = 0o640, 0o750
 _PART = ".part"  # An object that is being written.
+_SYNC_BYTES = 8 * MIB  # So that nobody on the same disk waits for a large sync.
 _UPLOAD_BYTES = 8 * MIB  # Of one part of an upload; two are under way at once.
 _CONNECT_S, _ANSWER_S, _RETRY_S, _RETRIES_MAX = 5, 60, 10, 2
 
@@ -86,9 +87,14 @@ class DirectoryStore:
             self._make_directory(os.path.dirname(path))
             number = os.open(path + _PART, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, _FILE_MODE)
         try:
+            unsynced = 0
             for chunk in chunks:
                 with _told():
                     _write_all(number, chunk)
+                    unsynced += len(chunk)
+                    if unsynced >= _SYNC_BYTES:
+                        os.fsync(number)
+                        unsynced = 0
             with _told():
                 os.fsync(number)
         except BaseException:
