@@ -11,7 +11,7 @@ from entrepot.config import build
 from entrepot.core.errors import StoreUnavailable
 from entrepot.core.ports import World
 from entrepot.server import StartError, exception_handler, world
-from entrepot.workers import password_worker
+from entrepot.workers import password_worker, store_worker
 from tests import certificates
 
 
@@ -111,6 +111,28 @@ def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
         assert await second == "second"
 
     asyncio.run(body())
+
+
+def test_the_loop_goes_on_while_a_store_is_slow() -> None:
+    async def body() -> None:
+        go_on = threading.Event()
+        worker = store_worker()
+        slow = asyncio.ensure_future(_awaited(worker(lambda: go_on.wait(10))))
+        assert await worker(lambda: "checked") == "checked", "others need not wait for it"
+        with pytest.raises(StoreUnavailable, match="away"):
+            await worker(_fail)
+        assert not slow.done()
+        abandoned = asyncio.ensure_future(_awaited(worker(lambda: go_on.wait(10))))
+        await asyncio.sleep(0.01)
+        abandoned.cancel()
+        go_on.set()
+        assert await slow is True
+
+    asyncio.run(body())
+
+
+def _fail() -> None:
+    raise StoreUnavailable("away")
 
 
 async def _awaited(work: Any) -> Any:
