@@ -29,9 +29,10 @@ DOORS_OPEN = {
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
     "connect/": ("disk threads", "moves data between topics and the world of its options"),
-    "server.py": (
+    "log/object_store.py": ("disk", "the real ObjectStore; a directory is one"),
+    "workers.py": (
         "threads",
-        "threads hash passwords and compress, for the loop must not wait for that",
+        "threads hash, compress and copy, for the loop must not wait for that",
     ),
     "config.py": ("disk", "the configuration file, read once before the doors are built"),
     "spark/packing.py": ("disk", "an archive is a file of files"),
@@ -51,6 +52,7 @@ MAY_WAIT = (
     "core/ports.py",
     "log/cleaner.py",
     "log/commit.py",
+    "log/copier.py",
     "log/disk.py",
     "log/files.py",
     "log/log.py",
@@ -59,6 +61,7 @@ MAY_WAIT = (
     "net/",
     "client/",
     "server.py",
+    "workers.py",
     "housekeeping.py",
     "cli/",
     "connect/",

@@ -43,8 +43,9 @@ def main(
         print(brokers.machine(root))
         with brokers.entrepot("fsync").running(root) as broker, session(root, jars, cores) as spark:
             print(f"Spark {spark.version}, local[{cores}]")
-            running = [e for e in contestants(broker, root / DATA, jars) if _wanted(e.name, only)]
             arena = Arena(spark, broker, root, records)
+            found = contestants(broker, root / DATA, arena.tier, jars)
+            running = [each for each in found if _wanted(each.name, only)]
             arena.fill()
             for scenario in chosen:
                 print(scenario.name, file=sys.stderr)

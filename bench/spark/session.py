@@ -15,7 +15,8 @@ from bench.table import PEER
 from entrepot.spark import prepare
 
 PEER_HOME = Path(__file__).parent.parent / "peers" / "spark-kafka"
-OURS = "entrepot"
+OURS, TIER = "entrepot", "entrepot tier"
+TOPIC, TIERED = "bench", "bench-tiered"  # The same records; the second one's are in its tier.
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -34,12 +35,17 @@ class Contestant:
     name: str
     format: str
     options: dict[str, str]
+    topic: str = TOPIC
 
 
-def contestants(broker: Broker, data: Path, jars: Path | str) -> list[Contestant]:
+def contestants(broker: Broker, data: Path, tier: str, jars: Path | str) -> list[Contestant]:
     address = {"kafka.bootstrap.servers": broker.address}
     files = address | {"dataDirectory": str(data)}
-    found = [Contestant(OURS, "entrepot", address), Contestant(f"{OURS} files", "entrepot", files)]
+    found = [
+        Contestant(OURS, "entrepot", address),
+        Contestant(f"{OURS} files", "entrepot", files),
+        Contestant(TIER, "entrepot", address | {"tier": tier}, TIERED),
+    ]
     if isinstance(jars, Path):
         found.append(Contestant(PEER, "kafka", address))
     return found

@@ -15,27 +15,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench import librdkafka
-from bench.brokers import Broker
+from bench.brokers import DATA, Broker
 from bench.meter import Sample, tree_cpu_s
 from bench.scenarios import topic_of
-from bench.spark.session import Contestant
+from bench.spark.session import TIERED, TOPIC, Contestant
 from bench.table import Row
 from bench.wire import Refused, create_topics
+from entrepot.log.read_only import open_archive
 
 Measured = Iterator[tuple[Row, Sample]]
+_Found = TypeVar("_Found")
 
-TOPIC, PARTITIONS, VALUE_BYTES = "bench", 4, 100
+PARTITIONS, VALUE_BYTES = 4, 100
+TIERED_SEGMENTS = 16  # Of each partition, about. The last one is the broker's alone.
+COPIED_S_MAX = 120.0
 ROWS_PER_TRIGGER = 500_000
 ROWS_BEFORE, ROWS_TIMED = 10, 30  # Of a stream that gets them one by one.
 ROW_S_MAX = 60.0
 TRIGGER_S = 0.1
-# After the producer's first message to each partition: the rest comes out even.
-BEGINNING = json.dumps({TOPIC: dict.fromkeys(map(str, range(PARTITIONS)), 1)})
 
 
 class Arena:
@@ -46,16 +50,49 @@ class Arena:
         self.broker = broker
         self.rows = records
         self._root = root
+        (root / "tier").mkdir()
+        self.tier = (root / "tier").as_uri()
         self._counter = itertools.count()
 
     def fill(self) -> None:
         with self.broker.connect() as connection:
             create_topics(connection, [TOPIC], PARTITIONS)
+        admin = AdminClient({"bootstrap.servers": self.broker.address})
+        segment_bytes = self.rows * VALUE_BYTES // PARTITIONS // TIERED_SEGMENTS
+        settings = {"entrepot.tier": self.tier, "segment.bytes": str(segment_bytes)}
+        tiered = NewTopic(TIERED, PARTITIONS, config=settings)
+        admin.create_topics([tiered])[TIERED].result()
         arguments = VALUE_BYTES, "all", "none", PARTITIONS, self.rows
-        librdkafka.produce(self.broker, TOPIC, *arguments)
+        for topic in (TOPIC, TIERED):
+            librdkafka.produce(self.broker, topic, *arguments)
+        self._let_go(admin)
+
+    def _let_go(self, admin: AdminClient) -> None:
+        """Wait until all full segments are copied; then the broker removes what is in the tier."""
+        archive, deadline = open_archive(self.tier), time.monotonic() + COPIED_S_MAX
+        (identity,) = _awaited(lambda: archive.ids(TIERED), deadline)
+        for number in range(PARTITIONS):
+            directory = self._root / DATA / f"partitions/{TIERED}-{number}"
+            base = max(int(path.stem) for path in directory.glob("*.log"))
+
+            def copied(number: int = number, base: int = base) -> bool:
+                found = archive.partition(TIERED, identity, number)
+                return found is not None and found.offset_end >= base
+
+            _awaited(copied, deadline)
+            place = TopicPartition(TIERED, number, base)
+            admin.delete_records([place])[place].result()
 
     def directory(self) -> Path:
         return self._root / f"scratch {next(self._counter)}"
+
+
+def _awaited(condition: Callable[[], _Found], deadline: float) -> _Found:
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise Refused("the tier is not filled")
+        time.sleep(0.1)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +144,8 @@ def to_parquet(arena: Arena, contestant: Contestant) -> None:
 
 def stream_to_parquet(arena: Arena, contestant: Contestant) -> None:
     output, checkpoint = arena.directory(), arena.directory()
-    stream = _stream(arena, contestant, TOPIC).option("startingOffsets", BEGINNING)
+    stream = _stream(arena, contestant, contestant.topic)
+    stream = stream.option("startingOffsets", _beginning(contestant))
     stream = stream.option("maxOffsetsPerTrigger", ROWS_PER_TRIGGER)
     writer = stream.load().writeStream.format("parquet").option("path", str(output))
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
@@ -180,7 +218,13 @@ def _row_by_row(
 
 def _table(arena: Arena, contestant: Contestant) -> Any:
     reader = arena.spark.read.format(contestant.format).options(**contestant.options)
-    return reader.option("subscribe", TOPIC).option("startingOffsets", BEGINNING).load()
+    reader = reader.option("startingOffsets", _beginning(contestant))
+    return reader.option("subscribe", contestant.topic).load()
+
+
+def _beginning(contestant: Contestant) -> str:
+    """After the producer's first message to each partition: the rest comes out even."""
+    return json.dumps({contestant.topic: dict.fromkeys(map(str, range(PARTITIONS)), 1)})
 
 
 def _stream(arena: Arena, contestant: Contestant, topic: str) -> Any:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from bench.spark.session import OURS
+from bench.spark.session import OURS, TIER
 from bench.spark.sources import label
 from bench.table import PEER, Readings, Row
 from bench.targets import Verdict, at_least, at_most, worst_ratio
 
 RECORDS = 5_000_000
+TIER_RATIO = 0.8
 
 
 def spark_targets(readings: Readings) -> Iterator[Verdict]:
@@ -16,7 +17,19 @@ def spark_targets(readings: Readings) -> Iterator[Verdict]:
     rows = [row for row in readings.rows if row.section == "spark"]
     target = f"{OURS}, every row: at least the rate of Spark's own connector ({PEER})"
     yield worst_ratio(readings, target, rows, OURS, more_is_better=True)
+    yield from _beside_the_broker(readings, rows)
     yield at_most(readings, Row("spark micro-batch", "one row", "ms"), OURS, 150)
     row = Row("spark micro-batch", "one row, a trigger of 100 ms", "ms")
     target = f"{OURS}, one row, a trigger of 100 ms: at most half of the time of {PEER}'s"
     yield worst_ratio(readings, target, [row], OURS, more_is_better=False, limit=0.5)
+
+
+def _beside_the_broker(readings: Readings, rows: list[Row]) -> Iterator[Verdict]:
+    """How fast a tier is read, beside the same source that asks the broker."""
+    for row in rows:
+        here, there = readings.median(row, OURS), readings.median(row, TIER)
+        target = f"{TIER}, {row.label}: at least {TIER_RATIO} times the rate of {OURS}"
+        if here is None or there is None:
+            yield Verdict(target, "-", None)
+        else:
+            yield Verdict(target, f"{there / here:.2f}x", there / here >= TIER_RATIO)

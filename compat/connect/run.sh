@@ -145,6 +145,8 @@ else
 fi
 if start_s3; then
   check "S3" run_tests tests/end_to_end/test_connect_stores.py s3
+  check "S3 as a store" run_tests tests/contracts/test_object_store.py s3
+  check "S3 as a tier" run_tests tests/end_to_end/test_tier.py s3
 else
   echo "SKIP  S3: moto cannot be started"
 fi

@@ -63,6 +63,9 @@ class Security:
     authorization: bool = False  # Whether ACLs and permissions are enforced.
     super_users: tuple[str, ...] = ()  # As in "User:ana". They may do everything.
     insecure: bool = False  # Accept other machines without authentication.
+    # What the addresses of topics' tiers may begin with. None means: anything, or nothing where
+    # `authorization` is on.
+    tiers: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

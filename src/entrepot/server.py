@@ -14,9 +14,8 @@ import os
 import resource
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot.broker.access import AccessSettings
 from entrepot.broker.broker import Broker
@@ -26,11 +25,22 @@ from entrepot.broker.server_settings import Defaults
 from entrepot.config import Advertised, Config, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
-from entrepot.core.errors import InvalidConfig, StorageError
+from entrepot.core.errors import InvalidConfig, StorageError, StoreUnavailable
 from entrepot.core.faults import Faults
 from entrepot.core.measures import MessageCount, Traffic
 from entrepot.core.neutral import Formats
-from entrepot.core.ports import Link, Listener, Net, ServingReceiver, Worker, World, in_place
+from entrepot.core.ports import (
+    Link,
+    Listener,
+    Net,
+    ObjectStore,
+    OpenStore,
+    ServingReceiver,
+    Stores,
+    Worker,
+    World,
+    in_place,
+)
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.kafka.adapter import KafkaAdapter
@@ -43,6 +53,7 @@ from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
 from entrepot.log.disk import FileDisk
+from entrepot.log.object_store import open_store
 from entrepot.net.sockets import SocketNet
 from entrepot.net.unfinished import UnfinishedInput
 from entrepot.wire.sasl import MECHANISMS
@@ -51,8 +62,6 @@ if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
 
 log = logging.getLogger("entrepot.server")
-
-T = TypeVar("T")
 
 _KAFKA_GROUP_NAMES = {
     "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
@@ -89,8 +98,30 @@ def world(config: Config) -> World:
     net = SocketNet(connections_max=connections_max, faults=faults, unfinished=unfinished)
     tls_net = _tls_net(config, connections_max, faults, unfinished)
     return World(
-        SystemClock(), SystemEntropy(), disk, net, tls_net, faults, lambda: unfinished.bytes_held
+        SystemClock(),
+        SystemEntropy(),
+        disk,
+        net,
+        tls_net,
+        faults,
+        lambda: unfinished.bytes_held,
+        _allowed_stores(config),
     )
+
+
+def _allowed_stores(config: Config) -> OpenStore:
+    """Return what opens stores, and refuses those that the configuration does not allow: a user
+    who may alter a topic must not write wherever the broker may."""
+    allowed = config.security.tiers
+    if allowed is None and not config.security.authorization:
+        return open_store
+
+    def open_allowed(address: str, /) -> ObjectStore:
+        if not any(f"{address}/".startswith(f"{each.rstrip('/')}/") for each in allowed or ()):
+            raise StoreUnavailable("security.tiers in the server's configuration does not allow it")
+        return open_store(address)
+
+    return open_allowed
 
 
 def _tls_ports(config: Config) -> list[str]:
@@ -137,25 +168,6 @@ def _tls_net(
         raise StartError(f"tls: {error.strerror or error} ({files})") from None
 
 
-def password_worker() -> Worker:
-    """Return a worker with one thread: guessing passwords then uses one core, and not the loop."""
-    return _worker("passwords")
-
-
-def codec_worker() -> Worker:
-    """Return a worker with one thread: a batch may be large when decompressed, so one at a time."""
-    return _worker("codecs")
-
-
-def _worker(name: str) -> Worker:
-    pool = ThreadPoolExecutor(1, thread_name_prefix=name)
-
-    async def work(task: Callable[[], T], /) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, task)
-
-    return work
-
-
 class Server:
     def __init__(
         self,
@@ -163,6 +175,7 @@ class Server:
         doors: World,
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
+        store_worker: Worker = in_place,
     ) -> None:
         self._config = config
         self._doors = doors
@@ -186,6 +199,7 @@ class Server:
                 ),
                 worker=worker,
                 codec_worker=codec_worker,
+                stores=Stores(doors.open_store, store_worker),
                 formats=Formats((AMQP,)),
                 dialect=RabbitDialect(),
                 predeclared=PREDECLARED,

@@ -24,6 +24,7 @@ from entrepot.broker.broker import Broker
 from entrepot.core import batch
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.log.disk import FileDisk
+from entrepot.log.read_only import open_archive
 from entrepot.log.verify import Verdict, verify
 from tests.crash import writer
 
@@ -36,10 +37,11 @@ Found = dict[int, list[tuple[int, bytes]]]  # By partition: (offset, value), asc
 
 
 def killed_after(
-    directory: Path, life: int, lines: int, durability: str
+    directory: Path, life: int, lines: int, durability: str, *more: str
 ) -> list[tuple[int, int, bytes]]:
     """Run the writer, kill it when it has said so many lines; all it said."""
     command = [sys.executable, "-m", "tests.crash.writer", str(directory), str(life), durability]
+    command += more
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(lines)]
@@ -94,6 +96,57 @@ def kill_again_and_again(directory: Path, rounds: int, durability: str = "fsync"
 )
 def test_a_few_kills(tmp_path: Path, durability: str) -> None:
     kill_again_and_again(tmp_path, 4, durability)
+
+
+def archived(address: str) -> Found:
+    """What is in the archive."""
+    archive = open_archive(address)
+    found: Found = {index: [] for index in range(writer.PARTITIONS)}
+    for identity in archive.ids(writer.TOPIC):
+        for index in archive.numbers(writer.TOPIC, identity):
+            partition = archive.partition(writer.TOPIC, identity, index)
+            offset, end = 0, 0 if partition is None else partition.offset_end
+            while partition is not None and offset < end:
+                run = partition.read(offset, 1_000)
+                for position, header in batch.walk(run.batches):
+                    for record in batch.records(run.batches[position : position + header.size]):
+                        found[index].append((record.offset, record.value or b""))
+                offset = run.offset_end
+    return found
+
+
+def kill_while_copying(directory: Path, rounds: int) -> None:
+    """The archive and what the broker still has are one log: nothing is missing between them, and
+    where they overlap they are the same."""
+    (directory / "archive").mkdir()
+    address, random = (directory / "archive").as_uri(), Random(rounds)
+    answered: list[tuple[int, int, bytes]] = []
+    overlapping = removed = 0
+    for life in range(rounds):
+        lines = random.choice((300, 1_000, 4_000, 8_000))
+        answered += killed_after(directory / "data", life, lines, "fsync", address)
+        here, there = asyncio.run(read_all(directory / "data")), archived(address)
+        for index, rows in here.items():
+            end = len(there[index])
+            start = rows[0][0] if rows else end
+            assert start <= end, "removed before it was copied"
+            assert rows[: end - start] == there[index][start:]
+            overlapping, removed = overlapping + end - start, removed + start
+            there[index] += rows[end - start :]
+        check(there, answered)
+    assert len(answered) > 100 * rounds
+    assert removed, "retention had nothing to do"
+    assert overlapping, "no kill came between copying and removing"
+
+
+def test_kills_while_segments_are_copied(tmp_path: Path) -> None:
+    kill_while_copying(tmp_path, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_fifty_kills_while_segments_are_copied(tmp_path: Path) -> None:
+    kill_while_copying(tmp_path, 50)
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 """A program to be killed: it writes to a broker without a server, and says what was answered.
 
-    python -m tests.crash.writer DIRECTORY LIFE DURABILITY
+    python -m tests.crash.writer DIRECTORY LIFE DURABILITY [TIER]
 
 Each answered batch is a line on stdout: partition, offset, value. A value is the life and
-a number that grows, so that order can be checked. It ends when somebody ends it.
+a number that grows, so that order can be checked. It ends when somebody ends it. With a tier,
+segments are copied there and retention removes them from here, both as fast as they can.
 """
 
 import asyncio
@@ -16,8 +17,12 @@ from entrepot.broker.broker import Broker
 from entrepot.core import batch
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import StorageError
+from entrepot.core.ports import Stores
 from entrepot.core.record import Record
+from entrepot.log import log
 from entrepot.log.disk import FileDisk
+from entrepot.log.object_store import open_store
+from entrepot.workers import store_worker
 
 TOPIC = "t"
 PARTITIONS = 12  # Some rounds touch few of them and are synced as they are, others many.
@@ -48,13 +53,18 @@ async def write(broker: Broker, life: int) -> None:
         await asyncio.sleep(random.choice((0, 0, 0.001)))
 
 
-async def main(directory: str, life: int, durability: str) -> None:
-    broker = Broker(FileDisk(directory), SystemClock(), SystemEntropy())
+async def main(directory: str, life: int, durability: str, tier: str = "") -> None:
+    stores = Stores(open_store, store_worker())
+    broker = Broker(FileDisk(directory), SystemClock(), SystemEntropy(), stores=stores)
+    settings = {**SETTINGS, "durability": durability}
+    if tier:
+        log.RETENTION_EVERY_S = log.COPY_EVERY_S = 0.05
+        settings |= {"entrepot.tier": tier, "retention.ms": "100"}
     await broker.open()
     if TOPIC not in broker.topics:
-        await broker.create_topic(TOPIC, PARTITIONS, {**SETTINGS, "durability": durability})
+        await broker.create_topic(TOPIC, PARTITIONS, settings)
     await write(broker, life)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -44,7 +44,7 @@ def stream(server: Broker) -> Iterator[Make]:
 
 
 def ranges(reader: StreamReader | TableReader, *between) -> list[tuple]:
-    return [tuple(part.value) for part in reader.partitions(*between)]
+    return [tuple(part.value[:4]) for part in reader.partitions(*between)]
 
 
 def rows(reader: StreamReader, start: dict, end: dict) -> list[str]:

@@ -108,7 +108,7 @@ def test_the_example_shows_every_setting_with_its_default(tmp_path: Path) -> Non
     shown = load(write(tmp_path, uncommented))
     for key in legal_keys():
         assert re.search(rf"(?m)^#{key.rpartition('.')[2]} = ", text), key
-        without_default = key.startswith(("advertised.", "tls.", "topics.flush"))
+        without_default = key.startswith(("advertised.", "security.tiers", "tls.", "topics.flush"))
         assert without_default or _value(shown, key) == _value(Config(), key), key
 
 

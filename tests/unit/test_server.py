@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from entrepot.config import build
+from entrepot.core.errors import StoreUnavailable
 from entrepot.core.ports import World
-from entrepot.server import StartError, exception_handler, password_worker, world
+from entrepot.server import StartError, exception_handler, world
+from entrepot.workers import password_worker, store_worker
 from tests import certificates
 
 
@@ -111,6 +113,28 @@ def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
     asyncio.run(body())
 
 
+def test_the_loop_goes_on_while_a_store_is_slow() -> None:
+    async def body() -> None:
+        go_on = threading.Event()
+        worker = store_worker()
+        slow = asyncio.ensure_future(_awaited(worker(lambda: go_on.wait(10))))
+        assert await worker(lambda: "checked") == "checked", "others need not wait for it"
+        with pytest.raises(StoreUnavailable, match="away"):
+            await worker(_fail)
+        assert not slow.done()
+        abandoned = asyncio.ensure_future(_awaited(worker(lambda: go_on.wait(10))))
+        await asyncio.sleep(0.01)
+        abandoned.cancel()
+        go_on.set()
+        assert await slow is True
+
+    asyncio.run(body())
+
+
+def _fail() -> None:
+    raise StoreUnavailable("away")
+
+
 async def _awaited(work: Any) -> Any:
     return await work
 
@@ -127,3 +151,27 @@ def test_a_mistake_that_no_guard_caught_is_counted_and_the_loop_goes_on(tmp_path
 
     asyncio.run(main())
     assert faults.count == 1
+
+
+@pytest.mark.parametrize(
+    ("security", "address", "is_allowed"),
+    [
+        ({}, "file:///anywhere", True),
+        ({"authorization": True}, "file:///anywhere", False),
+        ({"authorization": True, "tiers": ["file:///archive"]}, "file:///archive", True),
+        ({"tiers": ["file:///archive/"]}, "file:///archive/deeper", True),
+        ({"tiers": ["file:///archive"]}, "file:///archives", False),
+        ({"tiers": ["file:///archive"]}, "file:///archive/../etc", False),
+        ({"tiers": ["file:///archive", "s3://bucket"]}, "s3://bucket2/x", False),
+        ({"tiers": []}, "file:///archive", False),
+    ],
+)
+def test_where_tiers_may_be(
+    tmp_path: Path, security: dict[str, Any], address: str, is_allowed: bool
+) -> None:
+    open_store = doors(tmp_path, security=security).open_store
+    if is_allowed:
+        open_store(address)
+    else:
+        with pytest.raises(StoreUnavailable):
+            open_store(address)

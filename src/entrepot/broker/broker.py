@@ -37,6 +37,7 @@ from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
 from entrepot.broker.server_settings import (
+    SERVER_NAMES,
     Defaults,
     ServerSettings,
     check_server_settings,
@@ -45,7 +46,13 @@ from entrepot.broker.server_settings import (
 from entrepot.broker.sessions import Sessions
 from entrepot.broker.share_group.coordinator import ShareCoordinator
 from entrepot.broker.share_group.settings import CATALOG_KIND as GROUP_SETTINGS
-from entrepot.broker.topic_config import TopicConfig, check_settings, topic_config
+from entrepot.broker.topic_config import (
+    TIER,
+    TopicConfig,
+    check_settings,
+    check_together,
+    topic_config,
+)
 from entrepot.broker.transaction_coordinator import TransactionCoordinator
 from entrepot.broker.turns import Turns
 from entrepot.broker.users import Users
@@ -54,9 +61,12 @@ from entrepot.broker.virtual_host.virtual_hosts import VirtualHosts
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     InvalidBatch,
+    InvalidConfig,
     InvalidName,
     InvalidPartitions,
+    PeerError,
     StorageError,
+    StoreUnavailable,
     TopicExists,
     UnknownTopic,
     UnknownTopicId,
@@ -65,9 +75,10 @@ from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.measures import Histogram
 from entrepot.core.names import PartitionId, TopicId, TopicName, check_topic_name
 from entrepot.core.neutral import Formats
-from entrepot.core.ports import Clock, Disk, Entropy, Worker, in_place
+from entrepot.core.ports import NO_STORES, Clock, Disk, Entropy, Stores, Worker, in_place
 from entrepot.core.record import Record
 from entrepot.core.steps import Steps, finish
+from entrepot.log.copier import Copier
 from entrepot.log.log import Log
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Policy
@@ -102,6 +113,7 @@ class Broker:
         groups: GroupSettings | None = None,
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
+        stores: Stores = NO_STORES,
         formats: Formats | None = None,
         dialect: Dialect | None = None,
         predeclared: Sequence[Exchange] = (),
@@ -116,7 +128,7 @@ class Broker:
         self.entropy = entropy
         self.faults = faults or Uncaught()
         self._log = Log(
-            disk, clock, check_all=check_all, faults=self.faults, codec_worker=codec_worker
+            disk, clock, stores, check_all=check_all, faults=self.faults, codec_worker=codec_worker
         )
         self.turns = Turns(clock)
         self.codec_worker = codec_worker
@@ -315,6 +327,11 @@ class Broker:
         """Return how many syncs have failed since the start."""
         return self._log.committer.sync_errors
 
+    @property
+    def copier(self) -> Copier:
+        """Copies segments to topics' tiers, and knows which of these are away."""
+        return self._log.copier
+
     def config_of(self, topic: Topic) -> TopicConfig:
         return topic_config(topic.settings, self.defaults.settings)
 
@@ -332,7 +349,7 @@ class Broker:
             raise TopicExists(f"topic {name!r} already exists")
         count = self.defaults.partition_count if partition_count is None else partition_count
         self._check_partition_count(count, count)
-        check_settings(settings)
+        self.check_topic_settings(settings)
         return Topic(legal, self.new_id(), count, dict(settings))
 
     async def create_topic(
@@ -342,6 +359,9 @@ class Broker:
         settings: Mapping[str, str] | None = None,
     ) -> Topic:
         topic = self.check_new_topic(name, partition_count, settings or {})
+        if topic.settings.get(TIER):
+            await self._check_tier(topic.settings[TIER])
+            self.check_new_topic(name, partition_count, topic.settings)  # It may be there by now.
         self.claims.take(topic.name)
         self._partitions_coming += topic.partition_count
         # Shielded: the creation goes on when the caller is cancelled.
@@ -448,10 +468,28 @@ class Broker:
             self._partitions_coming -= count - topic.partition_count
             self.claims.release(topic.name)
 
+    def check_topic_settings(self, settings: Mapping[str, str]) -> None:
+        """Raise InvalidConfig for settings that a topic cannot have."""
+        check_settings(settings)
+        check_together(settings, self.defaults.settings)
+
+    async def _check_tier(self, address: str) -> None:
+        """Raise InvalidConfig unless segments can be copied to this address."""
+        try:
+            await self.copier.check(address)
+        except StoreUnavailable as error:
+            raise InvalidConfig(f"{TIER} cannot be {address!r}: {error}") from None
+
     async def alter_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
         """Set the topic's settings to exactly these; others go back to their defaults."""
         self._check_not_queue(topic.name)
-        check_settings(settings)
+        self.check_topic_settings(settings)
+        address = settings.get(TIER)
+        if address and address != topic.settings.get(TIER):
+            self.check_foreign(topic.name)
+            await self._check_tier(address)
+            if self.topic_by_id(topic.id) != topic:
+                raise PeerError(f"topic {topic.name!r} was altered meanwhile; try again")
         altered = replace(topic, settings=dict(settings))
         permanent = self._change(topic_record(altered))
         self._configure(altered)
@@ -467,10 +505,17 @@ class Broker:
         """Set the settings of a node, or of all nodes if `name` is empty, to exactly these, and
         apply them to all topics."""
         check_server_settings(settings)
+        self._check_tiered_topics(settings.get(SERVER_NAMES["cleanup.policy"], ""))
         permanent = self._change(settings_record(name, settings))
         # Shielded: the topics are changed even if the caller is cancelled.
         await asyncio.shield(asyncio.ensure_future(self._configure_all()))
         await permanent
+
+    def _check_tiered_topics(self, cleanup: str) -> None:
+        """Raise InvalidConfig if a default would make a topic with a tier a compacted one."""
+        for topic in self.catalog.topics.values():
+            if topic.settings.get(TIER):
+                check_together(topic.settings, {"cleanup.policy": cleanup})
 
     async def _configure_all(self) -> None:
         for count, topic in enumerate(list(self.catalog.all_topics())):

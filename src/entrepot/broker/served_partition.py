@@ -70,6 +70,7 @@ class ServedPartition:
         self.partition.view_snapshot = self._snapshot
         self.partition.offset_stable = lambda: self.last_stable_offset
         self.partition.is_aborted = self.isolation.is_aborted
+        self.partition.aborted_between = self.isolation.aborted_between
         self.unreadable_count = 0  # Records that could not be decoded for consumers of messages,
         self._unreadable_end = 0  # and the end offset of the last batch of them.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from entrepot.broker.topic_config import SETTINGS, check_settings
+from entrepot.broker.topic_config import SETTINGS, TIER, check_settings
 from entrepot.core.errors import InvalidConfig, PeerError
 from entrepot.core.record import Record
 
@@ -40,7 +40,10 @@ _RENAMED = {
     "segment.ms": "log.roll.ms",
 }
 SERVER_NAMES = {
-    name: _RENAMED.get(name, name) for name in SETTINGS
+    name: _RENAMED.get(name, name)
+    for name in SETTINGS
+    if name
+    != TIER  # Each topic says it for itself: no topic of ours, and no queue, has an archive.
 }  # Topic setting -> server setting.
 _TOPIC_NAMES = {server: name for name, server in SERVER_NAMES.items()}
 

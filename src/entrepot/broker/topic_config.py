@@ -1,7 +1,7 @@
 """The settings of a topic: their names, types, defaults and limits, in one table.
 
-Names and meanings are Kafka's, so that Kafka's tools can set them; `durability`
-is ours. A topic stores only what was set on it; the rest follows the server's
+Names and meanings are Kafka's, so that Kafka's tools can set them; `durability` and
+`entrepot.tier` are ours. A topic stores only what was set on it; the rest follows the server's
 defaults, and those follow this table.
 """
 
@@ -14,8 +14,10 @@ from enum import Enum
 from entrepot.core import limits
 from entrepot.core.batch import Codec
 from entrepot.core.errors import InvalidConfig
+from entrepot.core.store_address import parse_store_address
 from entrepot.log.policy import Durability, Policy
 
+TIER = "entrepot.tier"
 _DAY_MS = 24 * 3_600_000
 _INT64_MAX = 2**63 - 1
 
@@ -72,6 +74,10 @@ def _cleanup(text: str) -> list[str]:
     return words
 
 
+def _tier(text: str) -> object:
+    return parse_store_address(text) if text else None
+
+
 def _ratio(text: str) -> float:
     try:
         value = float(text)
@@ -112,6 +118,11 @@ SETTINGS = {
             "durability", SettingType.STRING, "fsync",
             "What an acknowledgement means: fsync (on disk), interval, or os.",
             one_of(*Durability),
+        ),
+        Setting(
+            TIER, SettingType.STRING, "",
+            "Where full segments are copied before retention removes them: file:///directory or "
+            "s3://bucket/prefix. Empty: nowhere.", _tier,
         ),
         Setting(
             "file.delete.delay.ms", SettingType.LONG, "60000",
@@ -193,6 +204,16 @@ def check_settings(values: Mapping[str, str]) -> None:
             raise InvalidConfig(f"{name} cannot be {value!r}: {error}") from None
 
 
+def check_together(values: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for settings of a topic that exclude each other."""
+    cleanup = values.get("cleanup.policy") or defaults.get("cleanup.policy") or ""
+    if values.get(TIER) and "compact" in cleanup:
+        raise InvalidConfig(
+            f"{TIER} cannot be set with cleanup.policy={cleanup}: an archive keeps every record, "
+            "and compaction removes some"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The settings that apply to a topic, parsed once."""
@@ -234,6 +255,7 @@ def topic_config(values: Mapping[str, str], defaults: Mapping[str, str]) -> Topi
             tombstone_ms=number("delete.retention.ms"),
             compaction_lag_ms_min=number("min.compaction.lag.ms"),
             compaction_lag_ms_max=bounded("max.compaction.lag.ms"),
+            tier=values.get(TIER) or None,  # Only a topic's own: see `server_settings`.
         ),
         batch_bytes_max=number("max.message.bytes"),
         codec=_CODECS[text("compression.type")],

@@ -146,13 +146,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: Config) -> None:
-    from entrepot.server import (
-        Server,
-        codec_worker,
-        exception_handler,
-        password_worker,
-        world,
-    )
+    from entrepot.server import Server, exception_handler, world
+    from entrepot.workers import codec_worker, password_worker, store_worker
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -168,7 +163,7 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop)
     directory = Path(config.data_dir)
-    server = Server(config, doors, password_worker(), codec_worker())
+    server = Server(config, doors, password_worker(), codec_worker(), store_worker())
     remove_leftovers(directory)
     await server.start()
     try:

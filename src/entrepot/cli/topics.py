@@ -16,6 +16,18 @@ def topics() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
+_tier_option = click.option(
+    "--tier",
+    metavar="ADDRESS",
+    help="Keep history there: file:///directory or s3://bucket/prefix. As --set entrepot.tier=…",
+)
+
+
+def _given(settings: tuple[str, ...], tier: str | None) -> dict[str, str]:
+    given = key_values(settings, "--set")
+    return given if tier is None else {**given, "entrepot.tier": tier}
+
+
 @topics.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=click.IntRange(1), help="How many; else the broker's.")
@@ -23,6 +35,7 @@ def topics() -> None:
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="As in retention.ms=60000."
 )
+@_tier_option
 @click.option("--if-not-exists", is_flag=True, help="Fine when it is there already.")
 @bootstrap_option
 def create(
@@ -30,11 +43,12 @@ def create(
     partitions: int | None,
     replication_factor: int | None,
     settings: tuple[str, ...],
+    tier: str | None,
     if_not_exists: bool,
     bootstrap: str,
 ) -> None:
     """Create topics."""
-    given = key_values(settings, "--set")
+    given = _given(settings, tier)
 
     async def work(client: "Client") -> None:
         from kio.schema.errors import ErrorCode
@@ -167,19 +181,21 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str) -> None:
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Grow to so many.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Change a setting.")
+@_tier_option
 @click.option("--unset", metavar="KEY", multiple=True, help="Give a setting its default back.")
 @bootstrap_option
 def alter(
     name: str,
     partitions: int | None,
     settings: tuple[str, ...],
+    tier: str | None,
     unset: tuple[str, ...],
     bootstrap: str,
 ) -> None:
     """Change settings, add partitions."""
-    given = key_values(settings, "--set")
+    given = _given(settings, tier)
     if not given and not unset and partitions is None:
-        raise click.UsageError("nothing to change: --partitions, --set or --unset")
+        raise click.UsageError("nothing to change: --partitions, --set, --tier or --unset")
 
     async def work(client: "Client") -> None:
         from entrepot.client.admin import Admin

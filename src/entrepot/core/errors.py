@@ -215,6 +215,10 @@ class DamagedBatch(Corruption):
     """A damaged batch found by a reader. Batches before and after it can still be read."""
 
 
+class StoreUnavailable(Exception):
+    """An object store that cannot be reached, or does not do what is asked. The text says why."""
+
+
 class QueueDown(StorageError):
     """A queue that is not served: its data cannot be read, or a bug has stopped it."""
 

@@ -45,6 +45,7 @@ SEGMENT_BYTES_MAX = 2**31 - 1  # Positions in an index are 32 bits.
 INDEX_INTERVAL_BYTES = 16 * KIB
 READ_HEADERS_MAX = 2_000  # Headers, written by an earlier process, that are checked in one read.
 INDEXES_CACHED_MAX = 128  # Indexes of sealed segments held in memory.
+MANIFEST_BYTES_MAX = 16 * MIB  # Of one partition's archive: about 100,000 segments.
 FILES_OPEN_MAX = 1_024
 PARTITIONS_PER_TOPIC_MAX = 10_000
 PARTITIONS_MAX = 100_000

@@ -1,17 +1,18 @@
-"""The ports: time, randomness, disk and network.
+"""The ports: time, randomness, disk and network; and object stores, for what leaves the disk.
 
-Time, randomness, files and connections are used through these protocols only. They are
-implemented in `log.disk`, `net` and `core.clock`, and for simulations in `sim`. One contract
-suite runs on both, so that what holds in a simulation holds in production.
+Time, randomness, files, objects and connections are used through these protocols only. They are
+implemented in `log.disk`, `log.object_store`, `net` and `core.clock`, and for simulations in
+`sim`. One contract suite runs on both, so that what holds in a simulation holds in production.
 
 Code waits with asyncio: a simulated loop has simulated timers. The broker starts no threads;
 an implementation of `Disk` may use them.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
+from entrepot.core.errors import StoreUnavailable
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.measures import Traffic
 
@@ -125,6 +126,42 @@ class Disk(Protocol):
         it."""
 
 
+class ObjectStore(Protocol):
+    """Objects by name, in a directory or a bucket elsewhere; `/` separates the parts of a name.
+
+    An object appears whole or not at all. All calls block, so the broker makes them in a worker,
+    and all raise StoreUnavailable.
+    """
+
+    def check(self) -> None:
+        """Raise StoreUnavailable unless there is such a place, and objects can be written there."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return the next part of all names below a directory, sorted; "" is the top."""
+
+    def size(self, name: str) -> int | None:
+        """Return the size in bytes; None if there is no such object."""
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes | None:
+        """Return bytes of an object, fewer only at its end; None if there is no such object."""
+
+    def write(self, name: str, chunks: Iterable[Buffer]) -> None:
+        """Write an object, in the place of one with this name. It is permanent on return.
+
+        An exception of `chunks` is passed on, and nothing has changed then.
+        """
+
+
+class OpenStore(Protocol):
+    def __call__(self, address: str, /) -> ObjectStore:
+        """Return the store at an address (`core.store_address`). Raises StoreUnavailable."""
+
+
+def no_stores(address: str, /) -> ObjectStore:
+    """Refuse: there are no stores in this world."""
+    raise StoreUnavailable("there are no object stores here")
+
+
 class FileRange(NamedTuple):
     """A range of bytes in a file, which the net sends without copying where it can."""
 
@@ -224,6 +261,16 @@ async def in_place(work: Callable[[], T], /) -> T:
     return work()
 
 
+class Stores(NamedTuple):
+    """Object stores, and the worker in which they are used."""
+
+    open_store: OpenStore = no_stores
+    worker: Worker = in_place
+
+
+NO_STORES = Stores()
+
+
 class Listener(Protocol):
     @property
     def host(self) -> str: ...
@@ -265,3 +312,4 @@ class World:
     faults: Faults = field(default_factory=Uncaught)  # Where internal errors are reported.
     # Returns how much unfinished input all connections hold.
     unfinished_bytes: Callable[[], int] = int
+    open_store: OpenStore = no_stores

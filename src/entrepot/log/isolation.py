@@ -28,12 +28,17 @@ class OpenTransaction(NamedTuple):
     epoch: int
 
 
+# Of an aborted transaction: producer id, first offset, marker's offset, stable offset; see
+# `Isolation`.
+AbortedRow = tuple[int, int, int, int]
+AbortedColumns = tuple["array[int]", ...]  # The same, a column for each.
+
+
 class IsolationState(NamedTuple):
     """The content of an Isolation, as it is saved."""
 
     ongoing: Sequence[tuple[int, OpenTransaction]] = ()
-    # Rows of (producer id, first offset, marker's offset, stable offset), see `Isolation`.
-    aborted: Sequence[tuple[int, int, int, int]] = ()
+    aborted: Sequence[AbortedRow] = ()
 
 
 class Isolation:
@@ -108,6 +113,14 @@ class Isolation:
             if self._stables[number] >= offset_end:
                 break
         return found
+
+    def aborted_between(self, offset: int, offset_end: int) -> AbortedColumns:
+        """Return columns with all aborted transactions that have records in this range, and perhaps
+        some that have none. There may be millions, so nothing is done for each of them here."""
+        first = bisect_left(self._markers, offset)
+        end = bisect_left(self._stables, offset_end, first) + 1  # They ascend, too.
+        columns = (self._producers, self._firsts, self._markers, self._stables)
+        return tuple(column[first:end] for column in columns)
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
         """Return whether this producer's transaction around that offset was aborted."""

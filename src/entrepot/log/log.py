@@ -16,7 +16,7 @@ from entrepot.core import limits
 from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Buffer, Clock, Disk, Worker, in_place
+from entrepot.core.ports import NO_STORES, Buffer, Clock, Disk, Stores, Worker, in_place
 from entrepot.log import layout
 from entrepot.log.checkpoint import (
     PartitionState,
@@ -29,6 +29,7 @@ from entrepot.log.checkpoint import (
 )
 from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
+from entrepot.log.copier import Copier
 from entrepot.log.files import FilePool, in_slices, load, replace
 from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from entrepot.log.partition import Batches, Partition
@@ -42,6 +43,7 @@ TICK_S = 0.1
 CHECKPOINT_EVERY_S = 5.0
 RETENTION_EVERY_S = 30.0
 CLEAN_EVERY_S = 2.0
+COPY_EVERY_S = 1.0
 _AFTER_FAULT_S = 10.0  # How long maintenance pauses after an internal error.
 _SEAL_AT_STOP_BYTES = 4 * limits.MIB  # A smaller active segment is read again faster than sealed.
 _PARTITIONS_PER_SLICE = 500
@@ -59,6 +61,7 @@ class Log:
         self,
         disk: Disk,
         clock: Clock,
+        stores: Stores = NO_STORES,
         *,
         check_all: bool = False,
         faults: Faults | None = None,
@@ -83,6 +86,7 @@ class Log:
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
+        self.copier = Copier(disk, clock, stores, self._faults)
         self._flush_due: dict[PartitionId, float] = {}
         # Partitions begun or dropped since the last recovery checkpoint.
         self._not_in_checkpoint: dict[PartitionId, None] = {}
@@ -101,6 +105,7 @@ class Log:
         self._maintenance: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
+        self._copying: asyncio.Task[None] | None = None
 
     # --- start
 
@@ -250,6 +255,7 @@ class Log:
         self._cleaning = loop.create_task(self._keep_doing(CLEAN_EVERY_S, self._clean_due))
         # A task of its own, because nothing else may wait for the removal of large files.
         self._removing = loop.create_task(self._keep_doing(TICK_S, self._remove_due))
+        self._copying = loop.create_task(self._keep_doing(COPY_EVERY_S, self._copy_due))
 
     async def _sync_emptied(self) -> None:
         """Sync directories that recovery emptied: their files must not come back among later
@@ -348,6 +354,7 @@ class Log:
         self._refused.pop(partition.id, None)
         self._not_in_checkpoint[partition.id] = None
         self.cleaner.forget(partition.id)
+        self.copier.forget(partition)
         if partition.segments:
             # Skipped when it has none, because it looks at every open file.
             self._pool.forget_below(partition.directory)
@@ -419,6 +426,9 @@ class Log:
                 self._uncleanable[partition.id] = None
                 self._faults.caught(f"{partition.directory}: not compacted any more", error)
 
+    async def _copy_due(self) -> None:
+        await self.copier.copy_due(list(self.partitions.values()))
+
     async def _flush(self, due: Sequence[PartitionId]) -> None:
         marks = []
         for identity in due:
@@ -438,9 +448,10 @@ class Log:
             if partition.stopped is not None:
                 continue
             try:
-                expired = partition.expire(self._clock.now_ms())
+                expired = partition.expire(self._clock.now_ms(), self.copier.copied_end(partition))
                 if expired is not None:
                     report.add(partition.directory, expired)
+                self._close_old(partition)
                 self.sweep(partition)
             except (OSError, StorageError) as error:
                 log.warning("%s: retention has to wait: %s", partition.directory, error)
@@ -449,6 +460,19 @@ class Log:
                 partition.stop(f"{partition.directory}: stopped after an internal error")
         report.end()
         await self.forget_segments()
+
+    def _close_old(self, partition: Partition) -> None:
+        """Close the active segment of a tiered topic if retention wants all of it gone: only full
+        segments are copied, and only what is copied is removed."""
+        keep_ms = partition.policy.retention_ms
+        if partition.policy.tier is None or keep_ms < 0 or not partition.segments:
+            return
+        active, oldest_ms = partition.segments[-1], self._clock.now_ms() - keep_ms
+        newest_ms = active.timestamp_max if active.timestamp_max >= 0 else active.opened_ms
+        is_committed = active.size and active.offset_end <= partition.high_watermark
+        if is_committed and newest_ms < oldest_ms:
+            partition.roll()
+            self._flush_due.setdefault(partition.id, 0.0)
 
     def sweep(self, partition: Partition) -> None:
         """Mark a partition: its segments below the start offset are removed soon."""
@@ -530,7 +554,8 @@ class Log:
         """Make everything permanent and write the clean checkpoint, so that the next start is
         quick."""
         self._is_closing = True
-        for task in (self._maintenance, self._cleaning, self._removing):
+        self.copier.close()
+        for task in (self._maintenance, self._cleaning, self._removing, self._copying):
             if task is not None:
                 task.cancel()
         for partition in self.partitions.values():

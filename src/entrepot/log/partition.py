@@ -32,6 +32,7 @@ from entrepot.core.ports import Buffer, Clock, File
 from entrepot.log import layout
 from entrepot.log.ahead import Ahead
 from entrepot.log.files import FilePool, seal, write_all
+from entrepot.log.isolation import AbortedColumns
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.reading import Mark, Segments, base_of
 from entrepot.log.retention import Expired
@@ -70,10 +71,11 @@ class Partition(Segments):
         # Returns the broker's state of this partition, to be saved with each new segment. None
         # until the state is complete: a segment opened before that must not save an empty one.
         self.view_snapshot: Callable[[], bytes] | None = None
-        # Two questions for the view: below which offset every transaction has ended, and whether a
-        # producer's record at an offset was aborted.
+        # Questions for the view: below which offset every transaction has ended, whether a
+        # producer's record at an offset was aborted, and what was aborted in a range.
         self.offset_stable: Callable[[], int] = lambda: self.high_watermark
         self.is_aborted: Callable[[int, int], bool] = lambda producer_id, offset: False
+        self.aborted_between: Callable[[int, int], AbortedColumns] = lambda offset, offset_end: ()
         # Returns the offset from which on retention must keep records. None means: it may delete
         # all.
         self.offset_needed: Callable[[], int] | None = None
@@ -431,10 +433,11 @@ class Partition(Segments):
             )
         self.offset_start = offset
 
-    def expire(self, now_ms: int) -> Expired | None:
+    def expire(self, now_ms: int, copied_end: int | None = None) -> Expired | None:
         """Move the start offset above the oldest segments that retention does not cover.
 
-        Return what was removed; None when nothing was.
+        What is not below `copied_end` stays; None means: no copies are made. Return what was
+        removed; None when nothing was.
         """
         if not self.policy.expires:
             return None
@@ -442,6 +445,8 @@ class Partition(Segments):
         keep_ms, keep_bytes = self.policy.retention_ms, self.policy.retention_bytes
         size = self.size
         deletable_end = self.offset_end if self.offset_needed is None else self.offset_needed()
+        if copied_end is not None:
+            deletable_end = min(deletable_end, copied_end)
         for segment in self.segments:
             newest_ms = segment.timestamp_max if segment.timestamp_max >= 0 else segment.opened_ms
             too_old = keep_ms >= 0 and newest_ms < now_ms - keep_ms

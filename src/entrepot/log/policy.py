@@ -37,6 +37,9 @@ class Policy:
     compaction_lag_ms_min: int = 0  # Younger records are not compacted.
     # Older records are compacted whatever the ratio; None means: no limit.
     compaction_lag_ms_max: int | None = None
+    # The object store that full segments are copied to before retention removes them; None means:
+    # they are not copied.
+    tier: str | None = None
 
     @property
     def flush_after_ms(self) -> int | None:

@@ -1,4 +1,4 @@
-"""A broker's data directory, for readers that are not the broker.
+"""A broker's data directory, and its archive elsewhere, for readers that are not the broker.
 
 Nothing is written, repaired or locked. There are two ways to read a partition:
 
@@ -21,12 +21,14 @@ from entrepot.core.clock import SystemClock
 from entrepot.core.errors import Corruption
 from entrepot.core.names import PartitionId
 from entrepot.log import layout
+from entrepot.log.archive import Archive, ArchivedPartition
 from entrepot.log.checkpoint import read_clean_checkpoint, read_recovery_checkpoint
 from entrepot.log.disk import ReadOnlyDisk
 from entrepot.log.files import FilePool
 from entrepot.log.isolation import Isolation
 from entrepot.log.journal import read_journals
 from entrepot.log.log import Opened
+from entrepot.log.object_store import open_store
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Policy
 from entrepot.log.recovery import (
@@ -43,9 +45,21 @@ from entrepot.log.recovery import (
 from entrepot.log.segment import Segment, glances, read_seal
 from entrepot.log.view import fold
 
-__all__ = ["DataDirectory", "Isolation", "ReadOnlyPartition"]  # All that a reader needs.
+__all__ = [  # All that a reader needs.
+    "Archive",
+    "ArchivedPartition",
+    "DataDirectory",
+    "Isolation",
+    "ReadOnlyPartition",
+    "open_archive",
+]
 
 _ANY = PartitionId(UUID(int=0), 0)  # The topic's id is not needed for reading.
+
+
+def open_archive(address: str) -> Archive:
+    """Open what brokers have copied to an object store. Raises StoreUnavailable."""
+    return Archive(open_store(address))
 
 
 class ReadOnlyPartition(Partition):

@@ -174,18 +174,23 @@ class Segment:
 
 def read_seal(disk: Disk, directory: str, offset_base: int) -> Segment | None:
     """Return the segment as its seal describes it, with its index; None without a whole seal."""
-    segment = Segment(directory, offset_base, 0)
     try:
-        file = disk.open(segment.path_of(layout.INDEX))
+        file = disk.open(f"{directory}/{layout.file_name(offset_base, layout.INDEX)}")
     except FileNotFoundError:
         return None
     data = file.read(0, file.size())
     file.close()
+    return parse_seal(data, directory, offset_base)
+
+
+def parse_seal(data: bytes, directory: str, offset_base: int) -> Segment | None:
+    """Return the segment that a seal describes; None if that is damaged, or another segment's."""
     if len(data) < _SEAL.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
         return None
     magic, version, flags, base, size, count, *rest = _SEAL.unpack_from(data)
     if (magic, version, base) != (_SEAL_MAGIC, _SEAL_VERSION, offset_base):
         return None
+    segment = Segment(directory, offset_base, 0)
     index = Index()
     for delta, position, timestamp in _ENTRY.iter_unpack(data[_SEAL.size : -4]):
         index.note(base + delta, position, timestamp)

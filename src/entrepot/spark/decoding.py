@@ -3,13 +3,14 @@
 Nothing becomes a Python object for each record: batches are checked, unpacked and handed
 to the columns as bytes. What a reader must not see (markers, aborted transactions, records
 outside of the range) is left out here; so a range may give fewer rows than it has offsets,
-or none. Where the bytes come from, the broker or its files, is for others to say.
+or none. Where the bytes come from, the broker or its files, is for others to say; what is too old
+for either comes out of the topic's archive, if it has one.
 """
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -17,10 +18,13 @@ from entrepot.client.client import TopicPartition
 from entrepot.client.reader import Visible
 from entrepot.core.batch import HEADER_BYTES, BatchHeader, Codec, check, walk
 from entrepot.core.compression import decompress
-from entrepot.core.errors import InvalidBatch
+from entrepot.core.errors import Corruption, InvalidBatch
 from entrepot.core.limits import DECOMPRESSED_BYTES_MAX, MIB
 from entrepot.core.ports import Buffer
 from entrepot.spark.columns import new_columns
+
+if TYPE_CHECKING:
+    from entrepot.log.read_only import ArchivedPartition
 
 ROWS_MAX = 64 * 1024  # Of one Arrow batch.
 BYTES_MAX = 32 * MIB  # Of one Arrow batch, before the last that was added.
@@ -37,6 +41,7 @@ class Range(NamedTuple):
     partition: int
     offset_from: int
     offset_until: int  # Exclusive.
+    topic_id: str = ""  # Whose archive has what is too old for the broker; empty: nobody's.
 
     @property
     def part(self) -> TopicPartition:
@@ -48,7 +53,15 @@ class DataLost(Exception):
 
 
 class Damaged(Exception):
-    """What came from the broker cannot be read."""
+    """What came from the broker, or out of an archive, cannot be read."""
+
+
+class TooOld(Exception):
+    """The log begins later than what is asked for, or ends before."""
+
+    def __init__(self, offset_start: int) -> None:
+        super().__init__(offset_start)
+        self.offset_start = offset_start
 
 
 def lost(part: TopicPartition, what: str, *, fail: bool) -> None:
@@ -72,13 +85,21 @@ class Piece(NamedTuple):
 
 class RangeDecoder(ABC):
     def __init__(
-        self, wanted: Range, schema: pa.Schema, *, committed: bool, fail_on_data_loss: bool
+        self,
+        wanted: Range,
+        schema: pa.Schema,
+        *,
+        committed: bool,
+        fail_on_data_loss: bool,
+        archive: Callable[[], "ArchivedPartition | None"] = lambda: None,
     ) -> None:
-        """The schema names the columns to make, of those that Spark's Kafka source has."""
+        """The schema names the columns to make, of those that Spark's Kafka source has. The archive
+        is opened when it is needed."""
         self._wanted = wanted
         self._schema = schema
         self._committed = committed
         self._fail = fail_on_data_loss
+        self._archive = archive
         self._position = wanted.offset_from
         self._columns = new_columns("headers" in schema.names)
         self._time_type = CREATE_TIME  # Of all rows in the columns.
@@ -108,10 +129,29 @@ class RangeDecoder(ABC):
             raise Damaged(f"{self._wanted.part} at {start}: not one whole batch came")
         return Piece(view, whole, start, aborted)
 
-    def _skip_lost(self, offset_start: int) -> None:
+    def _missing(self, offset_start: int) -> Iterator[Piece]:
         """The position is not in the log; it may begin later, or end before."""
-        until = self._wanted.offset_until
-        self._lose(min(offset_start, until) if offset_start > self._position else until, "")
+        if offset_start > self._position:
+            yield from self._older(offset_start)
+        else:
+            self._lose(self._wanted.offset_until, "")
+
+    def _older(self, offset_start: int) -> Iterator[Piece]:
+        """All below an offset, out of the archive. What is not there is lost."""
+        until, archive = min(offset_start, self._wanted.offset_until), self._archive()
+        while self._position < until:
+            offset = None if archive is None else archive.next_offset(self._position)
+            if archive is None or offset is None or offset > self._position:
+                self._lose(until if offset is None else min(until, offset), "")
+                continue
+            try:
+                run = archive.read(offset, PIECE_BYTES)
+                aborted = archive.aborted(offset, run.offset_end) if self._committed else []
+            except Corruption as error:
+                raise Damaged(f"{self._wanted.part}: {error}") from None
+            if len(run.batches):
+                yield self._cut(run.batches, tuple(aborted))
+            self._position = run.offset_end
 
     def _end_in_gap(self, offset_end: int) -> None:
         """Nothing came. Then compaction has removed the rest, or the log has become shorter."""

@@ -1,7 +1,8 @@
 """One range of one partition, from the broker: while one answer is decoded the next is on
 its way."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
@@ -9,7 +10,10 @@ from kio.schema.errors import ErrorCode
 from entrepot.client.client import EARLIEST, LATEST, Client, Fetched, TopicPartition
 from entrepot.client.errors import Refused
 from entrepot.spark.connecting import Connected, Underway
-from entrepot.spark.decoding import PIECE_BYTES, Piece, Range, RangeDecoder
+from entrepot.spark.decoding import PIECE_BYTES, Piece, Range, RangeDecoder, TooOld
+
+if TYPE_CHECKING:
+    from entrepot.log.read_only import ArchivedPartition
 
 
 class RangeReader(RangeDecoder):
@@ -21,15 +25,26 @@ class RangeReader(RangeDecoder):
         *,
         committed: bool = True,
         fail_on_data_loss: bool = True,
+        archive: Callable[[], "ArchivedPartition | None"] = lambda: None,
     ) -> None:
-        super().__init__(wanted, schema, committed=committed, fail_on_data_loss=fail_on_data_loss)
+        super().__init__(
+            wanted,
+            schema,
+            committed=committed,
+            fail_on_data_loss=fail_on_data_loss,
+            archive=archive,
+        )
         self._connected = connected
 
     def _pieces(self) -> Iterator[Piece]:
         until = self._wanted.offset_until
         underway = None
         while self._position < until:
-            fetched = self._fetched(underway)
+            try:
+                fetched = self._fetched(underway)
+            except TooOld as error:
+                fetched = None
+                yield from self._missing(error.offset_start)
             underway = None
             if fetched is None:
                 continue
@@ -58,7 +73,7 @@ class RangeReader(RangeDecoder):
                 answer = self._connected.run(self._fetch)
         except Refused as error:
             if error.code is ErrorCode.offset_out_of_range:
-                self._skip_lost(self._ends()[0])
+                raise TooOld(self._ends()[0]) from None
             elif error.code is ErrorCode.unknown_topic_or_partition:
                 self._lose(self._wanted.offset_until, "the partition is not there any more, nor ")
             else:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import pairwise
 from math import ceil, floor
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -40,6 +40,21 @@ class Asked(Protocol):
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, committed: bool = False
     ) -> dict[TopicPartition, OffsetAt]: ...
+
+
+class Asking(Protocol):
+    """A connection to somebody who can be asked, for as long as a query is planned."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def check(self) -> None:
+        """Raise if there is nobody to ask."""
+
+    def run(self, work: Callable[[Asked], Awaitable[_Answer]]) -> _Answer: ...
 
 
 class MissingTopic(Exception):

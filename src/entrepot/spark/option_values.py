@@ -10,6 +10,7 @@ from typing import Any
 from entrepot.client.client import TopicPartition
 from entrepot.client.cluster import parse_bootstrap
 from entrepot.core.names import check_topic_name
+from entrepot.core.store_address import parse_store_address
 
 # --- single values
 
@@ -70,6 +71,14 @@ def servers(text: str) -> str:
 def server(text: str) -> str:
     if len(parse_bootstrap(text)) > 1:
         raise ValueError(f"{text!r} is more than one address")
+    return text
+
+
+def store(text: str) -> str:
+    try:
+        parse_store_address(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} {error}") from None
     return text
 
 

@@ -33,6 +33,7 @@ from entrepot.spark.option_values import (
     server,
     servers,
     short,
+    store,
     topic,
     topics,
     up_to,
@@ -41,6 +42,7 @@ from entrepot.spark.option_values import (
 BOOTSTRAP = "kafka.bootstrap.servers"
 ISOLATION = "kafka.isolation.level"
 DATA_DIRECTORY = "dataDirectory"
+TIER = "tier"
 CLIENT_ID = "kafka.client.id"
 _CONNECTION = (BOOTSTRAP, CLIENT_ID, *(f"kafka.{name}" for name in SECURITY_PROPERTIES))
 _WHICH = ("subscribe", "subscribePattern", "assign")
@@ -49,6 +51,7 @@ SOURCE_OPTIONS = (
     *_WHICH,
     ISOLATION,
     DATA_DIRECTORY,
+    TIER,
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -125,7 +128,7 @@ class ReadBound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    address: Address | None  # None: there is a data directory, and no broker.
+    address: Address | None  # None: there is a data directory or an archive, and no broker.
     which: Which
     begin: ReadBound
     end: ReadBound  # For a stream, the latest.
@@ -139,6 +142,7 @@ class SourceOptions:
     trigger_delay_s: float = 900.0  # but no longer than this.
     with_headers: bool = False
     data_directory: str | None = None  # Of the broker, as the executors see it.
+    tier: str | None = None  # Where archives are, of what the broker does not have any more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,8 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
     strategy = given.read("startingOffsetsByTimestampStrategy", choice("error", "latest"), "error")
     isolation = given.read(ISOLATION, choice("read_committed", "read_uncommitted"), None)
     data = given.read(DATA_DIRECTORY, directory, None)
+    tier = given.read(TIER, store, None)
+    is_alone = data is not None or tier is not None
     rows_min = given.read("minOffsetsPerTrigger", positive, None)
     rows_max = given.read("maxOffsetsPerTrigger", positive, None)
     if rows_min is not None and rows_max is not None and rows_min > rows_max:
@@ -193,7 +199,7 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
             f"minOffsetsPerTrigger: {rows_min} is more than maxOffsetsPerTrigger, {rows_max}"
         )
     return SourceOptions(
-        address=_address(given) if given.has(BOOTSTRAP) or data is None else None,
+        address=None if is_alone and not given.has(BOOTSTRAP) else _address(given),
         which=_which(given),
         begin=begin,
         end=end,
@@ -207,6 +213,7 @@ def read_source(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions
         trigger_delay_s=given.read("maxTriggerDelay", duration, 900.0),
         with_headers=includes_headers(options),
         data_directory=data,
+        tier=tier,
     )
 
 

@@ -7,12 +7,12 @@ broker is at work, makes us look again.
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 from entrepot.core.errors import Corruption, OffsetOutOfRange
-from entrepot.log.read_only import DataDirectory, Isolation, ReadOnlyPartition
+from entrepot.log.read_only import ArchivedPartition, DataDirectory, Isolation, ReadOnlyPartition
 from entrepot.spark.decoding import PIECE_BYTES, Damaged, Piece, Range, RangeDecoder
 from entrepot.spark.options import DATA_DIRECTORY, OptionError
 
@@ -48,8 +48,15 @@ class SegmentReader(RangeDecoder):
         *,
         committed: bool = True,
         fail_on_data_loss: bool = True,
+        archive: Callable[[], ArchivedPartition | None] = lambda: None,
     ) -> None:
-        super().__init__(wanted, schema, committed=committed, fail_on_data_loss=fail_on_data_loss)
+        super().__init__(
+            wanted,
+            schema,
+            committed=committed,
+            fail_on_data_loss=fail_on_data_loss,
+            archive=archive,
+        )
         self._data = data
 
     def _pieces(self) -> Iterator[Piece]:
@@ -58,7 +65,7 @@ class SegmentReader(RangeDecoder):
             try:
                 found = partition.read(self._position, PIECE_BYTES)
             except OffsetOutOfRange:
-                self._skip_lost(partition.offset_start)
+                yield from self._missing(partition.offset_start)
                 continue
             except Corruption as error:
                 raise Damaged(f"{self._wanted.part}: {error}") from None

@@ -10,7 +10,8 @@ module, so what only some of them need, for queues and for files, is imported th
 import logging
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -46,7 +47,7 @@ from entrepot.spark import offsets
 from entrepot.spark.connecting import Connected
 from entrepot.spark.decoding import Range, lost
 from entrepot.spark.fetching import RangeReader
-from entrepot.spark.offsets import Asked, Json, MissingTopic, Offsets
+from entrepot.spark.offsets import Asked, Asking, Json, MissingTopic, Offsets
 from entrepot.spark.options import (
     OptionError,
     QueueSourceOptions,
@@ -83,9 +84,6 @@ HEADERS = StructField(
 # The process in which Spark plans a query with filters to push is started for that alone.
 # It is the only one where a reader may have `pushFilters`: elsewhere Spark takes the method
 # for a mistake, as long as spark.sql.python.filterPushdown.enabled is false.
-if TYPE_CHECKING:
-    from entrepot.spark.directory import Directory
-
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -170,18 +168,49 @@ def arrow_schema(schema: StructType, options: SourceOptions | QueueSourceOptions
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def asking(options: SourceOptions) -> "Connected | Directory":
-    """Whom to ask what there is: the broker, or its directory where no broker is named."""
+def asking(options: SourceOptions) -> Asking:
+    """Whom to ask what there is: the broker, or its directory where no broker is named; and the
+    archive, which can also be asked alone."""
+    asked: Asking
     if options.address is not None:
-        return Connected(options.address)
-    from entrepot.spark.directory import Directory
+        asked = Connected(options.address)
+    elif options.data_directory is not None:
+        from entrepot.spark.directory import Directory
 
-    assert options.data_directory is not None
-    return Directory(options.data_directory)
+        asked = Directory(options.data_directory)
+    else:
+        from entrepot.spark.tier import ArchiveAlone
+
+        assert options.tier is not None
+        return ArchiveAlone(options.tier)
+    if options.tier is None:
+        return asked
+    from entrepot.spark.tier import WithTier
+
+    return WithTier(asked, options.tier)
+
+
+async def identified(options: SourceOptions, client: Asked, ranges: list[Range]) -> list[Range]:
+    """The ranges, and whose archive has what of them is too old for the broker."""
+    if options.tier is None:
+        return ranges
+    from entrepot.spark import tier
+
+    return await tier.identified(client, ranges)
 
 
 def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
-    said = {"committed": options.committed, "fail_on_data_loss": options.fail_on_data_loss}
+    said: dict[str, Any] = {
+        "committed": options.committed,
+        "fail_on_data_loss": options.fail_on_data_loss,
+    }
+    if options.tier is not None:
+        from entrepot.spark.tier import ArchiveReader, archived_partition
+
+        said["archive"] = partial(archived_partition, options.tier, wanted)
+        if options.address is None and options.data_directory is None:
+            yield from ArchiveReader(wanted, schema, **said).batches()
+            return
     if options.data_directory is not None:
         from entrepot.spark.segments import SegmentReader, open_data_directory
 
@@ -222,7 +251,8 @@ class TableReader(DataSourceReader):
             )
             for part, at in young.items():
                 begin[part] = max(begin[part], at.offset if at.offset >= 0 else end[part])
-        return [narrowed.cut(Range(*part, begin[part], end[part])) for part in parts]
+        ranges = [narrowed.cut(Range(*part, begin[part], end[part])) for part in parts]
+        return await identified(options, client, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(self._options, self._schema, partition.value)
@@ -240,7 +270,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._asked: Connected | Directory | None = None  # Only on the driver.
+        self._asked: Asking | None = None  # Only on the driver.
         self._latest: Offsets = {}  # When we last looked.
         self._target: Offsets | None = None  # Where an available-now query ends.
         self._clock = SystemClock()
@@ -308,6 +338,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = offsets.from_json(start), offsets.from_json(end)
         ranges = [Range(*part, _begin(begin, until, part), at) for part, at in until.items()]
         options = self._options
+        if options.tier is not None:
+            ranges = self._driver().run(lambda client: identified(options, client, ranges))
         pieces = offsets.split(ranges, options.partitions_min, options.range_rows_max)
         return [Part(piece) for piece in pieces]
 
@@ -322,7 +354,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._asked.close()
             self._asked = None
 
-    def _driver(self) -> "Connected | Directory":
+    def _driver(self) -> Asking:
         if self._asked is None:
             self._asked = asking(self._options)
         return self._asked

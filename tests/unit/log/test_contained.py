@@ -74,9 +74,9 @@ async def test_housekeeping_goes_on(bed: Bed, monkeypatch: Any) -> None:
     faults = contained(bed, "one", "two")
     await bed.write("one", b"a")
     await bed.write("two", b"a")
-    monkeypatch.setattr(bed["one"], "expire", lambda now_ms: {}["ours"])
+    monkeypatch.setattr(bed["one"], "expire", lambda *_: {}["ours"])
     expired: list[int] = []
-    monkeypatch.setattr(bed["two"], "expire", expired.append)
+    monkeypatch.setattr(bed["two"], "expire", lambda now_ms, _: expired.append(now_ms))
     await asyncio.sleep(100)
     assert len(expired) > 1
     assert bed["one"].stopped is not None

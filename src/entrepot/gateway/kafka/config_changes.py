@@ -15,7 +15,7 @@ from kio.static.primitive import i8
 from entrepot.broker.access import Operation
 from entrepot.broker.server_settings import ALL_NODES, SERVER_NAMES, check_server_settings
 from entrepot.broker.share_group import settings as share_settings
-from entrepot.broker.topic_config import SETTINGS, SettingType, check_settings
+from entrepot.broker.topic_config import SETTINGS, SettingType
 from entrepot.broker.turns import gathered
 from entrepot.core.errors import PeerError
 from entrepot.gateway.kafka.config_entries import ResourceType
@@ -103,7 +103,10 @@ def _topic(context: Context, name: str) -> ConfigTarget:
     broker = context.broker
     lists = _lists(broker.defaults.settings)
     return ConfigTarget(
-        topic.settings, lists, check_settings, lambda values: broker.alter_settings(topic, values)
+        topic.settings,
+        lists,
+        broker.check_topic_settings,
+        lambda values: broker.alter_settings(topic, values),
     )
 
 

@@ -107,7 +107,8 @@ def _server_values(name: str, layers: Layers) -> list[Value]:
         (None if static == default else static, ConfigSource.SERVER),
         (default, ConfigSource.DEFAULT),
     ]
-    return [Value(SERVER_NAMES[name], text, source) for text, source in found if text is not None]
+    server_name = SERVER_NAMES.get(name, name)
+    return [Value(server_name, text, source) for text, source in found if text is not None]
 
 
 def group_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
@@ -128,9 +129,9 @@ def server_entries(
         source = ConfigSource.DEFAULT if fact.text == fact.default else ConfigSource.SERVER
         text = None if fact.type is Type.PASSWORD else fact.text
         yield ConfigEntry(fact.name, fact.type, fact.doc, True, (Value(fact.name, text, source),))
-    for name, setting in SETTINGS.items():
-        values = tuple(_server_values(name, layers))
-        yield ConfigEntry(SERVER_NAMES[name], _TYPES[setting.kind], setting.doc, False, values)
+    for name, server_name in SERVER_NAMES.items():
+        setting, values = SETTINGS[name], tuple(_server_values(name, layers))
+        yield ConfigEntry(server_name, _TYPES[setting.kind], setting.doc, False, values)
 
 
 def shared_entries(layers: Layers) -> Iterator[ConfigEntry]:

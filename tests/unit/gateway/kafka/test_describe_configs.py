@@ -7,7 +7,7 @@ from kio.schema.describe_configs.v4.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
-from entrepot.broker.server_settings import Defaults
+from entrepot.broker.server_settings import SERVER_NAMES, Defaults
 from entrepot.broker.share_group import settings as share_settings
 from entrepot.broker.topic_config import SETTINGS
 from entrepot.core.steps import finish
@@ -124,7 +124,7 @@ async def test_the_servers_settings(node: Node) -> None:
         assert each.read_only is read_only
         assert each.is_sensitive is (kind == PASSWORD)
         assert each.synonyms[0].name == name
-    assert len(found) == len(SETTINGS) + 5
+    assert len(found) == len(SERVER_NAMES) + 5
     assert "secret" not in str(found)
 
 

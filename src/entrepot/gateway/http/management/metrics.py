@@ -143,8 +143,21 @@ def _of_node(call: Call) -> Iterator[Family]:
     yield _one("sync_errors", text, broker.sync_errors, is_counter=True)
     text = "Mistakes in the broker's own code; the log has their tracebacks."
     yield _one("internal_errors", text, broker.faults.count, is_counter=True)
+    yield from _of_copier(call)
     text = "Input that all connections together have sent and that is not processed yet."
     yield _one("unfinished_input_bytes", text, context.sources.unfinished_bytes())
+
+
+def _of_copier(call: Call) -> Iterator[Family]:
+    copier = call.broker.copier
+    text = "Segments copied to the tiers of topics."
+    yield _one("tier_segments_copied", text, copier.segments_copied, is_counter=True)
+    text = "Bytes of segments copied to the tiers of topics."
+    yield _one("tier_copied_bytes", text, copier.bytes_copied, is_counter=True)
+    text = "Attempts to copy a segment that failed. It stays on the broker's disk."
+    yield _one("tier_failures", text, copier.failures, is_counter=True)
+    text = "Stores that are away, and partitions that cannot be copied, now."
+    yield _one("tiers_away", text, len(copier.troubles()))
 
 
 def _one(name: str, text: str, value: float, *, is_counter: bool = False, **labels: str) -> Family:

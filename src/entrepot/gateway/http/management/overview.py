@@ -103,13 +103,16 @@ def is_alive(call: Call) -> Row:
 
 
 async def faults(call: Call) -> list[Row]:
-    """List partitions and queues that cannot be used, or not fully, and why. Not in RabbitMQ's
-    API."""
+    """List partitions, tiers and queues that cannot be used, or not fully, and why. Not in
+    RabbitMQ's API."""
     call.require_administrator()
     rows: list[Row] = [
         {"kind": "partition", "name": name, "state": state, "reason": reason}
         for name, state, reason in call.broker.partition_faults()
     ]
+    for tier in call.broker.copier.troubles():
+        reason = f"{tier.reason} ({tier.failures} failures in a row; what is not copied stays here)"
+        rows.append({"kind": "tier", "name": tier.name, "state": "away", "reason": reason})
     queues = [queue for vhost in call.vhosts for queue in vhost.all_queues]
     for queue, fault in await call.in_turns((queue, queue.fault) for queue in queues):
         if fault is not None:
