@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.core.steps import finish
-from entrepot.gateway.http.management import json_reader
-from entrepot.gateway.http.management.json_reader import NotJson, read, read_in_steps
+from entrepot.gateway.http import json_reader
+from entrepot.gateway.http.json_reader import NotJson, read, read_in_steps
 from entrepot.wire.http import limits as http_limits
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
