@@ -115,28 +115,31 @@ class Receipts:
     def take(self, count: int, lasts_ms: int) -> list[Received]:
         """Take the next messages, at most `count`, and lease them for `lasts_ms`.
 
-        Raises QueueDown; TooManyLeases if as many messages of the queue are leased as may be.
+        Returns fewer if they are large. Raises QueueDown; TooManyLeases if as many messages of
+        the queue are leased as may be.
         """
         room = limits.QUEUE_RECEIPTS_MAX - len(self._held)
         if room <= 0:
             raise TooManyLeases(f"{len(self._held)} messages of this queue are in flight")
         self._queue.touch()
         received: list[Received] = []
-        left = min(count, room)
-        while left > 0:
+        left, size = min(count, room), 0
+        while left > 0 and size < limits.QUEUE_TURN_BYTES_MAX:
             found = self._queue.take(Lease(self), left)
             if not found:
                 break
             for lane, taken in found:
                 received += self._receive(lane, taken, range(len(taken.offsets)), lasts_ms)
-            left = min(count, room) - len(received)
+                left -= len(taken.offsets)
+                size += sum([len(body) for _, body in taken.run.messages])
         return received
 
     def wait(self, count: int, lasts_ms: int) -> Waiting:
         """Wait for messages, at most `count`, which are then leased for `lasts_ms`.
 
-        The result has at least one; it is UnknownQueue if the queue is deleted or stopped first.
-        Who no longer waits calls `give_up`. Raises QueueInUse, QueueDown.
+        The result has at least one, unless `answer` is called before; it is UnknownQueue if the
+        queue is deleted or stopped first. Who no longer wants them calls `give_up`.
+        Raises QueueInUse, QueueDown.
         """
         waiting = Waiting(count, lasts_ms)
         if not self._is_consumer:
@@ -205,22 +208,20 @@ class Receipts:
             waiting = next(iter(self._waiting))
             end = min(count, place + waiting.room)
             if not waiting.received:  # More may be delivered to it in this turn.
-                self._loop.call_soon(self._queue.guard, self._end_turn, waiting)
+                self._loop.call_soon(self._queue.guard, self.answer, waiting)
             waiting.received += self._receive(lane, taken, range(place, end), waiting.lasts_ms)
             waiting.room -= end - place
             self._wanted -= end - place
             place = end
             if not waiting.room:
-                self._answer(waiting)
+                self.answer(waiting)
 
-    def _end_turn(self, waiting: Waiting) -> None:
+    def answer(self, waiting: Waiting) -> None:
+        """End a wait, if it has not ended: its result is what it has got, perhaps nothing."""
         if waiting in self._waiting:
-            self._answer(waiting)
-
-    def _answer(self, waiting: Waiting) -> None:
-        self._remove(waiting)
-        if not waiting.found.done():
-            waiting.found.set_result(waiting.received)
+            self._remove(waiting)
+            if not waiting.found.done():
+                waiting.found.set_result(waiting.received)
 
     def cancelled(self) -> None:
         self._is_consumer = False

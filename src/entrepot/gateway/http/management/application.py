@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import inspect
+
 import msgspec
 
 from entrepot.core import errors
