@@ -214,9 +214,7 @@ def test_the_attributes_that_are_asked_for(sqs: Any) -> None:
     url = new(sqs, VisibilityTimeout="0")
     value = {"DataType": "String", "StringValue": "x"}
     names = ("a.one", "a.two", "b")
-    sqs.send_message(
-        QueueUrl=url, MessageBody="x", MessageAttributes=dict.fromkeys(names, value)
-    )
+    sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=dict.fromkeys(names, value))
     for asked, found in (([], []), (["b"], ["b"]), (["a.*"], ["a.one", "a.two"]), (["no"], [])):
         (message,) = sqs.receive_message(
             QueueUrl=url, MessageAttributeNames=asked, WaitTimeSeconds=WAIT_S

@@ -276,6 +276,7 @@ class Receipts:
         if lasts_ms:
             self._set_time(held, now_ms + lasts_ms)
         else:
+            del self._held[key]
             self._expire([held])
 
     def release(self, received: Iterable[Received]) -> None:
@@ -334,6 +335,7 @@ class Receipts:
             until_ms, number, lane, offset = heappop(self._times)
             held = self._held.get((lane, offset))
             if held is not None and held.number == number and held.until_ms == until_ms:
+                del self._held[lane, offset]
                 over.append(held)
         self._expire(over)
         if self._times:
@@ -342,9 +344,7 @@ class Receipts:
     def _expire(self, over: list[Receipt]) -> None:
         """Make these messages ready again, or dead letters if they were delivered too often."""
         for each in over:
-            key = each.lane, each.offset
-            del self._held[key]
-            self._kept[key] = each
+            self._kept[each.lane, each.offset] = each
             if len(self._kept) > limits.QUEUE_RECEIPTS_KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
         for lane, offsets in _by_lane(over):

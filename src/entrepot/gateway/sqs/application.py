@@ -23,6 +23,7 @@ from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import Response
 from entrepot.wire.sqs import query
 from entrepot.wire.sqs.errors import SqsError, malformed
+from entrepot.wire.sqs.limits import VALUES_MAX
 from entrepot.wire.sqs.parameters import Parameters
 
 TARGET = "AmazonSQS."
@@ -136,7 +137,7 @@ class Sqs:
 
 def _read_json(body: bytes) -> Steps[dict[str, Any]]:
     try:
-        values = (yield from read_in_steps(body)) if body.strip() else {}
+        values = (yield from read_in_steps(body, VALUES_MAX)) if body.strip() else {}
     except NotJson:
         raise malformed("The request is not JSON, or too much of it.") from None
     if not isinstance(values, dict):

@@ -3,6 +3,7 @@
 from entrepot.core.limits import KIB, LEASE_MS_MAX, MIB
 
 BODY_BYTES_MAX = 8 * MIB  # One request: a message or batch, every character of it escaped.
+VALUES_MAX = 10_000  # In a long request; ten messages with ten attributes have a tenth of that.
 BATCH_ENTRIES_MAX = 10
 BATCH_BYTES_MAX = 1 * MIB  # All messages of one batch.
 MESSAGE_BYTES = 256 * KIB  # The default of a queue's MaximumMessageSize,

@@ -104,14 +104,16 @@ def _named(tree: dict[str, Any]) -> dict[str, Any]:
             found[_LISTS[name]] = parts
         elif name in _MAPS and isinstance(value, dict):
             json_name, key, inner = _MAPS[name]
-            found[json_name] = {
-                each.get(key, ""): each.get(inner)
-                for each in _in_order(value)
-                if isinstance(each, dict)
-            }
+            found[json_name] = dict(_pair(name, each, key, inner) for each in _in_order(value))
         else:
             found[name] = value
     return found
+
+
+def _pair(name: str, part: object, key: str, inner: str) -> tuple[str, Any]:
+    if not isinstance(part, dict) or not isinstance(part.get(key), str):
+        raise malformed(f"{name} is not a list of structures with a {key}")
+    return part[key], part.get(inner)
 
 
 def _in_order(numbered: Mapping[str, Any]) -> Iterator[Any]:

@@ -47,6 +47,18 @@ async def test_a_message_has_a_receipt_and_a_time_of_its_own(bed: Bed) -> None:
 
 
 @on_queues
+async def test_a_lease_that_is_renewed_to_the_same_time_ends_once(bed: Bed) -> None:
+    queue = bed.queue()
+    await bed.publish(queue, "a")
+    (a,) = queue.receipts.take(1, 1_000)
+    queue.receipts.renew(a.receipt, 1_000)
+    await asyncio.sleep(1.1)
+    assert counts(queue) == (1, 0, 0)
+    (a,) = queue.receipts.take(1, 1_000)
+    assert a.attempts == 1
+
+
+@on_queues
 async def test_only_the_last_receipt_settles(bed: Bed) -> None:
     queue = bed.queue()
     await bed.publish(queue, "a")
