@@ -1,6 +1,7 @@
 """Clients of Amazon SQS for tests."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import boto3
@@ -12,6 +13,8 @@ from entrepot.testing import Broker
 
 REGION = "eu-central-1"
 WAIT_S = 20
+OLD = "AWS.SimpleQueueService."  # What many codes begin with.
+_numbers = count()
 
 
 def connect(server: Broker, *, user: str = "any", password: str | None = None) -> Any:
@@ -41,3 +44,14 @@ def bodies(answer: dict[str, Any]) -> list[str]:
 
 def arn(name: str) -> str:
     return f"arn:aws:sqs:{REGION}:000000000000:{name}"
+
+
+def new(sqs: Any, **attributes: str) -> str:
+    """The URL of a new queue."""
+    name = f"queue-{next(_numbers)}"
+    return sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+
+
+def attributes_of(sqs: Any, url: str, *names: str) -> dict[str, str]:
+    asked = list(names) or ["All"]
+    return sqs.get_queue_attributes(QueueUrl=url, AttributeNames=asked).get("Attributes", {})
