@@ -37,9 +37,9 @@ class Outgoing(NamedTuple):
 async def send(call: Call) -> Result:
     queue = call.queue(Operation.WRITE)
     outgoing = _read(call, queue, call.parameters)
-    error = await _published(call, queue, outgoing)
-    if error is not None:
-        raise error
+    refused = await _published(call, queue, outgoing)
+    if refused is not None:
+        raise refused
     return outgoing.answer
 
 
@@ -61,9 +61,9 @@ async def send_batch(call: Call) -> Result:
     publishing = {name: _published(call, queue, each) for name, each in good.items()}
     successful: list[dict[str, Any]] = []
     for name, done in publishing.items():
-        error = await done
-        if error is not None:
-            failed.append(failed_entry(name, error))
+        refused = await done
+        if refused is not None:
+            failed.append(failed_entry(name, refused))
         else:
             successful.append({"Id": name, **good[name].answer})
     return {"Successful": successful, "Failed": failed}
