@@ -250,6 +250,8 @@ class Receipts:
         if held is not None and held.number == number:
             del self._held[key]
             self._queue.settle(self, lane, range(offset, offset + 1))
+            if self._waiting:  # As many may have been leased as may be.
+                self._queue.dispatch()
             return True
         kept = self._kept.get(key)
         if kept is None or kept.number != number:

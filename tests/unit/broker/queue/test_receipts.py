@@ -202,9 +202,11 @@ async def test_receipts_are_bounded_and_expire_in_turns(bed: Bed) -> None:
     await settle_down()
     assert not waiting.found.done()
     assert queue.receipts.settle(received[5].receipt)
-    await asyncio.sleep(1.2)
-    assert text(await waiting.found) == "0"
-    assert counts(queue) == (count - 1, 1, 1)
+    assert text(await waiting.found) == str(count)
+    await asyncio.sleep(0.9)
+    assert counts(queue) == (0, count, 1)
+    await asyncio.sleep(0.3)
+    assert counts(queue) == (count, 0, 1)
 
 
 @on_queues
