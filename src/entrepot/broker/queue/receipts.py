@@ -16,6 +16,7 @@ are ready again then, and receipts from before do nothing.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -98,10 +99,12 @@ class Receipts:
         self._number = 0
         self._held: dict[tuple[int, int], Receipt] = {}  # By lane and offset: leased now.
         # The last receipts of messages that are ready again, the oldest first.
-        self._kept: dict[tuple[int, int], Receipt] = {}
+        # Ordered: of a dict from whose front much was deleted, the first key is far.
+        self._kept: OrderedDict[tuple[int, int], Receipt] = OrderedDict()
         self._times: list[tuple[int, int, int, int]] = []  # A heap: ms, number, lane, offset.
         self._timer = Timer(clock, partial(queue.guard, self._on_time))
-        self._waiting: dict[Waiting, None] = {}  # Those with room, the longest waiting first.
+        # Those with room, the longest waiting first.
+        self._waiting: OrderedDict[Waiting, None] = OrderedDict()
         self._wanted = 0  # The room of all of them.
         self._is_consumer = False
 
@@ -225,7 +228,7 @@ class Receipts:
 
     def cancelled(self) -> None:
         self._is_consumer = False
-        gone, self._waiting, self._wanted = self._waiting, {}, 0
+        gone, self._waiting, self._wanted = self._waiting, OrderedDict(), 0
         for waiting in gone:
             if waiting.found.done():
                 continue
@@ -348,7 +351,7 @@ class Receipts:
         for each in over:
             self._kept[each.lane, each.offset] = each
             if len(self._kept) > limits.QUEUE_RECEIPTS_KEPT_MAX:
-                del self._kept[next(iter(self._kept))]
+                self._kept.popitem(last=False)
         for lane, offsets in _by_lane(over):
             self._queue.requeue(self, lane, offsets)
 
