@@ -66,7 +66,7 @@ class Broker:
 
     @property
     def sqs_url(self) -> str:
-        """For clients of Amazon SQS: their `endpoint_url`. Needs the setting `ports.sqs`, as 0."""
+        """Return the `endpoint_url` for clients of Amazon SQS. Needs the setting `ports.sqs`, as 0."""
         host, port = self.endpoints["sqs"]
         return f"http://{host}:{port}"
 

@@ -176,7 +176,7 @@ class Queue:
 
     @property
     def receipts(self) -> Receipts:
-        """The leases of single messages."""
+        """Return the leases of single messages."""
         if self._receipts is None:
             self._receipts = Receipts(self, self._clock)
         return self._receipts

@@ -110,7 +110,7 @@ class Receipts:
 
     @property
     def count(self) -> int:
-        """How many messages are leased."""
+        """Return how many messages are leased."""
         return len(self._held)
 
     # --- taking and waiting

@@ -52,7 +52,7 @@ class Call:
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue that the parameter QueueUrl leads to."""
+        """Return the name of the queue that the parameter QueueUrl leads to."""
         return unquote(self.parameters.text("QueueUrl").rstrip("/").rpartition("/")[2])
 
     def queue(self, operation: Operation) -> Queue:

@@ -32,7 +32,7 @@ class Attribute(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes of a message's size it takes, without its name."""
+        """Return how many bytes of a message's size it takes, without its name."""
         value = self.value.encode() if isinstance(self.value, str) else self.value
         return len(self.type.encode()) + len(value)
 

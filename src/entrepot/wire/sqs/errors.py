@@ -64,7 +64,7 @@ class SqsError(PeerError):
 
     @property
     def is_senders(self) -> bool:
-        """Whether the sender made the mistake, and not the broker."""
+        """Return whether the sender made the mistake, and not the broker."""
         return self.status < 500
 
 
