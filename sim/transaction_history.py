@@ -19,7 +19,7 @@ from entrepot.broker.consumer_group.offsets import TopicPartition
 from sim.history import Violation
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     UNKNOWN = "unknown"  # Still open, or its commit was not answered.
     COMMITTED = "committed"
     NEVER = "never"
@@ -29,7 +29,7 @@ class Outcome(Enum):
 class _Written:
     writer: str
     places: list[TopicPartition]
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: TransactionOutcome = TransactionOutcome.UNKNOWN
     seen: bool = False  # By a reader of committed records.
     may_be_lost: bool = False  # Wholly, or in some of its places.
 
@@ -47,7 +47,7 @@ class TransactionHistory:
 
     @property
     def committed(self) -> int:
-        return sum(each.outcome is Outcome.COMMITTED for each in self.transactions)
+        return sum(each.outcome is TransactionOutcome.COMMITTED for each in self.transactions)
 
     def begin(self, writer: str, places: Sequence[TopicPartition]) -> list[str]:
         """A value for each place."""
@@ -55,12 +55,14 @@ class TransactionHistory:
         number = len(self.transactions) - 1
         return [f"{number}:{leg}" for leg in range(len(places))]
 
-    def decide(self, value: str, outcome: Outcome) -> None:
+    def decide(self, value: str, outcome: TransactionOutcome) -> None:
         number = int(value.partition(":")[0])
         transaction = self.transactions[number]
         transaction.outcome = outcome
-        transaction.may_be_lost = transaction.may_be_lost and outcome is not Outcome.COMMITTED
-        if outcome is Outcome.NEVER and transaction.seen:
+        transaction.may_be_lost = (
+            transaction.may_be_lost and outcome is not TransactionOutcome.COMMITTED
+        )
+        if outcome is TransactionOutcome.NEVER and transaction.seen:
             raise Violation(f"transaction {number} was aborted after it was read")
 
     def lose(self) -> None:
@@ -93,7 +95,7 @@ class TransactionHistory:
         transaction = self.transactions[int(number)]
         if transaction.places[int(leg)] != place:
             raise Violation(f"{value} was not written to {place}")
-        if transaction.outcome is Outcome.NEVER:
+        if transaction.outcome is TransactionOutcome.NEVER:
             raise Violation(f"{value} was read at {place}, but it was aborted")
         transaction.seen = True
         before = self._known.setdefault((place, offset), value)
@@ -117,7 +119,7 @@ class TransactionHistory:
             there = [f"{number}:{leg}" in found for leg in range(len(each.places))]
             if each.may_be_lost:
                 continue
-            if each.outcome is Outcome.COMMITTED and not all(there):
+            if each.outcome is TransactionOutcome.COMMITTED and not all(there):
                 raise Violation(f"transaction {number} was committed, but of it is there: {there}")
             if any(there) != all(there):
                 raise Violation(f"transaction {number} is torn: {there}")

@@ -34,7 +34,7 @@ from entrepot.server import Server
 from sim import transaction_messages as messages
 from sim.history import Violation
 from sim.loop import SimLoop
-from sim.transaction_history import Outcome, TransactionHistory
+from sim.transaction_history import TransactionHistory, TransactionOutcome
 from sim.trouble import HOST, PATIENCE_S, PORT, Trouble
 
 LISTS = [TopicPartition("lists", number) for number in range(4)]
@@ -210,7 +210,7 @@ class TransactionWorld(Trouble):
         body: Callable[[], Coroutine[Any, Any, None]],
         *,
         commit: bool = True,
-    ) -> Outcome:
+    ) -> TransactionOutcome:
         """Whatever goes wrong, the producer begins anew: that aborts what it left open.
 
         Only one that sent its commit does not know what became of it.
@@ -223,25 +223,25 @@ class TransactionWorld(Trouble):
                 await asyncio.sleep(TIMEOUT_MS / 1_000 * 1.5)
             is_sent = commit
             await self._end(random, connection, writer, commit=commit)
-            return Outcome.COMMITTED if commit else Outcome.NEVER
+            return TransactionOutcome.COMMITTED if commit else TransactionOutcome.NEVER
         except Lost as lost:
             self.history.note(self._loop.time(), writer.transactional_id, lost.code)
         except ClientError:
             if is_sent and random.random() < 0.5:
                 return await self._end_again(random, writer)
         writer.producer = None
-        return Outcome.UNKNOWN if is_sent else Outcome.NEVER
+        return TransactionOutcome.UNKNOWN if is_sent else TransactionOutcome.NEVER
 
-    async def _end_again(self, random: Random, writer: Writer) -> Outcome:
+    async def _end_again(self, random: Random, writer: Writer) -> TransactionOutcome:
         """The answer to the commit got lost: ask on another connection."""
         try:
             connection = await self._connect("again")
             await self._end(random, connection, writer, commit=True)
             connection.close()
-            return Outcome.COMMITTED
+            return TransactionOutcome.COMMITTED
         except (Lost, ClientError):
             writer.producer = None
-            return Outcome.UNKNOWN
+            return TransactionOutcome.UNKNOWN
 
     # --- writers
 
@@ -294,7 +294,10 @@ class TransactionWorld(Trouble):
             )
             await self._call(random, connection, writer, commit)
 
-        if await self._transact(random, connection, writer, body) is not Outcome.COMMITTED:
+        if (
+            await self._transact(random, connection, writer, body)
+            is not TransactionOutcome.COMMITTED
+        ):
             await asyncio.sleep(random.uniform(0, 0.5))
         _check_open(connection)
         await asyncio.sleep(random.uniform(0, 0.1))

@@ -28,6 +28,9 @@ ON_SPARK = (
     "tests/spark/test_queues_in_spark.py",
     "tests/spark/test_sink.py",
     "tests/spark/test_source.py",
+    "tests/test_guides.py::test_page_runs[docs/guides/pipelines.md",
+    "tests/test_guides.py::test_page_runs[docs/guides/spark.md",
+    "tests/test_guides.py::test_page_runs[docs/guides/streams.md",
 )
 
 SEEDS = 20

@@ -44,7 +44,8 @@ def test_without_the_extra_of_spark_the_remedy_is_said(
     for name in [name for name in sys.modules if name.startswith("entrepot.spark")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)  # Means: there is none.
-    remedy = f"{library} is missing: pip install 'entrepot[spark]'"
+    checkout = "in a checkout of entrepot, .venv/bin/pip install -e '.[spark]'"
+    remedy = f"{library} is missing: {checkout}"
     with pytest.raises(ModuleNotFoundError) as caught:
         import_module("entrepot.spark.source")
     assert str(caught.value) == remedy

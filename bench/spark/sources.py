@@ -33,6 +33,7 @@ TOPIC, PARTITIONS, VALUE_BYTES = "bench", 4, 100
 ROWS_PER_TRIGGER = 500_000
 ROWS_BEFORE, ROWS_TIMED = 10, 30  # Of a stream that gets them one by one.
 ROW_S_MAX = 60.0
+TRIGGER_S = 0.1
 # After the producer's first message to each partition: the rest comes out even.
 BEGINNING = json.dumps({TOPIC: dict.fromkeys(map(str, range(PARTITIONS)), 1)})
 
@@ -68,7 +69,11 @@ def scenarios(records: int) -> list[Scenario]:
     reads = [
         Scenario(name, partial(read, label(name, records), work)) for name, work in measures.items()
     ]
-    return [*reads, Scenario("micro-batch", micro_batch)]
+    return [
+        *reads,
+        Scenario("micro-batch", micro_batch),
+        Scenario("micro-batch, triggered", triggered),
+    ]
 
 
 def label(name: str, records: int) -> str:
@@ -113,6 +118,36 @@ def stream_to_parquet(arena: Arena, contestant: Contestant) -> None:
 
 def micro_batch(arena: Arena, contestant: Contestant) -> Measured:
     """The next row is sent when the one before is seen, and its batch is over."""
+
+    def idle(query: Any, _: int) -> None:
+        while query.status["isTriggerActive"] and query.status["isDataAvailable"]:
+            time.sleep(0.01)
+
+    took_ms = _row_by_row(arena, contestant, {}, idle)
+    yield Row("spark micro-batch", "one row", "ms"), Sample(took_ms)
+
+
+def triggered(arena: Arena, contestant: Contestant) -> Measured:
+    """A batch begins every 100 ms, and rows are sent at all moments between two beginnings."""
+
+    def pause(_: Any, number: int) -> None:
+        time.sleep(TRIGGER_S + TRIGGER_S * (number % 10) / 10)
+
+    trigger = {"processingTime": f"{round(TRIGGER_S * 1_000)} milliseconds"}
+    took_ms = _row_by_row(arena, contestant, trigger, pause)
+    yield Row("spark micro-batch", "one row, a trigger of 100 ms", "ms"), Sample(took_ms)
+
+
+def _row_by_row(
+    arena: Arena,
+    contestant: Contestant,
+    trigger: dict[str, Any],
+    wait: Callable[[Any, int], None],
+) -> float:
+    """Return the median time from `produce` to foreachBatch, in milliseconds.
+
+    `wait` is called with the query after each row.
+    """
     seen: queue.Queue[tuple[bytes, float]] = queue.Queue()
 
     def take(frame: Any, _: int) -> None:
@@ -124,7 +159,8 @@ def micro_batch(arena: Arena, contestant: Contestant) -> Measured:
     with topic_of(arena.broker, 1) as topic:
         stream = _stream(arena, contestant, topic).load().select("value")
         writer = stream.writeStream.foreachBatch(take)
-        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        query = (writer.trigger(**trigger) if trigger else writer).start()
         times = []
         try:
             for number in range(ROWS_BEFORE + ROWS_TIMED):
@@ -135,12 +171,11 @@ def micro_batch(arena: Arena, contestant: Contestant) -> Measured:
                 if int(value) != number:
                     raise Refused(f"row {int(value)} came instead of {number}")
                 times.append((end - start) * 1e3)
-                while query.status["isTriggerActive"] and query.status["isDataAvailable"]:
-                    time.sleep(0.01)
+                wait(query, number)
         finally:
             query.stop()
     shutil.rmtree(checkpoint)
-    yield Row("spark micro-batch", "one row", "ms"), Sample(statistics.median(times[ROWS_BEFORE:]))
+    return statistics.median(times[ROWS_BEFORE:])
 
 
 def _table(arena: Arena, contestant: Contestant) -> Any:

@@ -16,4 +16,7 @@ def spark_targets(readings: Readings) -> Iterator[Verdict]:
     rows = [row for row in readings.rows if row.section == "spark"]
     target = f"{OURS}, every row: at least the rate of Spark's own connector ({PEER})"
     yield worst_ratio(readings, target, rows, OURS, more_is_better=True)
-    yield at_most(readings, Row("spark micro-batch", "one row", "ms"), OURS, 500)
+    yield at_most(readings, Row("spark micro-batch", "one row", "ms"), OURS, 150)
+    row = Row("spark micro-batch", "one row, a trigger of 100 ms", "ms")
+    target = f"{OURS}, one row, a trigger of 100 ms: at most half of the time of {PEER}'s"
+    yield worst_ratio(readings, target, [row], OURS, more_is_better=False, limit=0.5)

@@ -9,6 +9,7 @@ out again is known, too. Checking out makes an order of it. Fraud, billing and e
 read the orders at their own pace; none knows of the others, and a fourth would be one more
 function. Facts have their cart as the key, orders their customer.
 
+    python -m examples.pipelines.feed cart
     entrepot pipeline run examples/pipelines/cart.py orders --live
     entrepot pipeline run examples/pipelines/cart.py fraud invoices emails --live
 """

@@ -22,6 +22,7 @@ A connector for SQLite is this file, run by `entrepot connect run customers.toml
 With another `connector` and its options, `postgresql-changes` or `mysql-changes`, the
 pipelines stay as they are.
 
+    python -m examples.pipelines.feed change_data_capture
     entrepot pipeline run examples/pipelines/change_data_capture.py --live
 """
 

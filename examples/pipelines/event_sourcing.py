@@ -17,6 +17,7 @@ Every `SNAPSHOT_EVERY` events an account's state goes to `account-snapshots`, to
 and folds what came later: events that a snapshot covers may be deleted. All records have the
 account as their key, so its commands and its events each stay in order, in one partition.
 
+    python -m examples.pipelines.feed event_sourcing
     entrepot pipeline run examples/pipelines/event_sourcing.py --live
     entrepot pipeline run examples/pipelines/event_sourcing.py balances --replay
     entrepot pipeline show examples/pipelines/event_sourcing.py balances

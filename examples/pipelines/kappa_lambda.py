@@ -10,6 +10,7 @@ view. Here both use the same function, and both are exact, so what is left of th
 cost: a batch needs no state and reads history faster; a replay needs no merging, and works
 for any function, while Lambda needs one whose parts can be merged.
 
+    python -m examples.pipelines.feed kappa_lambda
     entrepot pipeline run examples/pipelines/kappa_lambda.py --live
     entrepot pipeline run examples/pipelines/kappa_lambda.py sales_kappa --replay
     entrepot pipeline run examples/pipelines/kappa_lambda.py sales_lambda --batch

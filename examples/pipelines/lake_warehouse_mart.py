@@ -18,6 +18,7 @@ not in a live mart, for a row of it is written once and then relied upon. `reven
 other choice: rows that change, and nothing left out. With `--batch` time does not pass, and
 the mart has everything.
 
+    python -m examples.pipelines.feed lake_warehouse_mart
     entrepot pipeline run examples/pipelines/lake_warehouse_mart.py --live
     entrepot pipeline run examples/pipelines/lake_warehouse_mart.py warehouse mart --batch
 """

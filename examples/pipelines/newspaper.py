@@ -13,6 +13,7 @@ see it the other way round. One task therefore folds the archive, and its work f
 the number of documents that the fact touches, not the size of the archive. A part that an
 article names and that has not come yet is left out until it comes.
 
+    python -m examples.pipelines.feed newspaper
     entrepot pipeline run examples/pipelines/newspaper.py --live
 """
 

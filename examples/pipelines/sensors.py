@@ -14,6 +14,7 @@ amount of history, again each night, or as records come.
 A reading is an alarm when it is further from the model than `SPREADS_MAX` spreads, which
 for normal noise happens to one reading in two million.
 
+    python -m examples.pipelines.feed sensors
     entrepot pipeline run examples/pipelines/sensors.py model --batch
     entrepot pipeline run examples/pipelines/sensors.py averages alerts --live
 """

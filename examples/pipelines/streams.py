@@ -6,6 +6,9 @@ a topology is several pipelines, joined by the topics and tables they write.
 
 What waits for something to be over (a window, a partner that did not come) goes by the times
 in the records, and is told when the newest is so much later: `withWatermark` says how much.
+
+    python -m examples.pipelines.feed streams
+    entrepot pipeline run examples/pipelines/streams.py filtered joined --live
 """
 
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ class Broker:
 
     @property
     def sqs_url(self) -> str:
-        """Return the `endpoint_url` for clients of Amazon SQS. Needs the setting `ports.sqs`, as 0."""
+        """Return the `endpoint_url` for clients of SQS. Needs the setting `ports.sqs`, as 0."""
         host, port = self.endpoints["sqs"]
         return f"http://{host}:{port}"
 

@@ -85,7 +85,7 @@ OTHERS = {
 }
 
 
-class Outcome(StrEnum):
+class DamageOutcome(StrEnum):
     WHOLE = "whole"
     REFUSED = "refused"
     CUT = "cut"
@@ -96,7 +96,7 @@ class Outcome(StrEnum):
     HUNG = "HUNG"
 
 
-BAD = (Outcome.LOST, Outcome.UNSAID, Outcome.CRASHED, Outcome.HUNG)
+BAD = (DamageOutcome.LOST, DamageOutcome.UNSAID, DamageOutcome.CRASHED, DamageOutcome.HUNG)
 
 
 class Damage(NamedTuple):
@@ -110,7 +110,7 @@ class Damage(NamedTuple):
 
 class Row(NamedTuple):
     damage: Damage
-    outcome: Outcome
+    outcome: DamageOutcome
     why: str
 
 
@@ -176,7 +176,7 @@ class Corrupter:
         try:
             _apply(copy / damage.path, damage)
             row = self._judge(copy, damage)
-            if row.outcome is Outcome.REFUSED:  # So it is at the next start.
+            if row.outcome is DamageOutcome.REFUSED:  # So it is at the next start.
                 again = self._judge(copy, damage)
                 row = again if again.outcome in BAD else row
             return row
@@ -189,28 +189,30 @@ class Corrupter:
                 found = live(copy, read_back, stops=True)
             except StorageError as error:
                 is_told = damage.path.rpartition("/")[0] in str(error)
-                return Row(damage, Outcome.REFUSED if is_told else Outcome.UNSAID, str(error))
+                return Row(
+                    damage, DamageOutcome.REFUSED if is_told else DamageOutcome.UNSAID, str(error)
+                )
             except TimeoutError:
-                return Row(damage, Outcome.HUNG, "")
+                return Row(damage, DamageOutcome.HUNG, "")
             except Exception:
-                return Row(damage, Outcome.CRASHED, traceback.format_exc())
+                return Row(damage, DamageOutcome.CRASHED, traceback.format_exc())
         expected = self._expected[damage.state]
         missing = {name: each for name, each in found.items() if each != expected[name]}
         if not missing:
-            return Row(damage, Outcome.WHOLE, "; ".join(said))
+            return Row(damage, DamageOutcome.WHOLE, "; ".join(said))
         place = damage.path.rpartition("/")[0] or damage.path
         lines = [line for line in said if place in line]
         others = {name: each for name, each in missing.items() if not isinstance(each, Refused)}
         if others and damage.state == KILLED and any("cut off" in line for line in lines):
-            return Row(damage, Outcome.CUT, "; ".join(lines))
+            return Row(damage, DamageOutcome.CUT, "; ".join(lines))
         if others and self._is_short(damage):
-            return Row(damage, Outcome.SHORT, ", ".join(others))
+            return Row(damage, DamageOutcome.SHORT, ", ".join(others))
         if others:
-            return Row(damage, Outcome.LOST, f"{others} instead of what was; said: {said}")
+            return Row(damage, DamageOutcome.LOST, f"{others} instead of what was; said: {said}")
         refused = [each for each in missing.values() if isinstance(each, Refused)]
         reasons = "; ".join(dict.fromkeys(each.reason for each in refused))
         is_said = bool(lines) or all(each.by_client for each in refused)
-        return Row(damage, Outcome.REFUSED if is_said else Outcome.UNSAID, reasons)
+        return Row(damage, DamageOutcome.REFUSED if is_said else DamageOutcome.UNSAID, reasons)
 
     def _is_short(self, damage: Damage) -> bool:
         """Whether a last segment ends sooner, where a batch does."""
@@ -266,9 +268,9 @@ def table(rows: list[Row]) -> Iterator[str]:
     """A line for each kind of file and outcome; all of the bad ones."""
     counts = Counter((row.damage.state, row.damage.kind, row.outcome) for row in rows)
     kinds = dict.fromkeys((row.damage.state, row.damage.kind) for row in rows)
-    yield f"{'ended':8} {'file':30} " + " ".join(f"{each:>8}" for each in Outcome)
+    yield f"{'ended':8} {'file':30} " + " ".join(f"{each:>8}" for each in DamageOutcome)
     for state, kind in kinds:
-        cells = " ".join(f"{counts[state, kind, each] or '':>8}" for each in Outcome)
+        cells = " ".join(f"{counts[state, kind, each] or '':>8}" for each in DamageOutcome)
         yield f"{state:8} {kind:30} {cells}"
     for row in rows:
         if row.outcome in BAD:

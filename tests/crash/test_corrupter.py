@@ -13,7 +13,7 @@ from tests.crash.corrupter import (
     SEGMENTS,
     Corrupter,
     Damage,
-    Outcome,
+    DamageOutcome,
     Row,
     table,
 )
@@ -34,7 +34,7 @@ def corrupter() -> Iterator[Corrupter]:
 def is_expected(row: Row) -> bool:
     damage = row.damage
     is_untold = (damage.state, damage.kind, damage.what) in UNTOLD
-    return row.outcome not in BAD or (is_untold and row.outcome is Outcome.LOST)
+    return row.outcome not in BAD or (is_untold and row.outcome is DamageOutcome.LOST)
 
 
 def check(rows: list[Row]) -> None:
@@ -49,7 +49,7 @@ def test_a_few_of_each(corrupter: Corrupter) -> None:
 
     rows = [corrupter.run(each) for each in corrupter.damages() if is_chosen(each)]
     check(rows)
-    refused = [row.damage.kind for row in rows if row.outcome is Outcome.REFUSED]
+    refused = [row.damage.kind for row in rows if row.outcome is DamageOutcome.REFUSED]
     for kind in ("topic", "queue", "catalog", "offsets", "ledgers", "share groups", "transactions"):
         assert refused.count(f"{kind}, last") >= len(QUICK), kind
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pika
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from entrepot.cli import main
 from entrepot.cli.management import Api
@@ -84,7 +86,7 @@ def test_check(server: Broker) -> None:
     assert checked in rows(server, "queues", "check")
     assert rows(server, "queues", "check", "checked") == [checked]
     assert "dropped: 1 maxlen" in output(server, "queues", "show", "checked")
-    (found,) = json.loads(output(server, "queues", "check", "checked", "--json"))
+    found = json.loads(output(server, "queues", "check", "checked", "--json"))
     assert (found["accepted"], found["dropped"], found["ok"]) == (3, {"maxlen": 1}, True)
     missing = invoke(server, "queues", "check", "none")
     assert (missing.exit_code, missing.stderr) == (1, "Error: no queue 'none' in vhost '/'\n")
@@ -242,7 +244,11 @@ def test_where_users_are_asked_for(tmp_path: Path) -> None:
     }
     with broker(data, settings=settings) as server:
         denied = invoke(server, "queues", "list")
-        assert (denied.exit_code, denied.stderr) == (1, "Error: Login failed\n")
+        assert denied.exit_code == 1
+        assert "Login failed: guest is not let in here; --user NAME" in denied.stderr
+        assert "it may want a login" in command("topics", "list", "-b", server.bootstrap, code=1)
+        wrong = invoke(server, "queues", "list", "--http", server.bootstrap)
+        assert "does not speak HTTP; the management port is 15672" in wrong.stderr
         runner = CliRunner(env={"ENTREPOT_HTTP": server.http_address})
         as_root = ["--user", "root", "--password-stdin"]
         result = runner.invoke(main, ["queues", "declare", "q", *as_root], input="r00t\n")
@@ -253,3 +259,26 @@ def test_where_users_are_asked_for(tmp_path: Path) -> None:
         as_ana = ["--user", "ana", "--password-stdin"]
         result = runner.invoke(main, ["queues", "declare", "p", *as_ana], input="secret\n")
         assert "access to vhost '/' refused for user 'ana'" in result.stderr
+
+
+def test_ends_of_transactions_are_no_messages() -> None:
+    with broker(settings={"ports.http": 0}) as server:
+        producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "t"})
+        producer.init_transactions()
+        for _ in range(3):
+            producer.begin_transaction()
+            producer.produce("paid", "10 EUR")
+            producer.commit_transaction()
+        listed = [["/", "paid", "stream", "3", "0", "0", "0"]]
+        assert rows(server, "queues", "list") == listed
+        declared = pika.BlockingConnection(pika.URLParameters(server.amqp_url)).channel()
+        assert declared.queue_declare("paid", passive=True).method.message_count == 3
+        server.restart()
+        assert rows(server, "queues", "list") == listed
+        server.kill()
+        server.start()
+        assert rows(server, "queues", "list") == listed
+        client = AdminClient({"bootstrap.servers": server.bootstrap})
+        (deleted,) = client.delete_records([TopicPartition("paid", 0, 3)]).values()
+        deleted.result(WAIT_S)
+        assert rows(server, "queues", "list") == [["/", "paid", "stream", "1", "0", "0", "0"]]

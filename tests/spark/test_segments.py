@@ -15,7 +15,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="pip install 'entrepot[spark]' for this test")
 
 from confluent_kafka import Producer  # noqa: E402
-from confluent_kafka import TopicPartition as Place  # noqa: E402
+from confluent_kafka import TopicPartition as KafkaPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient  # noqa: E402
 
 from entrepot.client.client import EARLIEST, LATEST, TopicPartition  # noqa: E402
@@ -97,7 +97,7 @@ class Story:
     def delete_some(self, end: int) -> None:
         admin = AdminClient(self._address)
         before = self._chance.randrange(end // 2)
-        admin.delete_records([Place("t", 0, before)])[Place("t", 0)].result()
+        admin.delete_records([KafkaPartition("t", 0, before)])[KafkaPartition("t", 0)].result()
 
 
 def rows(reader: Any) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ class Rules(Protocol):
 
     @property
     def answers(self) -> Answers:
-        """A cache of answers. The rules clear it when they change."""
+        """Return the cache of answers. The rules clear it when they change."""
 
     def allows(self, question: Question) -> bool: ...
 
@@ -173,5 +173,5 @@ class Principal:
 
     @property
     def is_administrator(self) -> bool:
-        """Whether the user may change users, rules and virtual hosts."""
+        """Return whether the user may change users, rules and virtual hosts."""
         return self.may(Operation.ALTER, ResourceKind.CLUSTER)

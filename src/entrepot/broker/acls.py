@@ -76,8 +76,6 @@ _IMPLYING = {
 
 
 class Acl(NamedTuple):
-    """One entry."""
-
     kind: ResourceKind
     pattern: Pattern
     name: str
@@ -118,7 +116,7 @@ class Acls:
 
     @property
     def entries(self) -> Collection[Acl]:
-        """All entries, oldest first."""
+        """Return all entries, oldest first."""
         return self._entries.keys()
 
     def apply(self, text: str, value: bytes | None) -> None:

@@ -1,7 +1,7 @@
 """One timer for many deadlines: it calls back for each key when its time has come.
 
-Thousands may come at once, as when a consumer's locks end: some are handled in each turn, and
-other requests in between.
+Thousands of deadlines may come at once, as when a consumer's locks end. Some are handled in each
+turn of the loop, so that other requests do not wait.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Broker:
         predeclared: Sequence[Exchange] = (),
         faults: Faults | None = None,
     ) -> None:
-        """Passwords are hashed by `worker` and batches compressed by `codec_worker`. Without
-        `formats` and `dialect` there are no queues; what the disk has of them is kept. Each
+        """Make a broker, which is then opened. `worker` hashes passwords, `codec_worker` compresses
+        batches. Without `formats` and `dialect` there are no queues; those on disk are kept. Each
         virtual host has the `predeclared` exchanges."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
@@ -129,10 +129,11 @@ class Broker:
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
         self._served: dict[PartitionId, ServedPartition] = {}
-        self._partitions_coming = 0  # Of topics that are being created, or get more of them.
+        self._partitions_coming = 0  # Partitions that are being created.
         self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
-        self._internal: dict[str, asyncio.Future[None]] = {}  # Topics of ours, being created.
-        self._producer_id = 0  # The next to give; the catalog says up to where it may.
+        self._internal: dict[str, asyncio.Future[None]] = {}  # Internal topics, being created.
+        # The next id to give out. Ids below the catalog's `producer_id_next` are reserved.
+        self._producer_id = 0
         group_settings, has = groups or GroupSettings(), self._has_share_group
         self.groups = Coordinator(
             self, self.catalog, self.turns, has, clock, entropy, group_settings
@@ -142,7 +143,7 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
-        self.sessions = Sessions()  # Of those who use queues.
+        self.sessions = Sessions()  # Connections of clients that use queues.
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())
@@ -150,7 +151,7 @@ class Broker:
     # --- life
 
     async def open(self) -> None:
-        """Recover or resume everything. Raises BlockingIOError when the directory is taken."""
+        """Restore everything from the disk. Raises BlockingIOError when another broker uses it."""
         self._log.begin()
         self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
         self._fold_catalog(self._changes)
@@ -200,7 +201,7 @@ class Broker:
             identity = PartitionId(topic.id, index)
             opened = self._log.open(identity, topic.directory_name, config.policy)
             partition = opened.partition
-            if topic.is_queue:  # Its ledger knows better, once there is one.
+            if topic.is_queue:  # Nothing may be deleted until its ledger says what is settled.
                 partition.offset_needed = lambda: 0
             start = self.catalog.offset_starts.get(identity, 0)
             if partition.offset_start < start <= partition.offset_end:
@@ -223,7 +224,7 @@ class Broker:
         self._log.append(self._changes, [(batch.read_header(data), data)])
 
     def changes_committed(self) -> Awaitable[None]:
-        """Wait until all that was appended so far is permanent."""
+        """Wait until all records that were appended to the catalog are permanent."""
         assert self._changes is not None
         return committed(self._changes, self._changes.offset_end)
 
@@ -236,7 +237,7 @@ class Broker:
 
     @property
     def defaults(self) -> Defaults:
-        """The defaults of topics. `alter_server_settings` replaces them."""
+        """Return the default settings of topics. `alter_server_settings` replaces them."""
         return self.server_settings.defaults
 
     @property
@@ -294,7 +295,7 @@ class Broker:
         return next((each.stopped for each in partitions if each.refused), None)
 
     def partition_faults(self) -> list[PartitionFault]:
-        """Partitions that are refused, or stopped, or in which a reader came upon damage."""
+        """Return the partitions that are refused or stopped, or in which a reader found damage."""
         found = []
         for partition in self._log.partitions.values():
             reason = partition.stopped or partition.damage
@@ -306,12 +307,12 @@ class Broker:
 
     @property
     def commit_latency(self) -> Histogram:
-        """How long commits took, in seconds."""
+        """Return how long commits took, in seconds."""
         return self._log.committer.latency
 
     @property
     def sync_errors(self) -> int:
-        """How many syncs have failed since the start."""
+        """Return how many syncs have failed since the start."""
         return self._log.committer.sync_errors
 
     def config_of(self, topic: Topic) -> TopicConfig:
@@ -343,7 +344,7 @@ class Broker:
         topic = self.check_new_topic(name, partition_count, settings or {})
         self.claims.take(topic.name)
         self._partitions_coming += topic.partition_count
-        # Shielded: who asked may go away, the change goes on.
+        # Shielded: the creation goes on when the caller is cancelled.
         await asyncio.shield(asyncio.ensure_future(self._create(topic)))
         return topic
 
@@ -363,7 +364,8 @@ class Broker:
         return self.catalog.topics[name]
 
     async def _create(self, topic: Topic) -> None:
-        """Make a topic that is found only once it is committed: records must not outlive it."""
+        """Create a topic. It can be found only once its creation is committed: otherwise a crash
+        could take the topic back after its first records were acknowledged."""
         record = topic_record(topic)
         try:
             self.append_change(record)
@@ -385,7 +387,7 @@ class Broker:
         self.vhosts.default.remove_stream(topic.name, deleted)
         self.catalog.apply(deleted)
         self.groups.topic_deleted(topic.name)
-        # Its directories carry its name: nobody else may have it until they are gone.
+        # Its directories have its name, so no other topic may have that name until they are gone.
         self.claims.take(topic.name)
         await asyncio.shield(asyncio.ensure_future(self._delete(topic)))
 
@@ -447,7 +449,7 @@ class Broker:
             self.claims.release(topic.name)
 
     async def alter_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
-        """Set exactly these; what is left out goes back to its default."""
+        """Set the topic's settings to exactly these; others go back to their defaults."""
         self._check_not_queue(topic.name)
         check_settings(settings)
         altered = replace(topic, settings=dict(settings))
@@ -462,18 +464,19 @@ class Broker:
             served.config, served.partition.policy = config, config.policy
 
     async def alter_server_settings(self, name: str, settings: Mapping[str, str]) -> None:
-        """Set exactly these on a node, or on all of them (no name), and let topics follow."""
+        """Set the settings of a node, or of all nodes if `name` is empty, to exactly these, and
+        apply them to all topics."""
         check_server_settings(settings)
         permanent = self._change(settings_record(name, settings))
-        # Shielded: who asked may go away, the topics follow.
+        # Shielded: the topics are changed even if the caller is cancelled.
         await asyncio.shield(asyncio.ensure_future(self._configure_all()))
         await permanent
 
     async def _configure_all(self) -> None:
         for count, topic in enumerate(list(self.catalog.all_topics())):
             if count % _TOPICS_CONFIGURED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # Others have their turn. So a topic may be gone by now,
-            current = self.catalog.by_id.get(topic.id, topic)  # or have other settings.
+                await asyncio.sleep(0)  # Other tasks run. They may delete the topic,
+            current = self.catalog.by_id.get(topic.id, topic)  # or change its settings.
             if PartitionId(current.id, 0) in self._served:
                 self._configure(current)
 
@@ -482,7 +485,7 @@ class Broker:
         partition = served.partition
         self.check_foreign(self.topic_by_id(partition.id.topic).name)
         target = partition.high_watermark if offset == -1 else offset
-        if partition.has_gap:  # Offsets that a deletion speaks of must not be given again.
+        if partition.has_gap:  # After a power failure, deleted offsets must not be given out again.
             await self._log.flush(partition)
         if target > partition.offset_start or offset < 0:
             partition.delete_before(target)
@@ -496,12 +499,12 @@ class Broker:
             await self._change(*records)
 
     async def new_producer_id(self) -> int:
-        """Return an id that was never used, not before a crash either: blocks are reserved."""
+        """Return a producer id that was never used, even before a crash: blocks are reserved."""
         mine = self._producer_id
         self._producer_id += 1
         if mine >= self.catalog.producer_id_next:
             await self._change(producer_id_record(mine + _PRODUCER_IDS_PER_BLOCK))
-        else:  # The block may have been reserved a moment ago.
+        else:  # The record that reserves the block may not be committed yet.
             await self.changes_committed()
         return mine
 

@@ -95,7 +95,6 @@ class Catalog:
         self.cluster_id = ""
 
     def apply(self, record: Record) -> None:
-        """Apply one record."""
         assert record.key is not None
         kind, _, name = record.key.decode().partition(":")
         if kind == "topic":

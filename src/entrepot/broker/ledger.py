@@ -138,7 +138,8 @@ class Ledger:
         return taken
 
     def pop_at(self, offsets: range, offset_end: int) -> list[range]:
-        """Take out the ready messages among these offsets; then as after `pop`."""
+        """Take out the ready messages among these offsets. The caller must lease or settle them,
+        as after `pop`."""
         start, stop = offsets.start, min(offsets.stop, offset_end)
         for passed in self._pop_fresh(stop - self.offset_fresh, stop):
             self.returned.add(passed.start, passed.stop)
@@ -157,7 +158,7 @@ class Ledger:
         self._advance()
 
     def renew(self, offset: int, lease: Lease) -> bool:
-        """Replace the lease of an owner by another; False when it has none."""
+        """Replace the owner's lease of a message. Return False if the owner has not leased it."""
         held = self.leased.get(offset)
         if held is None or held.owner is not lease.owner:
             return False

@@ -2,9 +2,9 @@
 
 Queues have one, share groups another. All that was settled in one turn of the event loop, in
 all lanes, is appended together at its end. Unless somebody waits for it, its commit may come a
-few milliseconds later: a settlement is no reason for a sync of its own. What a crash loses of it
-is handed out again, which at-least-once allows; what is kept never comes again. Whatever else is
-recorded, as that a message is deferred, is committed at once.
+few milliseconds later: a settlement is no reason for a sync of its own. A message whose settlement
+is lost in a crash is delivered again, which at-least-once allows; once the settlement is committed
+it never is. Whatever else is recorded, as that a message is deferred, is committed at once.
 
 A failed write is retried, with the newest record of each key, until it succeeds.
 """
@@ -52,7 +52,7 @@ class LedgerStore:
         self._offset_end = 0  # End offset of what was written.
         self._waiters: list[Waiter] = []
         self._writing: asyncio.Handle | None = None
-        self._may_wait = True  # What is to be written is settlements, and nobody waits for them.
+        self._may_wait = True  # Only settlements are to be written: nobody waits for their commit.
         # Why nothing is written any more: the partition has stopped, or the broker is stopping.
         self._failure: StorageError | None = None
         # Why the stored settlements cannot be read; None when they can.
@@ -106,13 +106,14 @@ class LedgerStore:
             raise StorageError(self.refused)
 
     def settlements(self, lane: PartitionId) -> Settlements:
-        """Return what is known of the lane; each is asked for once."""
+        """Return the stored settlements of a lane. They can be asked for once."""
         return self._found.pop(lane, None) or Settlements(lane)
 
     def forget_others(self) -> None:
-        """Delete what is left when all lanes have asked: that of lanes that are no more.
+        """Delete the settlements that nobody has asked for: their lanes do not exist any more.
 
-        It is written at once, with the lanes' corrections, before there are new messages.
+        Called when all lanes have asked. Written at once, with the lanes' corrections, before
+        there are new messages.
         """
         found, self._found = self._found, {}
         for settlements in found.values():
@@ -134,19 +135,19 @@ class LedgerStore:
     # --- use
 
     def mark(self, settlements: Settlements) -> None:
-        """Record soon what is new of it, whatever it is."""
+        """Write the changes of a lane's settlements at the end of this turn, and commit them."""
         self._may_wait = False
         self.mark_settled(settlements)
 
     def mark_settled(self, settlements: Settlements) -> None:
-        """Record soon what was settled, and nothing else; its commit may wait."""
+        """Write what was settled in a lane at the end of this turn. The commit may wait."""
         if self._failure is None:
             self._dirty[settlements] = None
             if self._writing is None:
                 self._writing = asyncio.get_running_loop().call_soon(self._write)
 
     def forget(self, settlements: Settlements) -> None:
-        """Delete all records of a lane that is no more."""
+        """Delete all records of a lane that is deleted."""
         if self._failure is None:
             self._dirty.pop(settlements, None)
             self._gather(settlements.lane.topic, settlements.take_deletions())
@@ -205,7 +206,7 @@ class LedgerStore:
             self._call(self.when_committed, waiter)
 
     def _call(self, waiter: Callable[..., None], *arguments: object) -> None:
-        """Call one of those who wait. One that fails keeps nobody else from being called."""
+        """Call a waiter. If it fails, the others are called all the same."""
         self._topics.faults.guard("telling of a settlement", waiter, *arguments)
 
     def _gather(self, identity: UUID, records: Iterable[Record]) -> None:
@@ -214,7 +215,7 @@ class LedgerStore:
             self._unwritten.setdefault(identity, {})[record.key] = record
 
     def _append(self) -> None:
-        """Write what belongs to one queue as one batch: a crash leaves all of it or none."""
+        """Append the records, each queue's in one batch: a crash leaves all of them or none."""
         assert self._served is not None
         now_ms = self._clock.now_ms()
         batches: list[bytes] = []

@@ -55,7 +55,10 @@ class LoginPolicy:
     def __init__(
         self, users: Users, access: Access, *, asks_users: bool = False, is_open: bool = False
     ) -> None:
-        """`is_open` means: with authentication off, guest may log in from other machines, too."""
+        """Make the policy.
+
+        `is_open` means: with authentication off, guest may log in from other machines, too.
+        """
         self.asks_users = asks_users
         self._users = users
         self._access = access
@@ -63,7 +66,7 @@ class LoginPolicy:
 
     @property
     def guest(self) -> str | None:
-        """The user who exists without being stored; None with authentication on."""
+        """Return the user who exists without being stored; None with authentication on."""
         return None if self.asks_users else GUEST
 
     def identify(self, subject: str | None, host: str) -> Principal:

@@ -14,7 +14,7 @@ class OneAtATime:
     """One holder for each name. Waiting ones enter in the order in which they came."""
 
     def __init__(self) -> None:
-        # A key for each name that is held.
+        # Name -> those who wait for it. A name that is held has an entry.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def __contains__(self, name: str) -> bool:

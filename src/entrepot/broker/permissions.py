@@ -31,7 +31,7 @@ class Permission(NamedTuple):
     read: str
 
     def expressions(self, operation: Operation) -> tuple[str, ...]:
-        """Return the expressions of which one must match the name. None at all means: denied."""
+        """Return the expressions of which one must match the name; empty means: denied."""
         match operation:
             case Operation.READ:
                 return (self.read,)
@@ -60,7 +60,7 @@ class Permissions:
 
     @property
     def entries(self) -> Mapping[tuple[str, str], Permission]:
-        """All permissions by user and virtual host, oldest first."""
+        """Return all permissions by user and virtual host, oldest first."""
         return self._entries
 
     def allows(self, question: Question) -> bool:

@@ -32,7 +32,7 @@ class Limit(Enum):
 
 
 class Entity(NamedTuple):
-    """What a quota is set on. None means: the quota does not depend on it. One is not None."""
+    """What a quota is set on: a user, a client id or both. None means: any."""
 
     user: str | None
     client_id: str | None

@@ -75,6 +75,7 @@ class ServedPartition:
 
     def _snapshot(self) -> bytes:
         self.isolation.forget_before(self.partition.offset_start)
+        self._view.markers.forget_before(self.partition.offset_start)
         return self._view.snapshot()
 
     # --- appending
@@ -89,8 +90,10 @@ class ServedPartition:
     ) -> Appended:
         """Check and append what a producer sent: one batch or several.
 
-        With `chunks` it is one batch that was written ahead in these chunks. Raises a PeerError
-        when the batch is refused, StorageError when it cannot be stored.
+        `is_looked_into` means: `look_into` returned this data. With `chunks` it is one batch that
+        was written ahead in these chunks.
+
+        Raises a PeerError when the batch is refused, StorageError when it cannot be stored.
         """
         batches: Batches = self._accept(data, is_looked_into)
         if chunks is not None:
@@ -106,7 +109,7 @@ class ServedPartition:
         return self._append([(read_header(data), data) for data in batches], may_wait=may_wait)
 
     def hurry(self) -> None:
-        """Commit now what may wait."""
+        """Commit now what was written with `may_wait`."""
         self._log.hurry()
 
     def write_chunks(self, batches: Sequence[list[Buffer]]) -> Appended:
@@ -267,7 +270,8 @@ class ServedPartition:
     def check_ended(self, producer_id: int, epoch: int) -> None:
         """Raise StorageError while a transaction of another epoch of this producer is open.
 
-        A crash left it, and the coordinator will abort it: a marker would end both.
+        A crash left it open, and the coordinator will abort it. Nothing may be appended before: the
+        marker would end that transaction as well.
         """
         opened = self.isolation.open.get(producer_id)
         if opened is not None and opened.epoch != epoch:
@@ -295,6 +299,13 @@ class ServedPartition:
         watermark."""
         partition = self.partition
         return max(partition.offset_start, self.isolation.last_stable(partition.high_watermark))
+
+    @property
+    def record_count(self) -> int:
+        """Return how many records there are: offsets, without the markers that end transactions.
+        Where compaction took some, they are still counted."""
+        first, end = self.partition.offset_start, self.partition.high_watermark
+        return end - first - self._view.markers.between(first, end)
 
     def passed_over(self, header: BatchHeader, error: Exception) -> None:
         """Log and count, once, a batch whose records cannot be decoded.
@@ -335,7 +346,7 @@ async def committed(partition: Partition, offset_end: int) -> None:
 
 
 async def heard(ask: Callable[[Waiter], None]) -> None:
-    """Wait until the waiter given to `ask` is called. Raises StorageError if it gets one."""
+    """Call `ask` with a waiter, and wait until that is called. Raises the StorageError it gets."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(error: StorageError | None) -> None:

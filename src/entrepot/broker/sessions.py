@@ -19,7 +19,7 @@ class ConsumerFacts(NamedTuple):
     queue: str
     auto_ack: bool = False
     is_exclusive: bool = False
-    is_active: bool = True  # False: it waits for its turn at a queue with one active consumer.
+    is_active: bool = True  # False means: another is the single active consumer of the queue.
     prefetch: int = 0  # 0 means: no limit.
     priority: int = 0
     arguments: Mapping[str, object] = _NONE

@@ -5,7 +5,7 @@
     lane, offset        until when that message is deferred
     lane, page          how often returned messages were delivered: see `attempts`
 
-A lane is what has a ledger: a queue, one of its priorities, or a share group's partition.
+Whatever has a ledger is a lane: a queue, one of its priorities, or a share group's partition.
 Messages are mostly settled in order, which takes one small record a tick. Otherwise a page's
 record has everything that is settled in it, so that compaction may drop earlier ones; when
 `offset_low` has passed the page, the record is deleted. The records of one tick must be appended
@@ -28,7 +28,7 @@ _NUMBER_KEY = Struct(">B16sHQ")  # And a page's number or an offset.
 _LOW, _PAGE, _DEFERRED, _ATTEMPTS = 1, 2, 3, 4  # Kinds of records.
 _NUMBER = Struct(">Q")  # An offset, or a time in ms.
 _SPAN = Struct(">HH")  # First and last offset, relative to the page's first.
-# With more noted ranges they are merged, however late the records are asked for.
+# If more ranges than this are noted they are merged, even if no records are asked for yet.
 _NOTED_MAX = 1_000
 _END = 2**63  # Above every offset.
 
@@ -70,8 +70,8 @@ class Settlements:
     def _merge_noted(self) -> None:
         """Merge the noted ranges.
 
-        Late, because several consumers settle every other message, and at the end of a tick these
-        often are one range.
+        This is done late: each of several consumers settles every other message, and at the end of
+        a tick these often are one range.
         """
         noted, self._noted = self._noted, []
         for each in noted:

@@ -206,7 +206,7 @@ class TopicConfig:
 
 
 def topic_config(values: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
-    """Parse what was set on the topic over the server's defaults."""
+    """Parse the topic's own settings, and the server's defaults for the others."""
 
     def text(name: str) -> str:
         return values.get(name) or defaults.get(name) or SETTINGS[name].default

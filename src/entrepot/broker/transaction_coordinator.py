@@ -175,7 +175,10 @@ class TransactionCoordinator:
         return is_recorded
 
     def _abort_unrecorded(self) -> list[Partition]:
-        """Abort open transactions in partitions that were not recorded. Return these partitions."""
+        """Abort transactions that are open in a partition and were never recorded.
+
+        Return these partitions.
+        """
         if any(served.partition.stopped is not None for served in self._served):
             return []  # It is not known what was recorded in that partition.
         owners = {t.producer.id: t for t in self._transactions.values()}

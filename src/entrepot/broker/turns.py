@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class Turns:
-    """The turns of a node. There is one for each."""
+    """The turns of a node. A node has one such object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Waiting for their next turn, in order.
+        # One for each piece of work that waits for its next turn, in order.
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._background: dict[asyncio.Future[None], None] = {}
 
@@ -119,7 +119,7 @@ class Turns:
 async def gathered(works: Iterable[Awaitable[T]]) -> list[T]:
     """Await all, CHANGES_AT_ONCE_MAX at a time: many share a commit, and each wait is short.
 
-    Each awaitable is made only when its time comes.
+    Each awaitable is taken from `works` only when its time comes.
     """
     results: list[T] = []
     for some in parts(works, limits.CHANGES_AT_ONCE_MAX):

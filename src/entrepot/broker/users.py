@@ -59,8 +59,8 @@ class Scrypt(msgspec.Struct, frozen=True):
 class User:
     name: str
     scrypt: Scrypt | None = field(default=None, repr=False)
-    # In the order of setting. Without a scrypt hash, a password in clear is checked against the
-    # last one.
+    # In the order in which they were set. Without a scrypt hash, a password in clear is checked
+    # against the last one.
     verifiers: Mapping[Mechanism, Verifier] = field(default_factory=dict, repr=False)
 
     def with_verifier(self, mechanism: Mechanism, verifier: Verifier) -> User:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.talk import bootstrap_option, talk
+from entrepot.cli.talk import bootstrap_option, json_option, talk
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client, TopicPartition
@@ -52,7 +52,7 @@ Write = Callable[["Message"], bytes]
     show_default=True,
     help="read_committed: nothing of transactions that are open or aborted.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per record and line.")
+@json_option
 @bootstrap_option
 def consume(
     topic: str,

@@ -1,6 +1,5 @@
 """`entrepot groups`: list, describe, reset-offsets, delete."""
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -8,13 +7,11 @@ import click
 
 from entrepot.cli.consume import parse_time
 from entrepot.cli.group_offsets import ResetTarget, Row, parse_parts, plan_offsets, rows_of
-from entrepot.cli.talk import bootstrap_option, show_table, talk
+from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client, TopicPartition
     from entrepot.client.groups import GroupInfo, GroupListing
-
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
 @click.group()
@@ -23,7 +20,7 @@ def groups() -> None:
 
 
 @groups.command("list")
-@_json_option
+@json_option
 @bootstrap_option
 def list_(as_json: bool, bootstrap: str) -> None:
     """List consumer groups and share groups, and their states."""
@@ -38,15 +35,14 @@ def list_(as_json: bool, bootstrap: str) -> None:
         for each in talk(bootstrap, work)
     ]
     if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
+        show_json(rows)
     else:
         show_table(rows)
 
 
 @groups.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@_json_option
+@json_option
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show who reads what in a group, and how far they are."""
@@ -61,7 +57,7 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     for info, rows in talk(bootstrap, work):
         table = [_shown(row) for row in rows]
         if as_json:
-            click.echo(json.dumps(_document(info, table)))
+            show_json([_document(info, table)])
             continue
         divided = f", divided by {info.assignor}" if info.assignor else ""
         click.echo(f"group {info.name}: {info.state}, {len(info.members)} members{divided}")

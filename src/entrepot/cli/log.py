@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from entrepot.cli.talk import json_option
 from entrepot.log import layout
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def log() -> None:
 
 @log.command()
 @directory_argument
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per segment and line.")
+@json_option
 def verify(directory: str, as_json: bool) -> None:
     """Check every batch of every segment in DIR.
 
@@ -64,7 +65,7 @@ def verify(directory: str, as_json: bool) -> None:
 @click.option("-t", "--topic", help="Only this one's partitions.")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only partitions of this number.")
 @click.option("-r", "--records", "with_records", is_flag=True, help="Also what is in the batches.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@json_option
 def dump(
     directory: str, topic: str | None, partition: int | None, with_records: bool, as_json: bool
 ) -> None:

@@ -17,6 +17,8 @@ import click
 from entrepot.cli.security import chosen_user, read_password, user_options
 
 TIMEOUT_S = 60.0
+GUEST = "guest"  # Both the name and the password.
+UNAUTHORIZED = 401
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -35,7 +37,6 @@ _address_option = click.option(
 vhost_option = click.option(
     "-p", "--vhost", metavar="NAME", default="/", show_default=True, help="The virtual host."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 def management_options(command: _Command) -> _Command:
@@ -63,6 +64,7 @@ class Api:
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             raise click.ClickException(f"{address!r} is not an address: HOST:PORT")
         self._address = address
+        self._user = user
         self._connection = HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}"}
@@ -87,7 +89,7 @@ class Api:
         query: Mapping[str, str] | None = None,
     ) -> Any:
         """What the answer says. Raises Refused, Unreachable."""
-        from http.client import HTTPException
+        from http.client import HTTPException, RemoteDisconnected
 
         target = "/api/" + "/".join(quote(segment, safe="") for segment in path)
         if query:
@@ -97,6 +99,11 @@ class Api:
             self._connection.request(method, target, data, self._headers)
             response = self._connection.getresponse()
             said = response.read()
+        except RemoteDisconnected:
+            raise Unreachable(
+                f"what answers at {self._address} does not speak HTTP; "
+                "the management port is 15672 by default"
+            ) from None
         except OSError as error:
             raise Unreachable(
                 f"no broker answers at {self._address}: {error.strerror or error} "
@@ -113,7 +120,10 @@ class Api:
             raise Unreachable(f"what answers at {self._address} is no broker") from None
         if status >= 400:
             reason = found.get("reason") if isinstance(found, dict) else None
-            raise Refused(status, str(reason or f"the broker answers with status {status}"))
+            words = str(reason or f"the broker answers with status {status}")
+            if status == UNAUTHORIZED and self._user == GUEST:
+                words += f": {GUEST} is not let in here; --user NAME logs in as somebody else"
+            raise Refused(status, words)
         return found
 
 
@@ -122,7 +132,7 @@ def connect() -> Api:
     address = click.get_current_context().meta[__name__]
     user = chosen_user()
     if user is None:
-        return Api(address, "guest", "guest")
+        return Api(address, GUEST, GUEST)
     return Api(address, user, read_password(f"Password of {user}"))
 
 

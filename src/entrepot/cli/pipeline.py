@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from entrepot.spark.pipelines.progress import Progress
     from entrepot.spark.session import Interrupts, Session
 
+_REMEDY = "in a checkout of entrepot, .venv/bin/pip install -e '.[spark]'"
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -261,8 +262,7 @@ def _clear_errors() -> Iterator[None]:
         from entrepot.spark.java import NoJava
         from entrepot.spark.session import NoSession
     except ModuleNotFoundError as error:
-        words = f"{error.name} is missing: pip install 'entrepot[spark]'"
-        raise click.ClickException(words) from None
+        raise click.ClickException(f"{error.name} is missing: {_REMEDY}") from None
     try:
         yield
     except (PipelineError, NoJava, NoSession) as error:

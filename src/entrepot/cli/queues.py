@@ -10,11 +10,10 @@ from entrepot.cli.management import (
     Refused,
     arguments_of,
     connect,
-    json_option,
     management_options,
     vhost_option,
 )
-from entrepot.cli.talk import show_table
+from entrepot.cli.talk import json_option, show_json, show_table
 
 NOT_FOUND = 404
 
@@ -59,7 +58,7 @@ def list_(vhost: str | None, as_json: bool) -> None:
     """List queues and what is in them. Topics are queues of the type stream."""
     rows = connect().get("queues", *([vhost] if vhost else []), sort="name")
     if as_json:
-        click.echo(json.dumps(rows))
+        show_json(rows)
         return
     show_table(
         {
@@ -87,7 +86,7 @@ def show(names: tuple[str, ...], as_json: bool, vhost: str) -> None:
         row = api.get("queues", vhost, name)
         row["bindings"] = api.get("queues", vhost, name, "bindings")
         if as_json:
-            click.echo(json.dumps(row))
+            show_json([row])
         else:
             _show(row)
 
@@ -137,7 +136,7 @@ def check(names: tuple[str, ...], vhost: str | None, as_json: bool) -> None:
     else:
         rows = api.get("accounts", *([vhost] if vhost else []), sort="name")
     if as_json:
-        click.echo(json.dumps(rows))
+        show_json(rows)
     else:
         show_table(_account(row) for row in rows)
     for row in rows:
@@ -225,7 +224,7 @@ def rewind(name: str, where: str, vhost: str) -> None:
 @queues.command()
 @click.argument("name")
 @click.option("-n", "--count", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per message and line.")
+@json_option
 @vhost_option
 @management_options
 def peek(name: str, count: int, as_json: bool, vhost: str) -> None:
@@ -233,7 +232,7 @@ def peek(name: str, count: int, as_json: bool, vhost: str) -> None:
     asked = {"count": count, "ackmode": "peek", "encoding": "auto"}
     for row in connect().post("queues", vhost, name, "get", body=asked):
         if as_json:
-            click.echo(json.dumps(row))
+            show_json([row])
         else:
             click.echo(row["payload"])
 
@@ -275,6 +274,6 @@ def deferred(
         api.put("queues", vhost, name, "deferred", offset, body={"due": due})
     rows = api.get("queues", vhost, name, "deferred")
     if as_json:
-        click.echo(json.dumps(rows))
+        show_json(rows)
     else:
         show_table(rows)

@@ -10,12 +10,11 @@ from entrepot.cli.management import (
     Refused,
     arguments_of,
     connect,
-    json_option,
     management_options,
     vhost_option,
 )
 from entrepot.cli.queues import NOT_FOUND
-from entrepot.cli.talk import show_table
+from entrepot.cli.talk import json_option, show_json, show_table
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -37,7 +36,7 @@ def list_(vhost: str | None, as_json: bool) -> None:
     """List exchanges."""
     rows = connect().get("exchanges", *([vhost] if vhost else []))
     if as_json:
-        click.echo(json.dumps(rows))
+        show_json(rows)
         return
     kinds = ("durable", "auto_delete", "internal")
     show_table(
@@ -167,7 +166,7 @@ def bindings(vhost: str | None, shows_all: bool, as_json: bool) -> None:
     found = connect().get("bindings", *([vhost] if vhost else []))
     rows = [row for row in found if shows_all or row["source"]]
     if as_json:
-        click.echo(json.dumps(rows))
+        show_json(rows)
         return
     show_table(
         {

@@ -17,6 +17,7 @@ import click
 from entrepot.cli.management import Api
 from entrepot.cli.presence import ENDPOINTS, is_running, process_id
 from entrepot.cli.security import chosen_user, read_password, user_options
+from entrepot.cli.talk import json_option, show_json
 from entrepot.log.layout import CLEAN_CHECKPOINT, PARTITIONS
 
 Status = dict[str, Any]
@@ -31,7 +32,7 @@ Status = dict[str, Any]
     show_default=True,
     help="Where the broker keeps its data.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 @user_options
 def status(data_dir: str, as_json: bool) -> None:
     """Show what runs on a data directory, and what is refused or stopped, and why.
@@ -43,7 +44,7 @@ def status(data_dir: str, as_json: bool) -> None:
         raise click.ClickException(f"{directory} is no data directory")
     found = _running(directory) if is_running(directory) else _stopped(directory)
     if as_json:
-        click.echo(json.dumps(found))
+        show_json([found])
     else:
         _show(directory, found)
     if not found["running"] or found["faults"]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ TERMINATED = 128 + signal.SIGTERM
 _Result = TypeVar("_Result")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 server_option = click.option(
     "-b",
     "--bootstrap-server",
@@ -86,6 +88,12 @@ def key_values(arguments: Iterable[str], flag: str) -> dict[str, str]:
             raise click.UsageError(f"{flag} {argument}: write it as key=value")
         found[key.strip()] = value
     return found
+
+
+def show_json(things: Iterable[object]) -> None:
+    """Print one JSON object per line: what `--json` means, whatever the command lists."""
+    for thing in things:
+        click.echo(json.dumps(thing))
 
 
 def show_table(rows: Iterable[Mapping[str, object]]) -> None:

@@ -1,11 +1,10 @@
 """`entrepot topics`: create, list, describe, alter, delete."""
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.talk import bootstrap_option, key_values, show_table, talk
+from entrepot.cli.talk import bootstrap_option, json_option, key_values, show_json, show_table, talk
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client
@@ -56,13 +55,13 @@ def create(
 
 @topics.command("list")
 @click.option("--internal", is_flag=True, help="Also those the broker keeps for itself.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@json_option
 @bootstrap_option
 def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List topics, one per line."""
     names = [t.name for t in talk(bootstrap, _all_topics) if internal or not t.is_internal]
     if as_json:
-        click.echo(json.dumps(names))
+        show_json({"name": name} for name in names)
     else:
         for name in names:
             click.echo(name)
@@ -79,13 +78,13 @@ async def _all_topics(client: "Client") -> "list[TopicInfo]":
 @topics.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--all-settings", is_flag=True, help="Also those the topic does not set itself.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per topic and line.")
+@json_option
 @bootstrap_option
 def describe(names: tuple[str, ...], all_settings: bool, as_json: bool, bootstrap: str) -> None:
     """Show partitions, offsets and settings."""
     for description in talk(bootstrap, lambda client: _describe(client, names, all_settings)):
         if as_json:
-            click.echo(json.dumps(description))
+            show_json([description])
         else:
             _show(description)
 

@@ -1,18 +1,16 @@
 """`entrepot transactions`: list, describe, abort."""
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.talk import bootstrap_option, show_table, talk
+from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client
     from entrepot.client.transaction_admin import TransactionInfo
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 _NO_TIMEOUT_MS = 2**31 - 1  # Two-phase commit: the transaction waits for whoever decides.
 
 
@@ -28,7 +26,7 @@ def transactions() -> None:
 
 @transactions.command("list")
 @click.option("--all", "shows_all", is_flag=True, help="Also those that have ended.")
-@_json_option
+@json_option
 @bootstrap_option
 def list_(shows_all: bool, as_json: bool, bootstrap: str) -> None:
     """List open transactions: since when, and in which partitions they hold readers back."""
@@ -48,15 +46,14 @@ def list_(shows_all: bool, as_json: bool, bootstrap: str) -> None:
 
     found = talk(bootstrap, work)
     if as_json:
-        for each in found:
-            click.echo(json.dumps(document(each)))
+        show_json(map(document, found))
     else:
         show_table(_shown(each) for each in found)
 
 
 @transactions.command()
 @click.argument("transactional_ids", metavar="TRANSACTIONAL-ID...", nargs=-1, required=True)
-@_json_option
+@json_option
 @bootstrap_option
 def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show the state of transactional ids, and the partitions of their open transactions."""
@@ -68,7 +65,7 @@ def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap: str) 
 
     for each in talk(bootstrap, work):
         if as_json:
-            click.echo(json.dumps(document(each)))
+            show_json([document(each)])
             continue
         click.echo(f"transactional id {each.transactional_id}: {each.state}")
         click.echo(f"  producer {each.producer_id}, epoch {each.epoch}")

@@ -6,14 +6,13 @@ stopped: how the first user comes to be, when nobody can log in yet.
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from entrepot.cli.security import read_password
-from entrepot.cli.talk import bootstrap_option, talk
+from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
 
 if TYPE_CHECKING:
     from entrepot.broker.broker import Broker
@@ -24,7 +23,6 @@ _Result = TypeVar("_Result")
 _data_dir_option = click.option(
     "--data-dir", metavar="DIR", help="In this directory, of a broker that is stopped."
 )
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
 @click.group()
@@ -53,17 +51,16 @@ def passwd(name: str, data_dir: str | None, bootstrap: str) -> None:
 
 
 @users.command("list")
-@_json_option
+@json_option
 @_data_dir_option
 @bootstrap_option
 def list_(as_json: bool, data_dir: str | None, bootstrap: str) -> None:
-    """List users, one per line, with what they can log in with."""
+    """List users, and what they can log in with."""
     found = _all(data_dir, bootstrap)
     if as_json:
-        click.echo(json.dumps(found))
+        show_json({"name": name, "mechanisms": each} for name, each in found.items())
     else:
-        for name, mechanisms in found.items():
-            click.echo(f"{name}\t{' '.join(mechanisms)}")
+        show_table({"name": name, "mechanisms": " ".join(each)} for name, each in found.items())
 
 
 @users.command()

@@ -87,4 +87,5 @@ def need(module: str, package: str, connector: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ConfigError(f"{connector} needs {package}: pip install 'entrepot[connect]'") from None
+        remedy = "in a checkout of entrepot, .venv/bin/pip install -e '.[connect]'"
+        raise ConfigError(f"{connector} needs {package}: {remedy}") from None

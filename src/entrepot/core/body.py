@@ -120,7 +120,7 @@ def encode_plain(
     for value, section in zip(values, sections, strict=False):
         number = small[index] if index < small_end else _varint(index)
         size, width = len(value), len(number)
-        # Nearly always they have the sizes of the record before.
+        # Nearly always these sizes are those of the record before.
         if size != last_size or section is not last_section or width != last_width:
             last_size, last_section, last_width = size, section, width
             middle = _NULL + (small[size] if size < small_end else _varint(size))
@@ -270,7 +270,7 @@ def split(
         raise InvalidBatch("the records are cut off") from None
     if position != len(body):
         raise InvalidBatch("bytes are left after the last record")
-    if delta > offset_delta_last:  # Of records that were compared and not decoded.
+    if delta > offset_delta_last:  # `_read_uniform` and `_read_alike` do not check this.
         raise InvalidBatch("a record's offset is out of order")
     return output
 
@@ -282,8 +282,9 @@ def _read_uniform(
     offset.
 
     Then it is known where their values are. To verify it, the records are encoded again and
-    compared. How many there are is found by a binary search for the last one that begins alike:
-    what comes later has a later timestamp, or none of them has another.
+    compared. How many there are is found by a binary search for the last one that begins with
+    the same bytes. That takes for granted that timestamps do not go back; where they do, the
+    comparison fails.
 
     Returns the position after them, or the same position when they are not alike.
     """

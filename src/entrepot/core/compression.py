@@ -40,7 +40,7 @@ _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # Version, oldest reader.
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # Version, and the oldest compatible one.
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _LENGTH = struct.Struct(">i")
 

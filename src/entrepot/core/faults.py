@@ -28,8 +28,8 @@ class Faults:
         log.error("internal error %d: %s", self.count, where, exc_info=error)
 
     def guard(self, where: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call it; report an exception and go on. Only for calls that leave no shared state
-        broken."""
+        """Call a function; report an exception in it and go on. Only for calls that leave no shared
+        state broken."""
         try:
             call(*arguments)
         except Exception as error:

@@ -24,7 +24,7 @@ METRICS_ROWS_MAX = 1_000  # Partitions that metrics list one by one, and queues.
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
 DECOMPRESSED_BYTES_MAX = 129 * MIB  # One batch, decompressed.
-LARGE_BYTES = 2 * MIB  # From this size on, a batch or message is written in turns.
+LARGE_BYTES = 2 * MIB  # A larger batch or message is written in turns.
 BATCH_BYTES_AT_ONCE_MAX = 64 * KIB  # A longer batch is decoded in turns or in a worker thread.
 RECORDS_PER_BATCH_MAX = 10_000_000
 HEADERS_PER_RECORD_MAX = 100_000
@@ -50,6 +50,7 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 PARTITIONS_MAX = 100_000
 PRODUCERS_PER_PARTITION_MAX = 10_000
 PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in flight.
+MARKERS_PER_PARTITION_MAX = 4_096  # Whose offsets are remembered; the others are estimated.
 
 TRANSACTIONAL_IDS_MAX = 100_000
 # A transactional id that is unused for longer is forgotten.
@@ -79,7 +80,7 @@ THROTTLE_MS_MAX = 10_000  # One delay. A client with a larger debt is delayed ag
 # Consumer groups.
 GROUPS_MAX = 100_000
 GROUP_MEMBERS_MAX = 10_000
-GROUP_BYTES_MAX = 32 * MIB  # What the members of one classic group send about themselves.
+GROUP_BYTES_MAX = 32 * MIB  # What the members of one group send about themselves.
 # Offsets committed or deleted in one record batch; a request may need several.
 OFFSETS_AT_ONCE_MAX = 1_000
 OFFSET_METADATA_SIZE_MAX = 4_096  # Characters beside a committed offset.
@@ -101,8 +102,8 @@ assert SEGMENT_BYTES <= SEGMENT_BYTES_MAX < 2**32
 assert LOGIN_FRAME_BYTES_MAX <= REQUEST_BYTES_MAX
 assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX
 
-# Names of queues, exchanges and virtual hosts, routing keys and binding keys: whatever protocol
-# they come by, every protocol must be able to tell them.
+# Names of queues, exchanges and virtual hosts, routing keys and binding keys. Whatever protocol
+# they come from, every protocol must be able to carry them.
 NAME_BYTES_MAX = 255
 
 # Exchanges and bindings of one virtual host.
@@ -116,7 +117,7 @@ BINDING_WEIGHT_MAX = 10_000
 DESTINATIONS_AT_ONCE_MAX = 500
 ROUTE_CACHED_NAMES_MAX = 1_000  # Names in one cached route: a key and its queues.
 ROUTES_CACHED_NAMES_MAX = 100_000  # Names in all cached routes.
-DELAY_MS_MAX = 2**32 - 1  # A longer delay counts as none.
+DELAY_MS_MAX = 2**32 - 1  # A message with a longer delay is not delayed.
 
 assert ROUTE_CACHED_NAMES_MAX <= ROUTES_CACHED_NAMES_MAX
 
@@ -133,7 +134,7 @@ assert MESSAGE_BYTES <= MESSAGE_BYTES_MAX <= FRAME_BYTES_MAX - MIB
 QUEUE_TTL_MS_MAX = 315_360_000_000
 QUEUE_RETENTION_MS = 24 * 3_600_000  # How long settled messages are kept for a rewind.
 QUEUE_TURN_MESSAGES_MAX = 1_000  # Messages delivered, expired or counted in one turn.
-QUEUE_TURN_BYTES_MAX = 4 * MIB  # Read at once for delivery, about.
+QUEUE_TURN_BYTES_MAX = 4 * MIB  # About how many bytes are read at once for delivery.
 QUEUES_AT_ONCE_MAX = 500  # With more exclusive queues, a connection's are deleted in turns.
 QUEUE_CONSUMERS_MAX = 100_000
 QUEUE_DEFERRED_MAX = 1_000_000  # Deferred messages, each with an entry in memory.
@@ -143,7 +144,7 @@ QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are s
 QUEUE_OFFSETS_CHECKED_MAX = 10_000
 # A longer timer is set again after this time: the wall clock may be changed.
 QUEUE_TIMER_MS_MAX = 3_600_000
-# Newest deaths of a message that are kept: every protocol must be able to tell them.
+# Newest deaths of a message that are kept: every protocol must be able to carry them.
 DEAD_LETTER_DEATHS_MAX = 100
 DEAD_LETTER_RETRY_MS = 1_000  # After this time a dead letter that was refused is published again.
 
@@ -165,7 +166,7 @@ SHARE_GROUPS_MAX = 10_000
 SHARE_PARTITIONS_MAX = PARTITIONS_MAX  # Partitions in all groups together.
 SHARE_SESSIONS_MAX = 2_000  # Kafka's group.share.max.share.sessions.
 SHARE_SESSION_PARTITIONS_MAX = 2 * PARTITIONS_MAX  # Partitions in all sessions together.
-SHARE_LOCKS_MAX = 10_000  # A group's share.partition.max.record.locks.
+SHARE_LOCKS_MAX = 10_000  # The maximum of the setting share.partition.max.record.locks.
 # Records of one partition acquired by one fetch, however large a batch is.
 SHARE_RECORDS_MAX = 10_000
 SHARE_DELIVERIES_MAX = 1_000
@@ -176,10 +177,10 @@ QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larg
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
 # Messages of durable queues cached in memory, unless one is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB
-# Of one lane; more than a batch of the smallest messages takes.
+# Cached messages of one lane; more than a batch of the smallest messages takes.
 QUEUE_CACHE_LANE_BYTES_MAX = 8 * MIB
-QUEUE_HEADERS_CACHED_MAX = 4_000  # Distinct encoded headers of one lane.
-QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # Longer headers are encoded again each time.
+QUEUE_HEADERS_CACHED_MAX = 4_000  # Distinct decoded headers cached for one lane.
+QUEUE_HEADERS_CACHED_BYTES_MAX = 1 * KIB  # Longer headers are decoded again each time.
 # Messages of transient queues, in memory alone; with more, publishers wait.
 TRANSIENT_BYTES_MAX = 1 * GIB
 STREAM_READ_AHEAD_BYTES = 256 * KIB  # Read ahead for one reader, unless one batch is larger.

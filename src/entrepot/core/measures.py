@@ -17,8 +17,8 @@ class Traffic:
     __slots__ = ("bytes_received", "bytes_sent", "closed", "opened")
 
     def __init__(self) -> None:
-        self.opened = 0  # Connections, as below.
-        self.closed = 0  # Never more than `opened`.
+        self.opened = 0  # Connections that were accepted.
+        self.closed = 0  # Connections that have ended; never more than `opened`.
         self.bytes_received = 0
         self.bytes_sent = 0
 

@@ -31,12 +31,12 @@ class Handling(NamedTuple):
     confirms_when_consumed: bool = False  # Its publisher waits for the consumer.
     copies: tuple[str, ...] = ()  # Further subjects that it is published to,
     blind_copies: tuple[str, ...] = ()  # and those that no receiver may see.
-    deduplication_id: bytes | None = None  # Of equal ids, a deduplicating exchange takes one.
-    deduplication_ttl_ms: int | None = None  # How long; None means: as the exchange says.
+    deduplication_id: bytes | None = None  # A deduplicating exchange passes one of equal ids on,
+    deduplication_ttl_ms: int | None = None  # for this time. None means: as the exchange says.
 
     @property
     def has_copies(self) -> bool:
-        """Whether more than its subject decides where the message goes."""
+        """Return whether the message is published to further subjects than its own."""
         return bool(self.copies or self.blind_copies)
 
 
@@ -50,7 +50,7 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the record header that holds envelopes of this format. Persisted."""
+        """Return the name of the record header that holds envelopes of this format. Persisted."""
 
     def handling(self, head: bytes) -> Handling:
         """Return the properties that the broker itself acts upon."""
@@ -65,10 +65,10 @@ class Format(Protocol):
         """Return the properties as receivers may see them."""
 
     def delayed_at(self, head: bytes, exchange: str) -> bytes:
-        """Return the properties with a note of the exchange at which the message waits."""
+        """Return the properties, and in them the name of the delayed exchange that keeps it."""
 
     def after_delay(self, head: bytes) -> tuple[str, bytes]:
-        """Return the exchange of that note, and the properties of a message that has waited."""
+        """Return the name that `delayed_at` added, and the properties without it and the delay."""
 
     def deaths(self, head: bytes) -> Sequence[Death]:
         """Return the message's deaths, the newest first."""
@@ -78,14 +78,14 @@ class Format(Protocol):
     ) -> bytes:
         """Return the properties of a dead letter: these deaths, and no time to live.
 
-        The newest death is the first of them. The message came to it by that exchange.
+        The newest death comes first. `exchange` is where the message was published to before it.
         """
 
     def pack(self, envelope: Envelope) -> bytes:
-        """Return an envelope of this format as bytes. Persisted."""
+        """Encode an envelope of this format. Persisted."""
 
     def unpack(self, packed: bytes) -> Envelope | None:
-        """Return the envelope again; None for bytes that are none."""
+        """Decode what `pack` encoded; None if the bytes are not an envelope."""
 
 
 class Envelope:
@@ -100,7 +100,7 @@ class Envelope:
         self.format = format
         self._handling: Handling | None = None
         self.is_checked = False  # Whether its gateway has checked the properties.
-        self.section: bytes | None = None  # As headers of a record, once they were encoded.
+        self.section: bytes | None = None  # The encoded headers of its record, once they are used.
 
     @property
     def handling(self) -> Handling:
@@ -119,7 +119,7 @@ class Envelope:
         return self.format.properties(self.head)
 
     def with_head(self, head: bytes) -> Envelope:
-        """Return the same with other properties."""
+        """Return a copy with other properties."""
         return Envelope(self.exchange, self.subject, head, self.format)
 
     def __eq__(self, other: object) -> bool:
@@ -143,7 +143,7 @@ Message = tuple[Envelope, Buffer]
 
 
 def distinct(messages: Sequence[Message]) -> Collection[Envelope]:
-    """Return the envelopes of at least one message, each object once, in their order."""
+    """Return the envelopes of the messages, each object once, in order. There must be a message."""
     first = messages[0][0]
     if len(messages) == 1:
         return (first,)
@@ -154,7 +154,7 @@ def distinct(messages: Sequence[Message]) -> Collection[Envelope]:
 
 
 def subjects(messages: Sequence[Message]) -> Collection[str]:
-    """Return the subjects of at least one message, each once, in their order."""
+    """Return the subjects of the messages, each once, in order. There must be a message."""
     if len(messages) == 1:
         return (messages[0][0].subject,)
     return dict.fromkeys([envelope.subject for envelope in distinct(messages)])

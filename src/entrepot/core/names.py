@@ -23,7 +23,7 @@ class PartitionId(NamedTuple):
 
 
 def is_short(text: str) -> bool:
-    """Return whether a name or key has at most as many bytes as every protocol can tell."""
+    """Return whether a name or key is short enough for every protocol."""
     return len(text.encode("utf-8", "surrogateescape")) <= limits.NAME_BYTES_MAX
 
 

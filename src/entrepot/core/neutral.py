@@ -3,8 +3,9 @@
 The properties are `Properties`, and what the broker notes about a message, as MessagePack. A
 record's header `message` has the exchange, the subject and these bytes.
 
-A record that came by another way, as from a producer of Kafka, has no such header: then its key
-is the subject where that can be, and its headers are properties and headers by their names.
+A record that was not written as a message, as by a producer of Kafka, has no such header. Then
+its key is the subject, if it is a short text. A header with the name of a property is that
+property, and any other header stays a header.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TEXT_BYTES_MAX = 255
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored. Persisted: never change a name."""
+    """The properties as they are stored. Persisted: never change a name."""
 
     properties: Properties = Properties()
     delay_ms: int = 0
@@ -76,7 +77,7 @@ class NeutralFormat:
             return _encode(_as_unicode(msgspec.to_builtins(head, builtin_types=(bytes,))))
 
     def read(self, head: bytes) -> Head:
-        """Return what is in the bytes; nothing, if they are not ours."""
+        """Decode a head. Bytes that are not a head give an empty one."""
         try:
             return _decode(head)
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -153,7 +154,7 @@ class Formats:
         self._by_name: dict[str, Format] = {each.name: each for each in (NEUTRAL, *formats)}
 
     def envelope(self, record: Record) -> Envelope:
-        """Return the envelope of the message that a record is."""
+        """Return the envelope of the message in a record."""
         if record.headers:
             name, packed = record.headers[0]
             found = self._by_name.get(name)
@@ -165,7 +166,7 @@ class Formats:
 
 
 def record_section(envelope: Envelope) -> bytes:
-    """Return the headers of a message's record, encoded. It is done once for each envelope."""
+    """Return the encoded headers of a message's record. They are encoded once per envelope."""
     section = envelope.section
     if section is None:
         found = envelope.format
@@ -208,7 +209,7 @@ def _as_unicode(value: Any) -> Any:
 
 
 def header_bytes(value: object) -> bytes:
-    """Return the value of a record's header that says the same."""
+    """Encode the value of a property or header as the value of a record header: as text."""
     if isinstance(value, bytes):
         return value
     text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -216,11 +217,11 @@ def header_bytes(value: object) -> bytes:
 
 
 def unicode_name(name: str) -> str:
-    """Return the name for a record's header, which must be UTF-8."""
+    """Return the name of a record header for this name: it must be Unicode."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-# Records of others.
+# Records that were not written as messages.
 
 
 def foreign_envelope(record: Record) -> Envelope:
@@ -257,7 +258,7 @@ def _text(data: bytes) -> str | bytes:
 
 
 def _property(name: str, data: bytes | None) -> str | int | None:
-    """Return the value of a property; None for what is none."""
+    """Decode the value of a property; None if it is not a valid one."""
     if data is None or len(data) > _TEXT_BYTES_MAX:
         return None
     text = _text(data)

@@ -233,7 +233,7 @@ class Listener(Protocol):
 
     @property
     def traffic(self) -> Traffic:
-        """Return what went through the links that were accepted here."""
+        """Return the traffic of all links that were accepted here."""
 
     def close(self) -> None:
         """Stop accepting. Open links stay open."""

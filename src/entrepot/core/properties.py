@@ -1,4 +1,4 @@
-"""What protocols say about a message in common, each in its own words."""
+"""The properties of a message that most protocols have, each under a name of its own."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def thaw_table(table: FrozenTable) -> dict[str, object]:
 
 
 def lookup(table: FrozenTable, name: str) -> Frozen:
-    """Return the value of a name. None also for one that is there without a value."""
+    """Return the value of a name; None if it is not in the table, or its value is null."""
     return next((value for key, value in table if key == name), None)
 
 

@@ -147,7 +147,7 @@ class Pump(Generic[E]):
 
     def _serve_events(self) -> None:
         events = self._events
-        until_s = 0.0  # Of no use for a single event.
+        until_s = 0.0  # Not looked at if there is a single event.
         if len(events) > 1:
             until_s = self._clock.monotonic() + limits.TURN_MS / 1_000
         for _ in range(TURN_EVENTS_MAX):
@@ -166,12 +166,13 @@ class Pump(Generic[E]):
                 return
 
     def wait_for(self, work: Awaitable[None]) -> None:
-        """Serve the next event when this is done."""
+        """Wait for this work before the next event is served."""
         self._awaited = asyncio.ensure_future(work)
         self._awaited.add_done_callback(partial(self.guard, self._done))
 
     def cancel(self) -> None:
-        """Cancel what is awaited, but only after it has begun: it may have to await others."""
+        """Cancel what is awaited, in the next turn of the loop: a task that is cancelled before it
+        has begun would leave coroutines that nobody awaits."""
         if self._awaited is not None:
             self._loop.call_later(0, self._awaited.cancel)
 

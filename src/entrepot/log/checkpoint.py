@@ -3,8 +3,8 @@
 `clean.checkpoint` is there only after a clean stop and says everything about every
 partition. `recovery.checkpoint` is written every few seconds and says which offsets
 of a partition are permanent in its segments: damage there is corruption, whatever
-the next crash was, and so is a file that is missing. Retention lets a segment go
-only after the checkpoint no longer speaks of it.
+the next crash was, and so is a file that is missing. Retention removes a segment
+only after the checkpoint no longer names it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class RecoveryCheckpoint:
         self._by_directory = {row.directory: row.point for row in self.rows}
 
     def point(self, identity: PartitionId) -> RecoveryPoint:
-        """Return the recovery point of this partition."""
         return self._by_id.get(identity, self._default)
 
     def point_at(self, directory: str) -> RecoveryPoint:

@@ -48,17 +48,17 @@ class Committer:
         self._dirty: dict[Partition, None] = {}  # To be committed in the next round.
         self._deferred: dict[Partition, None] = {}  # To be committed when the timer ends.
         self._timer: asyncio.TimerHandle | None = None
-        self._beside: dict[asyncio.Task[None], None] = {}  # Commits of what was deferred.
+        self._beside: dict[asyncio.Task[None], None] = {}  # Tasks that commit what was deferred.
         self._round: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
-        self._syncing: dict[Partition, asyncio.Future[None]] = {}  # Done when its sync is.
+        self._syncing: dict[Partition, asyncio.Future[None]] = {}  # Each is done when its sync is.
         self.latency = Histogram(COMMIT_SECONDS)  # Of commits, in seconds.
         self.sync_errors = 0
         self.rounds = 0
         self.rounds_journaled = 0
 
     def request(self, partition: Partition) -> None:
-        """Commit what this partition has, together with what else comes in this tick."""
+        """Commit all that was appended to the partition, together with others of this tick."""
         self._dirty[partition] = None
         if self._deferred:
             self._deferred.pop(partition, None)
@@ -66,7 +66,7 @@ class Committer:
             self._round = _start(self._run())
 
     def request_later(self, partition: Partition) -> None:
-        """Commit what this partition has within a few milliseconds: nobody waits for it.
+        """Commit all that was appended to the partition within a few milliseconds: nobody waits.
 
         Rounds that are run meanwhile for others do not pay for its sync; those that go through
         the journal take it along.
@@ -117,7 +117,7 @@ class Committer:
             self._round = None
 
     def _give_up(self, partitions: Sequence[Partition], error: Exception) -> None:
-        """Stop these after a mistake of ours: it is not known what of them is permanent."""
+        """Stop partitions after an internal error: it is not known which batches are permanent."""
         self._faults.caught("a commit", error)
         for partition in partitions:
             reason = f"{partition.directory}: internal error in a commit"
@@ -144,7 +144,7 @@ class Committer:
         _advance(marks)
 
     async def _commit_by_journal(self, marks: Sequence[Marked]) -> Sequence[Marked]:
-        """Write to the journal what it may have of these; return what is left to sync."""
+        """Commit through the journal what may go there; return the others, to be synced."""
         direct: list[Marked] = []
         journaled: list[Marked] = []
         for mark in marks:
@@ -311,8 +311,10 @@ class Committer:
         return True
 
     async def _turn_over(self, journal: Journal) -> None:
-        """Use the other journal file, and sync in the background what the full one covers. If that
-        of the other is not done yet, wait for it."""
+        """Use the other journal file, and sync in the background what the full one covers.
+
+        Waits until everything that the other file covers is synced.
+        """
         if self._releasing is not None:
             await self._releasing
         if self._journal is journal:
@@ -351,7 +353,8 @@ def _slices(marks: Sequence[Marked]) -> Iterator[Sequence[Marked]]:
 
 
 def _is_synced_directly(partition: Partition) -> bool:
-    """Return whether to sync it directly: the journal cannot have it, or it is very much."""
+    """Return whether to sync the segments directly: the journal must not hold the batches, or they
+    are too large to be written twice."""
     return partition.has_gap or partition.uncommitted_bytes > limits.JOURNAL_PARTITION_BYTES_MAX
 
 
@@ -365,7 +368,7 @@ def write_seal(disk: Disk, segment: Segment) -> File:
 
 
 def _start(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Run it; an exception in there goes to the loop's exception handler at once."""
+    """Run the coroutine as a task. The loop's exception handler gets its exceptions at once."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.result())
     return task

@@ -114,8 +114,8 @@ class _Task(NamedTuple):
 class _Workers:
     """Threads that do what takes long.
 
-    One put into a queue and one call back to the loop for each task, and nothing else: this is
-    in the way of every durable message, where an executor's chain of futures costs much.
+    Each task costs one put into a queue and one call back to the loop. Every durable message waits
+    for such a task, and the futures of an executor would cost much more.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class _Workers:
         return done
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the tasks that are under way, and end the threads."""
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
@@ -279,7 +279,7 @@ class FileDisk:
         self._locks.append(descriptor)
 
     def close(self) -> None:
-        """Wait for what is under way and let the locks go. Open files stay open."""
+        """Wait for the tasks that are under way and release the locks. Open files stay open."""
         self._workers.close()
         self._locks.clear()
 

@@ -103,7 +103,10 @@ def read_journals(disk: Disk) -> list[JournalEntry]:
 
 
 def remove_journals(disk: Disk, needed: Container[PartitionId] = ()) -> None:
-    """Remove the files, once every segment is permanent but for those that are needed."""
+    """Remove the journal files, but for those that have batches of a partition in `needed`.
+
+    The segments of all other partitions must be permanent.
+    """
     for path in _paths(disk):
         if not any(entry.partition in needed for entry in _entries(disk, path)):
             disk.remove(path)

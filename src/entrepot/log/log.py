@@ -139,8 +139,8 @@ class Log:
         return bool(boot) and load(self._disk, layout.BOOT_CHECKPOINT) == boot
 
     async def remember_boot(self) -> None:
-        """Store this boot's id. Called when the damage of an earlier power failure is dealt
-        with."""
+        """Store this boot's id. Called when the losses of an earlier power failure have been
+        handled."""
         try:
             if not self._is_same_boot():
                 await replace(self._disk, "", layout.BOOT_CHECKPOINT, self._disk.boot.encode())
@@ -287,7 +287,10 @@ class Log:
     # --- use
 
     def append(self, partition: Partition, batches: Batches, *, may_wait: bool = False) -> int:
-        """Append batches and request the commit. Return the first offset."""
+        """Append batches and request the commit. Return the first offset.
+
+        `may_wait` means: nobody waits for this commit, so it may come a few milliseconds later.
+        """
         if self._is_closing:
             raise StorageError("the broker is stopping")
         segments = len(partition.segments)
@@ -319,7 +322,7 @@ class Log:
         return offset
 
     def hurry(self) -> None:
-        """Commit now what may wait."""
+        """Commit now what was appended with `may_wait`."""
         self.committer.hurry()
 
     async def write_ahead(self, partition: Partition, chunks: list[Buffer]) -> None:

@@ -45,7 +45,7 @@ Batches = Sequence[tuple[BatchHeader, Buffer | list[Buffer]]]
 _STAMP = Struct(">qii")  # offset_first, length, leader_epoch: the fields the CRC leaves out.
 _HEADER_CHUNKS = 2  # The stamp and the rest of the header.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
-RECENT_BYTES_MAX = 16 * limits.KIB  # Of one partition: kept until it is committed.
+RECENT_BYTES_MAX = 16 * limits.KIB  # Bytes of one partition kept in memory until their commit.
 
 Waiter = Callable[[StorageError | None], None]
 
@@ -91,8 +91,8 @@ class Partition(Segments):
         self._listeners: dict[object, Callable[[], None]] = {}
         # A large batch that is being written and not appended yet.
         self._ahead: Ahead | None = None
-        # What was appended above the watermark, by its first offset, for the journal: all of
-        # it, or so much that the rest is read back from the segments.
+        # (first offset, batches) of appends above the watermark, for the journal. If some are not
+        # here, because they were too large, the journal reads all of them back from the segments.
         self._recent: list[tuple[int, bytes]] = []
         self._recent_bytes = 0
 
@@ -190,7 +190,7 @@ class Partition(Segments):
                 self.stop(f"{ahead.segment.path}: {error.strerror}")
 
     def _is_ahead(self, batches: Batches) -> bool:
-        """Return whether this is what was written ahead, and all of it was."""
+        """Return whether this is the batch that was written ahead, and all of it is written."""
         ahead = self._ahead
         return ahead is not None and ahead.is_written and batches[0][1] is ahead.chunks
 
@@ -289,7 +289,7 @@ class Partition(Segments):
 
     @property
     def has_gap(self) -> bool:
-        """Return whether readers have seen what is neither synced nor journaled.
+        """Return whether readers have seen batches that are neither synced nor journaled.
 
         The journal must hold everything above the synced offset, so it cannot be used then.
         """
@@ -297,7 +297,7 @@ class Partition(Segments):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Return the size in bytes of what is above the watermark."""
+        """Return the size in bytes of the batches above the watermark."""
         visible = self._visible
         if visible is None:
             return 0
@@ -308,7 +308,7 @@ class Partition(Segments):
         return size - visible.position
 
     def uncommitted(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (first offset, batches) of what is above the watermark, for each segment."""
+        """Yield the batches above the watermark: (first offset, bytes) for each segment."""
         visible = self._visible
         assert visible is not None
         active = self.segments[-1]
@@ -317,7 +317,7 @@ class Partition(Segments):
             yield visible.offset, b"".join([data for _, data in self._recent])
             return
         first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
-        # Retention may have removed the visible one.
+        # Retention may have removed the segment of the watermark.
         for segment in self.segments[max(first, 0) :]:
             start = visible.position if segment is visible.segment else 0
             if start < segment.size:
@@ -325,7 +325,7 @@ class Partition(Segments):
                 yield (visible.offset if start else segment.offset_base), data
 
     def synced(self, mark: Mark) -> None:
-        """Note that the segment files are permanent up to there."""
+        """Note that the segment files are permanent up to the mark."""
         self.offset_synced = max(self.offset_synced, mark.offset)
         active = self.segments[-1]
         # A segment that was closed since the mark was taken still needs its seal.
@@ -352,7 +352,7 @@ class Partition(Segments):
                 self._call(listener)
 
     def _forget_recent(self, offset_end: int) -> None:
-        """Keep no longer what is below that offset."""
+        """Drop the batches below that offset from memory."""
         if self._recent and self._recent[-1][0] >= offset_end:
             self._recent = [each for each in self._recent if each[0] >= offset_end]
             self._recent_bytes = sum(len(data) for _, data in self._recent)
@@ -417,14 +417,14 @@ class Partition(Segments):
         return first >= 0 and self.segments[first : first + len(group)] == list(group)
 
     def exchange(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        """Put one segment in the place of these."""
+        """Replace these segments by the compacted one."""
         first = self.segments.index(group[0])
         self.segments[first : first + len(group)] = [cleaned]
 
     # --- retention
 
     def delete_before(self, offset: int) -> None:
-        """Hide what is below from readers; whole segments are removed later."""
+        """Hide records below the offset from readers; whole segments are removed later."""
         if not self.offset_start <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in [{self.offset_start}, {self.high_watermark}]"
@@ -461,8 +461,11 @@ class Partition(Segments):
         return Expired(offset_first, self.offset_start, removed_bytes, removed_ms, is_early)
 
     def first_needed(self) -> int:
-        """Return where the first segment begins that is not wholly below the start. When all of
-        them are, begin a new one; until its name is permanent, the old ones hold our offsets."""
+        """Return the base offset of the first segment that is not wholly below the start offset.
+
+        When all of them are, a new one is begun. Until its name is permanent the old ones are
+        needed: without a segment, the next offset would not be known after a crash.
+        """
         if self.segments[-1].size and self.offset_end <= self.offset_start:
             self.roll()
         if not self.unsynced_names:

@@ -47,7 +47,7 @@ class Segments:
         self.refused = False  # Damaged: neither written nor read.
         self.damage: str | None = None  # The damage found last while reading.
         self._visible: Mark | None = self.end_mark() if segments else None
-        # Below it, everything is committed: the offset of that mark.
+        # The offset of `_visible`: everything below it is committed.
         self.high_watermark = self._visible.offset if self._visible is not None else 0
         # The newest batch, where readers at the end of the log start.
         self._last: Glance | None = None
@@ -59,7 +59,7 @@ class Segments:
         return self.segments[-1].offset_end if self.segments else 0
 
     def _show(self, mark: Mark) -> None:
-        """Let readers read up to there."""
+        """Let readers read up to the mark."""
         self._visible = mark
         self.high_watermark = mark.offset
 
@@ -173,7 +173,7 @@ class Segments:
 
     def _segment_number(self, offset: int) -> int:
         last = len(self.segments) - 1
-        if offset >= self.segments[last].offset_base:  # Where nearly all read.
+        if offset >= self.segments[last].offset_base:  # Nearly all readers are in the last one.
             return last
         return bisect_right(self.segments, offset, key=base_of) - 1
 

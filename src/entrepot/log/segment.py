@@ -35,7 +35,7 @@ _COMPACTED = 1  # A flag: offsets may be missing between batches.
 _FOLLOWED = 2  # A flag: there is a next segment, and its name is permanent.
 _ENTRY = Struct(">IIq")
 _SCAN_BYTES = 2 * limits.INDEX_INTERVAL_BYTES
-_PEEK_BYTES = 512  # A reader often looks for the batch that is noted, or for the next one.
+_PEEK_BYTES = 512  # A reader often looks for a batch in the index, or for the one after it.
 
 
 class Glance(NamedTuple):
@@ -208,7 +208,7 @@ def glances(file: File, position: int, end: int) -> Iterator[Glance]:
     while position < end:
         at = position - window_start
         if at + GLANCE_BYTES > len(window):
-            if window:  # Many small batches come with one read, of large ones the headers alone.
+            if window:  # Small batches are read many at once, of large ones the headers alone.
                 is_dense = at < 2 * len(window)
                 window_bytes = min(8 * window_bytes, _SCAN_BYTES) if is_dense else _PEEK_BYTES
             window = file.read(position, min(window_bytes, end - position))

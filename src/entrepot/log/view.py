@@ -18,6 +18,7 @@ from entrepot.core.marker import read_marker
 from entrepot.core.ports import Buffer
 from entrepot.log.isolation import Isolation, IsolationState, OpenTransaction
 from entrepot.log.log import Opened
+from entrepot.log.markers import Markers, MarkersState
 from entrepot.log.producers import Producers
 
 
@@ -25,12 +26,14 @@ class _Saved(msgspec.Struct, array_like=True):
     producers: bytes
     ongoing: Sequence[tuple[int, OpenTransaction]]
     aborted: Sequence[tuple[int, int, int, int]]
+    markers: MarkersState
 
 
 class PartitionView:
-    def __init__(self, producers: Producers, isolation: Isolation) -> None:
+    def __init__(self, producers: Producers, isolation: Isolation, markers: Markers) -> None:
         self.producers = producers
         self.isolation = isolation
+        self.markers = markers
 
     def note(self, header: BatchHeader, offset_first: int, data: Buffer) -> None:
         """Fold a batch that is appended now, or was before a restart. `data` is read only if it
@@ -39,6 +42,7 @@ class PartitionView:
             return
         self.producers.note(header, offset_first)
         if header.is_control:
+            self.markers.note(offset_first)
             marker = read_marker(data)
             if marker is not None:
                 self.isolation.end(marker, offset_first)
@@ -48,9 +52,10 @@ class PartitionView:
     def snapshot(self) -> bytes:
         """Return the state to be saved; empty if there is nothing to remember."""
         producers, state = self.producers.snapshot(), self.isolation.state()
-        if not producers and not state.ongoing and not state.aborted:
+        markers = self.markers.state()
+        if not producers and not state.ongoing and not state.aborted and not markers.total:
             return b""
-        return msgspec.msgpack.encode(_Saved(producers, *state))
+        return msgspec.msgpack.encode(_Saved(producers, *state, markers))
 
 
 def fold(opened: Opened) -> PartitionView:
@@ -58,7 +63,7 @@ def fold(opened: Opened) -> PartitionView:
 
     Refuses the partition if it cannot be read.
     """
-    offset, view = 0, PartitionView(Producers(), Isolation())
+    offset, view = 0, PartitionView(Producers(), Isolation(), Markers())
     if opened.saved is not None:
         with contextlib.suppress(msgspec.ValidationError):
             offset, view = opened.saved.offset, _restored(opened.saved.state)
@@ -72,7 +77,7 @@ def fold(opened: Opened) -> PartitionView:
 
 def _restored(state: bytes) -> PartitionView:
     if not state:
-        return PartitionView(Producers(), Isolation())
+        return PartitionView(Producers(), Isolation(), Markers())
     saved = msgspec.msgpack.decode(state, type=_Saved)
     isolation = Isolation(IsolationState(saved.ongoing, saved.aborted))
-    return PartitionView(Producers.restore(saved.producers), isolation)
+    return PartitionView(Producers.restore(saved.producers), isolation, Markers(saved.markers))

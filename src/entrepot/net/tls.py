@@ -161,7 +161,9 @@ class TlsLink(SocketLink):
                 while not await self._handshake_step():
                     data = await self._loop.sock_recv(self._socket, READ_BYTES_MAX)
                     if not data:
-                        raise ConnectionResetError("the peer left during the handshake")
+                        raise ConnectionResetError(
+                            "the peer left during the handshake; it may not speak TLS"
+                        )
                     self._incoming.write(data)
         except TimeoutError:
             raise TimeoutError("the handshake took too long") from None

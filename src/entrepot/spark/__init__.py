@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REMEDY = "in a checkout of entrepot, .venv/bin/pip install -e '.[spark]'"
+
 for _name in ("pyarrow", "pyspark"):
     if find_spec(_name) is None:
-        raise ModuleNotFoundError(f"{_name} is missing: pip install 'entrepot[spark]'", name=_name)
+        raise ModuleNotFoundError(f"{_name} is missing: {_REMEDY}", name=_name)
 
 
 def prepare() -> None:

@@ -39,6 +39,23 @@ def test_a_mistyped_command(typed: str, meant: str) -> None:
     assert f"No such command '{typed}'. Did you mean '{meant}'?" in result.output
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("topics lst", "'list'"),
+        ("topics list --jsn", "'--json'"),
+        ("serve --data-dr x", "'--data-dir'"),
+        ("rabbitmqctl list_queue", "'list_queues'"),
+        ("kafka-topics --crate", "'--create'"),
+    ],
+)
+def test_a_mistyped_part(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(main, typed.split())
+    assert result.exit_code == 2
+    assert "Did you mean" in result.output
+    assert meant in result.output.partition("Did you mean")[2]
+
+
 def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
     assert "entrepot.server" in (loaded := _loaded("import entrepot.cli.serve, entrepot.server"))
     assert loaded.isdisjoint({"rich", "entrepot.client", "pytest"})

@@ -380,8 +380,8 @@ class ClassicGroup:
         *,
         transactional: bool,
     ) -> Fault | None:
-        """Return why this member may not commit offsets, or None. Without a member id (tools,
-        and consumers that assign by themselves) it may while the group is empty."""
+        """Return why this member may not commit offsets, or None. Without a member id (tools, and
+        consumers that assign by themselves) it may if the group is empty, or in a transaction."""
         is_nobody = generation < 0 and not member_id and instance_id is None
         if self.state is ClassicState.EMPTY and generation < 0:
             return None
@@ -457,7 +457,7 @@ class ClassicGroup:
 
     def describe(self) -> Described:
         kind, protocol, members = self.protocol_type or "", self.protocol, self._stored_members()
-        if self.state is not ClassicState.STABLE:  # As in Kafka: they may not count yet.
+        if self.state is not ClassicState.STABLE:  # As in Kafka: these may still change.
             protocol, members = None, tuple(each._replace(subscription=b"") for each in members)
         return Described(self.state_name, kind, protocol or "", members)
 

@@ -1,7 +1,7 @@
 """The coordinator of this node's groups: answers requests when their changes are permanent.
 
 The groups are state machines; this module gives them what they lack: new member ids, the time,
-one timer for the earliest of all deadlines, futures for waiting requests, and the `Store`. A
+one timer for the earliest of all deadlines, futures for waiting requests, and the `GroupStore`. A
 request is answered only when its changes are permanent. If they cannot be made permanent, a
 classic group begins a new generation and a modern one stays as it was.
 """
@@ -120,10 +120,10 @@ class Coordinator:
         self._alarm.cancel()
 
     def _remove_members(self, group: ModernGroup) -> None:
-        """Have the members join again, as their newest epochs may be forgotten.
+        """Remove the members, so that they join again: their newest epochs may be lost.
 
-        An epoch that is given again would otherwise make one member of two: whoever still knows
-        the old one would be heard, with partitions that are others' by now.
+        Otherwise the same epoch could be given out twice: a consumer that has it from before the
+        power failure would be accepted, with partitions that belong to another member by now.
         """
         group.remove_members()
         try:
@@ -326,7 +326,6 @@ class Coordinator:
     # --- keeping
 
     def has(self, group_id: str) -> bool:
-        """Return whether there is a consumer group with this id."""
         return group_id in self._groups
 
     def _check_new(self, group_id: str, fault: Fault = Fault.GROUP_ID_NOT_FOUND) -> None:
@@ -427,7 +426,7 @@ class Coordinator:
     ) -> None:
         """End a producer's transaction: its pending offsets take effect or are dropped.
 
-        Of all groups, or of those stored in this partition of `__consumer_offsets`.
+        With `partition`, only in groups that are stored in that partition of `__consumer_offsets`.
         """
 
         def is_there(group: str) -> bool:
@@ -476,7 +475,7 @@ class Coordinator:
     def topic_deleted(self, name: str) -> None:
         """Delete the offsets of a deleted topic, in the next turn of the loop.
 
-        Together with those of others deleted in this turn, because all offsets are searched.
+        Topics deleted in the same turn are handled together, because all offsets are searched.
         """
         if not self._deleted:
             asyncio.get_running_loop().call_soon(self._forget_deleted)

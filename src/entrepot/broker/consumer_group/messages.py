@@ -73,7 +73,7 @@ LEAVES_FOR_NOW = -2  # or, being static, leaves and will be back.
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeat:
-    """A heartbeat. None, and -1 for `rebalance_ms`, mean: as said before."""
+    """A heartbeat. None, and -1 for `rebalance_ms`, mean: unchanged since the last one."""
 
     member_id: str
     epoch: int

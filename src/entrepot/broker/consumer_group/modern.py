@@ -443,7 +443,7 @@ class ModernGroup:
     ) -> Fault | None:
         """Return why this member may not commit offsets, or None.
 
-        Without a member id it may while the group has no members, as in a classic group.
+        Without a member id it may while the group has no members, and not otherwise.
         """
         return None if epoch < 0 and self.is_empty else self.check_epoch(member_id, epoch)
 

@@ -58,12 +58,12 @@ class Account(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """How many messages were settled, without those that were dropped."""
+        """Return how many messages were settled, without those that were dropped."""
         return self.consumed + self.dead_lettered
 
     @property
     def missing(self) -> int:
-        """How many messages are in no state; less than 0 if some were counted twice."""
+        """Return how many messages are in no state; less than 0 if some were counted twice."""
         came = self.found + self.accepted + self.rewound
         present = self.ready + self.unacked + self.deferred + self.dying
         return came - present - self.settled - sum(self.dropped.values())
@@ -83,7 +83,7 @@ class Conservation:
 
     @property
     def present_count(self) -> int:
-        """How many messages are not settled."""
+        """Return how many messages are not settled."""
         return sum(_present(front) for front in self._fronts)
 
     @property
@@ -95,7 +95,7 @@ class Conservation:
         self._settled[reason] += sum(map(len, offsets))
 
     def rewound(self, present_before: int) -> None:
-        """Count what a rewind has made ready again, given `present_count` from before it."""
+        """Count the messages that a rewind made ready again, given `present_count` before it."""
         self._rewound += self.present_count - present_before
 
     def account(self, dying_count: int) -> Account:

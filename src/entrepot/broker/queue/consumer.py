@@ -28,15 +28,15 @@ class Consumer(Protocol):
 
     @property
     def auto_ack(self) -> bool:
-        """Whether messages are settled when they are delivered."""
+        """Return whether messages are settled when they are delivered."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether it must be the only consumer of the queue."""
+        """Return whether it must be the only consumer of the queue."""
 
     @property
     def priority(self) -> int:
-        """Consumers of higher priority are served first, while they have room."""
+        """Return its priority. Consumers of higher priority are served first, if they have room."""
 
     def room(self) -> int:
         """Return how many more messages can be delivered to it now."""

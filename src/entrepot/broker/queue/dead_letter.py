@@ -48,7 +48,7 @@ class DeadLetters(NamedTuple):
 
     @property
     def may_go(self) -> bool:
-        """Whether they may be published; otherwise a cycle could not be noticed."""
+        """Return whether they may be published: not if a cycle could no longer be noticed."""
         return len(self.avoided) < limits.DEAD_LETTER_DEATHS_MAX
 
 

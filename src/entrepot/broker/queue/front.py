@@ -39,7 +39,7 @@ class Popped:
         self.lost: list[Piece] = []
 
     def cut_at_good(self) -> None:
-        """Keep only what comes before the first good message."""
+        """Keep only the messages before the first good one."""
         if self.good:
             end = self.good[0].offsets.start
             self.good = []
@@ -49,7 +49,7 @@ class Popped:
 
 
 _GONE = Run(0, ())
-_PEEKED_AT_ONCE = 10  # They may be large.
+_PEEKED_AT_ONCE = 10  # Messages that `peek` reads at once: they may be large.
 
 
 class Front:
@@ -80,18 +80,18 @@ class Front:
 
     @property
     def ready_count_most(self) -> int:
-        """An upper bound of `ready_count` that is cheap: deferred messages may be included."""
+        """Return an upper bound of `ready_count` quickly: deferred messages may be included."""
         ledger = self.ledger
         return ledger.returned.count + max(0, self.lane.offset_end - ledger.offset_fresh)
 
     @property
     def waiting_count(self) -> int:
-        """How many messages are ready, or will be when they are committed."""
+        """Return how many messages are ready, or will be when they are committed."""
         return self.ledger.ready_count(self.appended_end)
 
     @property
     def ready_bytes(self) -> int:
-        """The bytes of ready messages, as far as they are counted; 0 if they cannot be read now."""
+        """Return the bytes of ready messages that are counted so far; 0 if they cannot be read."""
         return self._known_bytes() or 0
 
     def _known_bytes(self) -> int | None:
@@ -144,7 +144,7 @@ class Front:
         self._ready_bytes = bytes_before
 
     def defer(self, offset: int, due_ms: int) -> None:
-        """Defer a message until then. It must be just appended, or deferred already."""
+        """Defer a message until `due_ms`. It must be just appended, or deferred already."""
         self.ledger.defer(offset, due_ms)
         self.lane.deferred(offset, due_ms)
 

@@ -28,23 +28,23 @@ class Lane(Protocol):
 
     @property
     def offset_start(self) -> int:
-        """Messages below it are deleted; a rewind can go back to here."""
+        """Return the first offset that is not deleted. A rewind can go back to it."""
 
     @property
     def offset_end(self) -> int:
-        """Messages below it are committed and can be delivered."""
+        """Return the offset below which messages are committed and can be delivered."""
 
     @property
     def offset_recovered(self) -> int:
-        """Messages below it are older than this process."""
+        """Return the offset below which messages are older than this process."""
 
     @property
     def bytes_kept(self) -> int:
-        """The bytes of all messages that are kept, including settled ones."""
+        """Return the bytes of all messages that are kept, including settled ones."""
 
     @property
     def fault(self) -> str | None:
-        """Why messages can be neither delivered nor appended. None means: they can."""
+        """Return why messages can be neither delivered nor appended. None means: they can."""
 
     # --- messages
 
@@ -61,7 +61,8 @@ class Lane(Protocol):
         """
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
-        """Call `waiter` once all messages below are committed (perhaps at once), or have failed."""
+        """Call `waiter`, perhaps at once, when all messages below `offset_end` are committed, or
+        cannot be."""
 
     def read(self, offsets: range) -> list[Piece]:
         """Return these messages, in their order. The range must have the step 1.

@@ -47,7 +47,7 @@ class LogLane:
         self._settlements = store.settlements(partition.id)
         self.offset_recovered = partition.offset_end
         self._has_ledger = self.fault is None
-        if not self._has_ledger:  # What is recorded as settled stays so, for the next start.
+        if not self._has_ledger:  # The stored settlements are left as they are, for the next start.
             self.ledger = Ledger()
         else:
             self.ledger = self._settlements.ledger(partition.offset_start, partition.offset_end)
@@ -102,7 +102,7 @@ class LogLane:
 
     def read(self, offsets: range) -> list[Piece]:
         self._check_up()
-        if offsets.stop > self.offset_end:  # Above the watermark after a start on a failing disk.
+        if offsets.stop > self.offset_end:  # Possible after a start on a failing disk.
             raise StorageError(f"{self._partition.directory}: {offsets} is not committed")
         pieces: list[Piece] = []
         position = max(offsets.start, self.offset_start)
@@ -184,7 +184,7 @@ class LogLane:
 
 
 def _is_one(runs: Sequence[Run], others: Sequence[Run]) -> bool:
-    """Return whether both are one message, and the same."""
+    """Return whether both consist of the same single message."""
     if len(others) != 1 or len(others[0].messages) != 1:
         return False
     return runs[0].messages[0] is others[0].messages[0]

@@ -35,7 +35,7 @@ class MemoryLane:
 
     @property
     def fault(self) -> None:
-        """Always None: messages in memory can always be read."""
+        """Return None: messages in memory can always be read."""
 
     # --- messages
 
@@ -77,7 +77,7 @@ class MemoryLane:
         """Do nothing: the ledger has the time."""
 
     def rewound(self, offset: int) -> None:
-        """Count all messages from there on that are still in memory as not settled."""
+        """Count the messages from the offset on that are still in memory as not settled."""
         for book in self._shelf:
             if book.offset_end > offset:
                 book.live = len(book.run.messages)

@@ -1,7 +1,7 @@
 """How much memory the messages of memory lanes take. If it is too much, publishers must wait.
 
-It is high above the limit, and no longer high only below three quarters of it, so that listeners
-are not called all the time.
+Above the limit the use counts as high, and it does so until it is below three quarters of the
+limit, so that listeners are not called all the time.
 """
 
 from __future__ import annotations

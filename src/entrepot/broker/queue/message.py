@@ -86,7 +86,7 @@ class Publication:
         self._waiting += 1
 
     def arrived(self, failure: Failure | None = None) -> None:
-        """Take an answer: the messages are committed there, or `failure` says why not."""
+        """Take the answer of one queue: the messages are committed, or `failure` says why not."""
         if failure is not None:
             self._failure = _worse(self._failure, failure)
         self._waiting -= 1
@@ -133,7 +133,7 @@ class Pending:
 
 
 def _worse(one: Failure | None, other: Failure) -> Failure:
-    """Return one failure for two: of everything if one of them is, else of all refused places."""
+    """Combine two failures: one of the whole run if there is one, otherwise one of all places."""
     if one is None:
         return other
     if not isinstance(one, Refused) or one.places is None:

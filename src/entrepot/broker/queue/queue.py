@@ -234,7 +234,7 @@ class Queue:
 
     @property
     def bytes_kept(self) -> int:
-        """The bytes of all messages that are kept, including settled ones."""
+        """Return the bytes of all messages that are kept, including settled ones."""
         return sum(lane.bytes_kept for lane in self.lanes)
 
     @property
@@ -247,12 +247,12 @@ class Queue:
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """The active one of a queue with a single active consumer; otherwise None."""
+        """Return the active consumer; None if the queue does not have a single active consumer."""
         return self._consumers.active
 
     @property
     def fault(self) -> str | None:
-        """Why the queue is down: it was stopped, or its messages or settlements cannot be read.
+        """Return why the queue is down: it was stopped, or its data cannot be read.
 
         None means: it is not down.
         """
@@ -272,12 +272,12 @@ class Queue:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the queue is closed, deleted or stopped. Its counts are then out of date."""
+        """Return whether the queue is closed, deleted or stopped. Its counts are then outdated."""
         return self._is_gone
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many messages were dropped since the queue was opened, by reason."""
+        """Return how many messages were dropped since the queue was opened, by reason."""
         return self._conservation.dropped
 
     def account(self) -> Account:
@@ -455,7 +455,7 @@ class Queue:
         if self._has_dead_letters and self.settings.when_full is WhenFull.REFUSE_AND_DEAD_LETTER:
             refused = Run(pending.run.time_ms, [messages[place] for place in places])
             for letters in dead_letters(refused, self._cause(MAXLEN), self._faults):
-                if letters.may_go:  # No publication: they were never in the queue, to be settled.
+                if letters.may_go:  # No publication: there is nothing to settle when they arrive.
                     self._publish_dead_letters(self, letters.run, letters.avoided, None)
         if pending.publication is not None:
             pending.publication.expect()
@@ -616,8 +616,8 @@ class Queue:
         return [(number, taken) for taken in popped.good]
 
     def _pop(self, front: Front, count: int) -> Popped:
-        """Take out the next messages. Returns none if the log, which reports the error itself,
-        cannot be read."""
+        """Take out the next messages; none if the log cannot be read, which reports that error
+        itself."""
         try:
             popped = front.pop(count, self._clock.now_ms() if front.may_expire else 0)
         except StorageError:
@@ -677,7 +677,7 @@ class Queue:
 
     @property
     def _ready_bytes(self) -> int:
-        """The bytes of ready messages; 0 for a queue that does not limit them."""
+        """Return the bytes of ready messages; 0 for a queue that does not limit them."""
         if not self._limit.counts_bytes:
             return 0
         return sum(front.ready_bytes for front in self._fronts)
@@ -813,7 +813,7 @@ class Queue:
             yield
 
     def _all_done(self) -> None:
-        """Dispatch again, and wait for the settlements that `_waiting_for_unfinished` wants."""
+        """Dispatch again. Those who waited for all settlements now wait for their commit."""
         waiters, self._waiting_for_unfinished = self._waiting_for_unfinished, []
         for waiter in waiters:
             self.when_settlements_committed(waiter)
@@ -843,7 +843,7 @@ class Queue:
         exceeds the limit.
         """
         dead = ((EXPIRED, popped.expired), (MAXLEN, excess))
-        if self._has_dead_letters:  # First: to the ledger, what is not leased is settled.
+        if self._has_dead_letters:  # First, because for the ledger a popped message is settled.
             for reason, pieces in dead:
                 for offsets, _ in pieces if self._sends_dead_letters(reason) else ():
                     self._fronts[lane].ledger.lease(offsets, self._dying)
@@ -986,7 +986,7 @@ class Queue:
     def rewind(self, *, offset: int | None = None, time_ms: int | None = None) -> None:
         """Make all messages from an offset or a time on ready again that are still kept.
 
-        Raises InvalidQueue for an offset if the queue has priorities; QueueDown.
+        Raises StorageError, and InvalidQueue for an offset if the queue has priorities.
         """
         self.check_up()
         if offset is not None and len(self._fronts) > 1:

@@ -41,7 +41,7 @@ class EncodedBatch(NamedTuple):
 
 
 def encode_runs(runs: Iterable[Run]) -> list[EncodedBatch]:
-    """Return batches of 1 MiB at most, unless one message is larger."""
+    """Encode runs as batches of at most QUEUE_BATCH_BYTES, unless one message is larger."""
     output: list[EncodedBatch] = []
     batch = _Batch()
     for run in runs:

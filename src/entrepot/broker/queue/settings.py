@@ -60,7 +60,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def lane_count(self) -> int:
-        """One lane for each priority; lane 0 has the lowest."""
+        """Return how many lanes the queue has: one for each priority, lane 0 for the lowest."""
         return self.priority_max + 1
 
 

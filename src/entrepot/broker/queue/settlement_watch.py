@@ -36,7 +36,7 @@ class SettlementWatch:
         self._watched.update(dict.fromkeys(offsets, _Watched(publication, len(offsets))))
 
     def settled(self, settled: Iterable[range], *, is_consumed: bool) -> None:
-        """Answer the publications whose last messages these are.
+        """Note settled messages, and answer the publications that wait for no others.
 
         The settlements must be recorded in the lane before.
         """

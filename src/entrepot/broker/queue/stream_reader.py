@@ -38,7 +38,7 @@ class StreamReader:
 
     @property
     def is_behind(self) -> bool:
-        """Whether `read` may return more messages now."""
+        """Return whether `read` may return more messages now."""
         return bool(self._ahead) or self._offset_next < self._served.last_stable_offset
 
     def read(self, count: int) -> list[Piece]:

@@ -81,7 +81,7 @@ class Exchange:
 
     @property
     def matching_type(self) -> ExchangeType:
-        """The type whose rules decide which bindings a message matches."""
+        """Return the type whose rules decide which bindings a message matches."""
         if self.type is ExchangeType.DEDUPLICATION:
             return ExchangeType.FANOUT
         return self.settings.matches_as if self.type is ExchangeType.DELAYED else self.type
@@ -145,7 +145,7 @@ class Dialect(Protocol):
 
     @property
     def delay_queue(self) -> str:
-        """The name of the queue in which delayed messages wait. Persisted."""
+        """Return the name of the queue in which delayed messages wait. Persisted."""
 
     def is_reserved(self, name: str) -> bool:
         """Return whether the name is reserved. A queue of that name cannot be read as a topic."""

@@ -74,7 +74,7 @@ def find(ledger: Ledger, served: ServedPartition, bounds: Bounds) -> Found:
             found.missing.extend(missing)
             left -= len(piece) - sum(map(len, missing))
             offset = piece.stop
-            # The limit cut a range: what follows is not the next to acquire.
+            # The limit was reached within a batch, and its rest is the next to be acquired.
             if offset < min(end, ready.stop):
                 return found
         if left <= 0 or offset < ready.stop:

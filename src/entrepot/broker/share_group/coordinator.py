@@ -145,7 +145,6 @@ class ShareCoordinator:
         return self._store.refusal
 
     def has(self, group_id: str) -> bool:
-        """Return whether there is a share group with this id."""
         return group_id in self._groups
 
     def heartbeat(
@@ -169,8 +168,8 @@ class ShareCoordinator:
         self._deadlines.set((group_id, request.member_id), self.now() + settings.session_ms)
         self._alarm.arm()
         new = self._topics_to_add(group, group.members[request.member_id])
-        # A member that does not name its topics named them before; new partitions are younger than
-        # that.
+        # A member that does not name its topics has named them before. Partitions that are new to
+        # the group were made since then.
         return self._begin(group, new, answer, is_late=request.topics is None) if new else answer
 
     def _group(self, group_id: str, request: ShareHeartbeat) -> ShareGroup:

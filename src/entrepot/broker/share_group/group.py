@@ -26,7 +26,7 @@ Assignment = Mapping[UUID, tuple[int, ...]]
 
 
 class ShareHeartbeat(NamedTuple):
-    """A heartbeat. None means: as said before."""
+    """A heartbeat. None means: unchanged since the last one."""
 
     member_id: str
     epoch: int

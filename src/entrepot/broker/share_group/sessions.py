@@ -42,7 +42,7 @@ class ShareSession:
 class ShareSessions:
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
-        self._place_count = 0  # Of all sessions together.
+        self._place_count = 0  # Partitions in all sessions together.
 
     def find(self, group: str, member_id: str) -> ShareSession | None:
         return self._sessions.get((group, member_id))

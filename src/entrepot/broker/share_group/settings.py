@@ -86,7 +86,7 @@ SETTINGS = {
         ),
         Setting(
             "share.heartbeat.interval.ms", SettingType.INT, "5000",
-            "How often members are to be heard of.", whole_number(100, 3_600_000),
+            "How often members send a heartbeat.", whole_number(100, 3_600_000),
         ),
         Setting(
             "share.isolation.level", SettingType.STRING, "read_uncommitted",
@@ -100,7 +100,7 @@ SETTINGS = {
         ),
         Setting(
             "share.record.lock.duration.ms", SettingType.INT, "30000",
-            "How long a record is its consumer's.", whole_number(1_000, 3_600_000),
+            "How long a record is locked for its consumer.", whole_number(1_000, 3_600_000),
         ),
         Setting(
             "share.renew.acknowledge.enable", SettingType.STRING, "true",
@@ -108,7 +108,7 @@ SETTINGS = {
         ),
         Setting(
             "share.session.timeout.ms", SettingType.INT, "45000",
-            "When a member that is not heard of is gone.", whole_number(1_000, 3_600_000),
+            "How long a member may send no heartbeat.", whole_number(1_000, 3_600_000),
         ),
     )
 }  # fmt: skip

@@ -285,7 +285,7 @@ class SharePartition:
             self._wake()
 
     def _give_back(self, offsets: range, owner: object) -> None:
-        """Return locked records: ready again, or ended if they were delivered as often as
+        """Make locked records ready again, but for those that were delivered as often as
         allowed."""
         deliveries_max = self._settings().deliveries_max
         for part in self._counted(offsets):
@@ -309,7 +309,8 @@ class SharePartition:
         """Copy dead letters and settle their records, and retry for as long as it takes."""
         delay_s = _RETRY_S
         while self._dead:
-            dead = self._dead[: limits.SHARE_DEAD_LETTERS_MAX]
+            waiting = self._dead
+            dead = waiting[: limits.SHARE_DEAD_LETTERS_MAX]
             settings = self._settings()
             try:
                 if settings.dead_letter_topic:  # The setting may have been removed since.
@@ -320,7 +321,9 @@ class SharePartition:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _RETRY_S_MAX)
                 continue
-            del self._dead[: len(dead)]
+            if waiting is not self._dead:  # Rewound meanwhile: the records are not dead any more.
+                continue
+            del waiting[: len(dead)]
             self._note([row for each in dead for row in self.ledger.settle(each.offsets, self)])
             self._wake()
         self._copying = None
@@ -357,7 +360,7 @@ class SharePartition:
 
     def rewind(self, offset: int) -> None:
         """Make all records from the offset on ready, and settle those below it."""
-        self._dead.clear()
+        self._dead = []
         self._locks.clear()
         self.ledger.reset(offset)
         self.settlements.rewound(offset, offset)

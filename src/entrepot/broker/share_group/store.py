@@ -90,7 +90,7 @@ class ShareGroupStore:
         self._ledgers.mark(settlements)
 
     def forget(self, group: str, topic: UUID, lanes: Iterable[Settlements]) -> None:
-        """Delete what is stored of the group's topic."""
+        """Delete all records about a topic of a group."""
         for each in lanes:
             self._ledgers.forget(each)
         self._put_name(group, topic, None)

@@ -111,7 +111,7 @@ class Memory:
         self._formats = formats
         self._is_old = is_old
         self._ids: dict[Target, _Ids] = {}  # Deleted targets are removed now and then.
-        self._targets_max = _TARGETS_MIN  # With so many, those that are gone are removed.
+        self._targets_max = _TARGETS_MIN  # When there are so many, deleted targets are removed.
         # Targets whose ids are still being read, and the runs that wait for that.
         self._waiting: dict[Target, list[_Sending]] = {}
 

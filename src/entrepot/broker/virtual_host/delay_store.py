@@ -85,7 +85,7 @@ class DelayStore:
     def _route(self, exchange: str, messages: Sequence[Message], publication: Publication) -> None:
         try:
             self._release(exchange, messages, publication)
-        except UnknownExchange as error:  # It was deleted meanwhile: so are its messages.
+        except UnknownExchange as error:  # It was deleted meanwhile: its messages are dropped.
             publication.arrived(Refused(str(error)))
         else:
             publication.arrived()

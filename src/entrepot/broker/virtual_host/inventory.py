@@ -63,9 +63,9 @@ class Inventory:
         maker: QueueMaker | None,
         publish_dead_letters: PublishDeadLetters,
     ) -> None:
-        """Without a maker, queues can neither be made nor used; their records are kept."""
+        """Begin without queues. If there is no maker, none can be made; stored ones are kept."""
         self.queues: dict[str, Queue] = {}  # Without streams.
-        self.delayed: Queue | None = None  # Of the delayed exchanges; clients cannot find it.
+        self.delayed: Queue | None = None  # Has the delayed messages; clients cannot find it.
         self.is_deleted = False  # Whether the virtual host is deleted, or being deleted.
         self._routing = routing
         self._vhost = routing.router.vhost

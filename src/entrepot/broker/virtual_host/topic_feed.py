@@ -37,13 +37,13 @@ class TopicFeed:
         )
         self._worker = worker  # Compresses, if the topic is set to.
         self._turns = turns
-        self._gathered: list[Published] = []  # In this turn, or after a large message.
+        self._gathered: list[Published] = []  # Runs of this turn, or after a large message.
         self._is_writing_large = False
         self._turn = 0
 
     @property
     def is_gone(self) -> bool:
-        """Whether the topic is deleted."""
+        """Return whether the topic is deleted."""
         return not self.served_partitions()
 
     def publish(self, run: Run, publication: Publication | None) -> None:

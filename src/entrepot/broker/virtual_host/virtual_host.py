@@ -55,7 +55,7 @@ class VirtualHost:
         maker: QueueMaker | None,
         predeclared: Sequence[Exchange] = (),
     ) -> None:
-        """Without a maker, queues can neither be made nor used, and nothing can be published."""
+        """Begin without queues. If there is no maker, none can be made, and nothing published."""
         self.name = name
         self._broker = broker
         self._maker = maker
@@ -91,12 +91,12 @@ class VirtualHost:
 
     @property
     def queues(self) -> Mapping[str, Queue]:
-        """The queues by name, without streams and without the delay queue."""
+        """Return the queues by name, without streams and without the delay queue."""
         return self._inventory.queues
 
     @property
     def all_queues(self) -> list[Queue]:
-        """All queues, including the one of the delayed exchanges."""
+        """Return all queues, including the one of the delayed exchanges."""
         return [*self.queues.values(), *filter(None, [self.delayed])]
 
     def queue(self, name: str, owner: object | None = None) -> Queue:
@@ -109,7 +109,7 @@ class VirtualHost:
 
     @property
     def delayed(self) -> Queue | None:
-        """The queue with the messages of all delayed exchanges, to list and change their delays."""
+        """Return the queue with the messages of all delayed exchanges; None if there is none."""
         return self._inventory.delayed
 
     def stream(self, name: str) -> Topic | None:
@@ -215,8 +215,8 @@ class VirtualHost:
         """Publish messages to an exchange, which must be the one in their envelopes.
 
         Returns the messages that no queue or topic gets. `check` is called with the name of each
-        topic that the default exchange leads to. Raises what `check` raises, UnknownExchange,
-        ExchangeRefused, InvalidRoutingHeader; the messages before the faulty one are published.
+        topic that the default exchange leads to. Raises what `check` raises, UnknownExchange and
+        ExchangeRefused; the messages before the faulty one are published.
         """
         assert self._publisher is not None
         return self._publisher.publish(exchange, messages, publication, check=check)

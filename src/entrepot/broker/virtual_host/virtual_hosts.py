@@ -38,8 +38,8 @@ class VirtualHosts:
         dialect: Dialect | None,
         predeclared: Sequence[Exchange] = (),
     ) -> None:
-        """Without `formats` and `dialect`, queues can neither be made nor used; their records are
-        kept. Each virtual host has the predeclared exchanges."""
+        """Make the first virtual host. Without `formats` and `dialect`, queues can neither be made
+        nor used; their records are kept. Each virtual host has the predeclared exchanges."""
         self._broker = broker
         self._predeclared = predeclared
         self._maker: QueueMaker | None = None
@@ -70,7 +70,7 @@ class VirtualHosts:
 
     @property
     def memory_use(self) -> MemoryUse | None:
-        """The memory that transient messages use. None means: this broker has no queues."""
+        """Return the memory that transient messages use; None means: this broker has no queues."""
         return None if self._maker is None else self._maker.memory_use
 
     # --- changing

@@ -48,7 +48,8 @@ class Confirms:
     __slots__ = ("_channel", "_confirming", "_known", "_number", "_waiting", "is_over")
 
     def __init__(self, channel: int, confirming: dict[Confirms, None]) -> None:
-        """`confirming` collects those of a connection that have something to send this turn."""
+        """Begin with message 1. `confirming` collects the confirms of a connection that have
+        something to send in this turn."""
         self._channel = channel
         self._confirming = confirming
         self._number = 0  # Of the last message published.
@@ -71,7 +72,7 @@ class Confirms:
         return confirm
 
     def add_known(self, confirm: Confirm) -> None:
-        """Have a run confirmed at the end of the turn, unless the channel is closed."""
+        """Confirm a run at the end of the turn, unless the channel is closed."""
         if not self.is_over:
             self._known.append(confirm)
             self._confirming[self] = None

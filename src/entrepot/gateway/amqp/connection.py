@@ -44,7 +44,7 @@ from entrepot.wire.amqp.scan import Acks, Content, Event, Heartbeat, MethodFrame
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.adapter import AmqpAdapter
 
-_DELIVERY_BYTES = 1 * limits.KIB  # Of a message, assumed before the first delivery.
+_DELIVERY_BYTES = 1 * limits.KIB  # The size of a message, as assumed before the first delivery.
 
 
 class Connection:
@@ -71,7 +71,7 @@ class Connection:
         self._runs_uncommitted = 0
         self.is_publishing_much = False  # One of these two is above its limit.
         self._all_committed: asyncio.Future[None] | None = None  # Done when no run is uncommitted.
-        self.confirming: dict[Confirms, None] = {}  # With something to send this turn.
+        self.confirming: dict[Confirms, None] = {}  # Those with something to send in this turn.
 
     # --- serving events
 
@@ -279,7 +279,7 @@ class Connection:
         self._delivery_bytes = (self.outbox.bytes_waiting - before) // count
 
     def has_room(self, queue: Queue) -> None:
-        """Have the queue dispatched at the end of the turn, because a consumer of it has room."""
+        """Dispatch the queue at the end of the turn, because one of its consumers has room."""
         self._queues_with_room[queue] = None
 
     def dispatch(self) -> None:

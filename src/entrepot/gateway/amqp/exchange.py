@@ -94,7 +94,7 @@ def _ends(channel: Channel, method: Bind | Unbind) -> tuple[str, Destination, st
 
 
 def check_binding(channel: Channel, source: str, kind: ResourceKind, destination: str) -> None:
-    """Raise AmqpError unless the client may bind or unbind these."""
+    """Raise AmqpError unless the client may bind the destination to the source, or unbind it."""
     connection = channel.connection
     connection.check(Operation.WRITE, kind, destination)
     connection.check(Operation.READ, ResourceKind.EXCHANGE, source)

@@ -65,5 +65,5 @@ def _read_amqplain(response: bytes) -> tuple[str, str]:
 
 
 def _text(data: bytes) -> str:
-    """Return the text. What is not UTF-8 becomes one that is nobody's name or password."""
+    """Decode a name or password. Bytes that are not UTF-8 give a text that nobody has."""
     return data.decode("utf-8", "replace")

@@ -13,7 +13,7 @@ class Outbox:
     __slots__ = ("_chunks", "_link", "_wake", "bytes_waiting")
 
     def __init__(self, link: Link, wake: Callable[[], None]) -> None:
-        """`wake` schedules a turn, which writes the outbox."""
+        """Begin empty. `wake` schedules a turn, which writes the outbox."""
         self._link = link
         self._wake = wake
         self._chunks: list[Buffer] = []

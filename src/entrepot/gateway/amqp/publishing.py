@@ -48,7 +48,7 @@ def publish(channel: Channel, target: PublishTarget, messages: list[Message]) ->
 
 
 def _parts(target: PublishTarget, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Return the messages in parts that are published together; usually there is only one.
+    """Yield the messages in parts that are published together; usually there is only one.
 
     Direct replies to one consumer are a part of their own, and so is each large message, which
     is written in slices.
@@ -85,7 +85,7 @@ def _take(channel: Channel, target: PublishTarget, messages: Sequence[Message]) 
     if vhost.router.exchange(target.exchange) is None:
         raise UnknownExchange(f"no exchange '{target.exchange}' in vhost '{vhost.name}'")
     check = channel.connection.topic_check() if target.exchange == DEFAULT_EXCHANGE else None
-    if check is not None:  # At the commit a part could be published already.
+    if check is not None:  # Now: at the commit, some messages could be published already.
         for key in subjects(messages):
             if vhost.stream(key) is not None:
                 check(key)

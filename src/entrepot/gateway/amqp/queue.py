@@ -118,8 +118,7 @@ def _counts(channel: Channel, found: Queue | Topic) -> tuple[int, int]:
         return found.ready_count, found.consumer_count
     broker = channel.connection.context.broker
     check_stream(channel, found)
-    partitions = [served.partition for served in broker.served_partitions(found)]
-    return sum(each.high_watermark - each.offset_start for each in partitions), 0
+    return sum(each.record_count for each in broker.served_partitions(found)), 0
 
 
 def check_stream(channel: Channel, topic: Topic) -> None:

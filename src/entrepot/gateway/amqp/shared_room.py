@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class SharedRoom:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._reserved: dict[QueueConsumer, int] = {}  # Messages, in this turn.
-        self._refused: dict[QueueConsumer, None] = {}  # Got nothing in this turn.
+        self._reserved: dict[QueueConsumer, int] = {}  # How many messages, in this turn.
+        self._refused: dict[QueueConsumer, None] = {}  # Consumers that got nothing in this turn.
 
     def reserve(self, consumer: QueueConsumer, wanted: int, room: int) -> int:
         """Reserve a part of the room that all share; return how many messages this one may get."""

@@ -49,7 +49,7 @@ class StreamConsumer(Delivering):
     def __init__(
         self, channel: Channel, topic: Topic, tag: str, arguments: Mapping[str, object]
     ) -> None:
-        """Raises AmqpError, StorageError."""
+        """Make a consumer that has yet to be started. Raises AmqpError, StorageError."""
         super().__init__(channel, tag)
         self._topic = topic
         self._arguments = arguments

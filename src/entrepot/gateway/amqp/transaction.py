@@ -72,7 +72,7 @@ class ChannelTransaction:
         return self._published
 
     def conclude(self) -> list[Holder]:
-        """Settle, reject or requeue the deliveries as held; return their holders."""
+        """Settle, reject or requeue the deliveries, as the client asked; return their holders."""
         for taken, disposition in self._dispositions:
             conclude(taken, disposition)
         return list({id(run.holder): run.holder for run in self.taken()}.values())

@@ -33,7 +33,6 @@ def select(channel: Channel, method: Select) -> None:
 
 async def commit(channel: Channel, method: Commit) -> None:
     transaction = _open(channel)
-    channel.transaction = ChannelTransaction()
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(failure: Failure | None) -> None:
@@ -49,6 +48,8 @@ async def commit(channel: Channel, method: Commit) -> None:
 
     publication = Publication(finish)
     _publish(channel, transaction, publication)
+    # Only now: if it failed, the channel returns what the transaction has acknowledged.
+    channel.transaction = ChannelTransaction()
     for holder in transaction.conclude():
         publication.expect()
         holder.when_settled(publication.arrived)

@@ -1,4 +1,4 @@
-"""The functions that serve methods. A method that is not in the table is refused."""
+"""The table of the functions that serve methods. A method that is not in it is refused."""
 
 from __future__ import annotations
 

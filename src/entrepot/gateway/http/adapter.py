@@ -1,8 +1,8 @@
 """One HTTP client's connection: what the pump needs to know of HTTP.
 
 A request is handled when the one before it is answered. What has to wait is a task that ends
-with the connection. After a request that is none, or a mistake of ours, there is an answer and
-then no more: the connection ends.
+with the connection. After input that is not a request, or an internal error, the client gets an
+error as the last answer, and the connection is closed.
 
 Bodies count as unfinished input from their first byte until they are answered.
 """
@@ -43,7 +43,7 @@ class HttpAdapter(Pump[Request]):
         super().__init__(link, self._reader, self._serve, clock, faults)
         self._handle = handle
         self._peer_host = link.peer.rpartition(":")[0].strip("[]")
-        self._handled: Request | None = None  # The request that is being answered,
+        self._handled: Request | None = None  # The request whose answer is awaited.
         self._out: list[Buffer] = []  # Answers of this turn.
         self._begun = 0  # How many requests have been started.
         self._heard_s = self._begun_s = self._loop.time()
@@ -81,7 +81,7 @@ class HttpAdapter(Pump[Request]):
         if not self._is_open:
             return
         log.warning("%s: closed: %s", self.link.peer, reason)
-        # Otherwise the client would take it for the answer to that request.
+        # While a request is handled, the client would take the refusal for its answer.
         if self._handled is None:
             self._put(refusal(HttpError(503, reason)), None, keeps_alive=False)
         self._close(reason)
@@ -173,5 +173,6 @@ class HttpAdapter(Pump[Request]):
 
 
 def refusal(error: HttpError) -> Response:
-    """Answer an error in plain text. Who has a better form catches the error before."""
+    """Return the answer to an error, in plain text. An application with a format of its own
+    catches the error before."""
     return Response(error.status, f"{error}\n".encode(), (("Content-Type", "text/plain"),))

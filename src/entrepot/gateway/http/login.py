@@ -1,8 +1,8 @@
 """Logins: a user name and a password with every request, by HTTP's Basic scheme.
 
-Whether somebody is let in is decided by the broker's login policy. What it cannot know is
-whom a request was addressed to: one from this machine must be addressed to this machine, too,
-lest a page in a browser talks to the broker as the guest, under a name of its own.
+The broker's login policy decides whether a login succeeds. What it cannot know is the host that
+a request was addressed to: one from this machine must be addressed to this machine, too. Otherwise
+a page in a browser could talk to the broker as guest, through a host name that leads here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _BASIC = "Basic"
 
 
 async def log_in(policy: LoginPolicy, request: Request, peer_host: str) -> Principal:
-    """Return who sent the request. Raises HttpError, late where a password was given."""
+    """Return the principal of the request's user. Raises HttpError, after a delay if a password
+    was sent."""
     user, password = _credentials(request)
     try:
         origin = Origin(peer_host, _BASIC, is_addressed_here(request))

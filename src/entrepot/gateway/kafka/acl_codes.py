@@ -187,6 +187,6 @@ def cluster_bits(context: Context) -> i32:
 
 
 def check_authorization_is_on(context: Context) -> None:
-    """Without it there are no entries: one that nobody heeds is worse than none."""
+    """Raise Refusal if authorisation is off: entries would have no effect, and so mislead."""
     if not context.broker.access.is_enforced:
         raise Refusal(ErrorCode.security_disabled, "authorisation is off: there are no ACLs")

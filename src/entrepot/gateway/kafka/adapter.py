@@ -179,7 +179,7 @@ class KafkaAdapter(Pump[memoryview]):
         return result
 
     def _is_first(self, header: RequestHeader) -> bool:
-        """Return whether nobody asked for this before, and it takes long to load."""
+        """Return whether this is the first request for a handler that takes long to import."""
         asked_for, wanted = self._context.asked_for, (header.api_key, header.version)
         if asked_for is None or wanted in asked_for or not apis.is_heavy(*wanted):
             return False
@@ -189,7 +189,8 @@ class KafkaAdapter(Pump[memoryview]):
     async def _load_and_serve(
         self, header: RequestHeader, frame: memoryview, position: int, answer: Answer
     ) -> None:
-        """Load in a turn of its own: others may ask for something for the first time, too."""
+        """Import the handler and serve the request, in a turn of its own: other connections may
+        cause imports, too."""
         await self._context.broker.turns.next()
         handler = apis.find(header.api_key, header.version)
         assert handler is not None
@@ -208,7 +209,7 @@ class KafkaAdapter(Pump[memoryview]):
             self._inbox.widen()
 
     def answered(self, size: int = 0) -> None:
-        """Write the answer with others that are ready in this turn, as when a commit is done."""
+        """Send the answer that is ready now, together with others that get ready in this turn."""
         self._turn_bytes += size
         if self._is_working:
             return

@@ -64,7 +64,7 @@ async def change_all(
     context: Context, resources: Sequence[R], settings_after: SettingsAfter[R], validate_only: bool
 ) -> list[ConfigOutcome]:
     """Change the settings of resources, and return an outcome for each. `settings_after` returns
-    what a resource is to have set."""
+    the settings that a resource is to have."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
 
     async def change(resource: R) -> ConfigOutcome:

@@ -122,8 +122,8 @@ def group_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
 def server_entries(
     facts: Iterable[Fact], defaults: Defaults, layers: Layers
 ) -> Iterator[ConfigEntry]:
-    """Yield what a node was started with, how new topics are made, and what counts for topics
-    on which nothing is set."""
+    """Yield the settings of a node: those it was started with, those of new topics, and the
+    defaults of topics' settings."""
     for fact in (*facts, *_of_new_topics(defaults)):
         source = ConfigSource.DEFAULT if fact.text == fact.default else ConfigSource.SERVER
         text = None if fact.type is Type.PASSWORD else fact.text
@@ -134,7 +134,7 @@ def server_entries(
 
 
 def shared_entries(layers: Layers) -> Iterator[ConfigEntry]:
-    """Return what is set for all nodes, and nothing else."""
+    """Yield the settings that are set for all nodes."""
     for name, text in layers.shared.items():
         setting, value = SETTINGS[name], Value(SERVER_NAMES[name], text, ConfigSource.ALL_NODES)
         yield ConfigEntry(value.name, _TYPES[setting.kind], setting.doc, False, (value,))

@@ -43,12 +43,12 @@ class Context:
     principal: Principal  # The user of the connection.
     login: Login | None = None  # None once the login is done, or if none is needed.
     facts: Callable[[], Sequence[Fact]] = tuple  # What the server was started with.
-    # APIs and versions that were asked for. None means: load what is asked for without a turn.
+    # APIs and versions that were asked for. None means: import at once, in no turn of its own.
     asked_for: dict[tuple[int, int], None] | None = None
     exchange: RepeatableRequest | None = None  # The connection's last heartbeat.
-    muted_until_s: float = 0.0  # No request is served before: a quota is exceeded.
+    muted_until_s: float = 0.0  # Until then no request is served: a quota is exceeded.
     messages: MessageCount = field(default_factory=MessageCount)  # Of all connections.
-    # Called when the connection ends, by the session that the function ends.
+    # Session -> a function that ends it. Called when the connection ends.
     at_close: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,7 @@ from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.quota_entities import parts_of
 from entrepot.gateway.kafka.refusal import Refusal, check_on_cluster, reason_of
 
-_TYPES = ("user", "client-id", "ip")  # Of the last there are none here.
+_TYPES = ("user", "client-id", "ip")  # Nobody can set a quota on an "ip" here.
 _EXACT, _DEFAULT, _ANY = 0, 1, 2  # How a component matches.
 
 

@@ -100,15 +100,19 @@ def _partition(
     context: Context, group_id: GroupId, topic: Topic, number: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
     offset = lag = _UNKNOWN
+    code, text = ErrorCode.none, None
     try:
         share = context.broker.share_groups.partition(group_id, topic, number)
         offset, lag = i64(share.ledger.offset_low), i64(share.lag)
     except UnknownTopic:
         pass
+    except KNOWN as error:
+        code, text = reason_of(error)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=i32(number),
         start_offset=offset,
         leader_epoch=i32(0),
         lag=lag,
-        error_code=ErrorCode.none,
+        error_code=code,
+        error_message=text,
     )

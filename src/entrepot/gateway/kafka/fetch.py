@@ -105,7 +105,7 @@ class _Fetch:
         return self._answer_in_turns() if self._is_long else self._answer_or_wait()
 
     def _resolve_session(self, asked: list[Wanted], forgotten: list[Key]) -> int:
-        """Find out what is wanted, from the request and its session. Returns an error or 0."""
+        """Find the session and the partitions that are wanted. Returns an error code, or 0."""
         request, sessions = self._request, self._context.sessions
         if request.session_epoch in (_NO_SESSION, _NEW_SESSION):
             if request.session_id:
@@ -139,7 +139,7 @@ class _Fetch:
         return wait.done
 
     def _answer_if_enough(self) -> bool:
-        """Read, and answer unless there is less than is wanted, and time left to wait."""
+        """Read; answer if there is enough, or no time to wait. Returns whether it has answered."""
         cost = Cost(self._context, self._client_id)
         found = self._read()
         if self._may_wait and not self._is_enough(found):
@@ -245,11 +245,11 @@ class _Fetch:
 
     def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
         wait.listen(served, partial(self._answer.guard, self._moved, wanted))
-        if self._is_long or self._request.min_bytes > 1:  # Otherwise no partition has anything yet.
+        if self._is_long or self._request.min_bytes > 1:  # Otherwise it waits since all are empty.
             self._note_size(wanted, served)
 
     def _moved(self, wanted: Wanted) -> None:
-        """Count what a partition has whose high watermark has moved, and answer if it is enough."""
+        """Count the bytes of a partition whose high watermark has moved; answer if it is enough."""
         wait = self._wait
         assert wait is not None
         if wait.done.done():
@@ -264,7 +264,7 @@ class _Fetch:
             self._finish()
 
     def _note_size(self, wanted: Wanted, served: ServedPartition) -> None:
-        """Count the bytes that a partition has, and end the wait if all have enough."""
+        """Count the bytes that a partition has, and end the wait if there are enough in all."""
         wait = self._wait
         assert wait is not None
         size = self._available(wanted, served)
@@ -340,7 +340,7 @@ class _Fetch:
         )
 
     def _told(self, cost: Cost, taken: int) -> _Told:
-        """Return what an answer says beside its partitions."""
+        """Return the fields of an answer beside its partitions."""
         return {
             "throttle_ms": cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
             "error_code": self._session_error,
@@ -362,7 +362,7 @@ class _Wait:
         self._listening: list[ServedPartition] = []
 
     def listen(self, served: ServedPartition, moved: Callable[[], None]) -> None:
-        """Call at each move of the partition's watermark."""
+        """Call `moved` whenever the partition's high watermark moves."""
         served.partition.listen(self, moved)
         self._listening.append(served)
 
@@ -374,7 +374,7 @@ class _Wait:
 
 
 def _topics(rows: list[tuple[Key, FetchedPartition]]) -> list[FetchedTopic]:
-    """Gather the partitions of each topic, which stand together."""
+    """Group the partitions by topic. Those of one topic are neighbours."""
     if len(rows) == 1:
         ((topic, _), fetched) = rows[0]
         return [_topic(topic, [fetched])]
@@ -407,8 +407,8 @@ def _asked_at_once(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
 
 
 def _asked(request: FetchRequest) -> Steps[tuple[list[Wanted], list[Key]]]:
-    """Return what a request wants, and what it wants no longer. Of a partition that is named
-    twice, the last counts."""
+    """Return the partitions that a request wants, and those it wants no longer. Of a partition that
+    is named twice, the last counts."""
     asked: dict[Key, Wanted] = {}
     for topic in request.topics:
         name = topic_key(topic.name, topic.id)

@@ -40,7 +40,7 @@ class FetchSession:
     id: int
     epoch: int  # The epoch that the client's next request must have.
     used_s: float
-    by_name: bool  # Whether its keys have names or ids, as the version of its requests has it.
+    by_name: bool  # Whether its keys have names of topics, or ids: that depends on the version.
     # In the order in which they are served. One that was served moves to the end.
     partitions: OrderedDict[Key, Wanted] = field(default_factory=OrderedDict)
 
@@ -90,7 +90,7 @@ class FetchSessions:
         return session
 
     def update(self, session: FetchSession, wanted: list[Wanted], forgotten: list[Key]) -> bool:
-        """Change what a session wants. False means: there is no room for it, and it was closed."""
+        """Change the partitions of a session. False means: there are too many, and it is closed."""
         before = len(session.partitions)
         session.update(wanted, forgotten)
         self._partition_count += len(session.partitions) - before

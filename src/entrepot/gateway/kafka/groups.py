@@ -47,6 +47,6 @@ def find_place(
     return TopicPartition(found.name, partition)
 
 
-@lru_cache(maxsize=100)  # Cached: nearly all answers have one of a few codes.
+@lru_cache(maxsize=100)  # Cached: nearly all answers have one of a few durations.
 def milliseconds(count: int) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(milliseconds=count))

@@ -141,7 +141,7 @@ class _Produce:
         self.request = request
         self._version = version
         self._answer = answer
-        self._results: list[ProduceResult] = []  # One for each partition that was dealt with.
+        self._results: list[ProduceResult] = []  # One for each partition so far, in order.
         self._is_appending = True
         self._waiting = 0  # How many commits the answer waits for.
         self._throttle_ms = 0  # How long the client is told to wait.
@@ -230,7 +230,7 @@ class _Produce:
         return ProduceResult(index, code, record_errors=wrong, error_message=str(error))
 
     def _wait_for(self, number: int, recorded: Recorded) -> None:
-        """Have the answer wait until something is committed for the partition of that number."""
+        """Let the answer wait for a commit. If that fails, so does the result of that number."""
 
         def finish(error: StorageError | None) -> None:
             if error is not None:
@@ -244,7 +244,7 @@ class _Produce:
         recorded.partition.when_committed(recorded.offset_end, partial(self._answer.guard, finish))
 
     def end(self, throttle_ms: int) -> None:
-        """Answer, now that everything is appended, when it is committed."""
+        """Answer when everything is committed. Called when everything is appended."""
         self._is_appending = False
         self._throttle_ms = throttle_ms
         if self.request.acks == 0:

@@ -27,7 +27,7 @@ def check_on_cluster(context: Context, operation: Operation) -> None:
 
 
 def check_node_id(context: Context, name: str) -> None:
-    """Raise Refusal, with Kafka's text, if the request is meant for another node."""
+    """Raise PeerError, with Kafka's text, if the request is meant for another node."""
     if not name.isdecimal():
         raise PeerError(f"Broker id must be an integer, but it is: {name}")
     if name != str(context.node_id):

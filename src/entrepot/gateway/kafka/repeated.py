@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from entrepot.gateway.kafka.adapter import Answer
 
-_SAID_BYTES_MAX = 512  # An idle member says less.
+_SAID_BYTES_MAX = 512  # A longer request is not cached; that of an idle member is shorter.
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")

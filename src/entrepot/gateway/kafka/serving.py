@@ -83,7 +83,7 @@ class WholeMessage(ServedApi):
 
     @abstractmethod
     def _handle(self) -> _Handle:
-        """Load the function and call it in the way that this kind has."""
+        """Load the function, and return one that calls it with the arguments that it takes."""
 
 
 @dataclass(frozen=True, slots=True)

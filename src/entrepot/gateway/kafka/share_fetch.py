@@ -159,7 +159,7 @@ class _ShareFetch:
                 if is_listening:
                     await self._something_new()
                     self._check_open(session)
-                else:  # Then look again: records may have come before.
+                else:  # Listen, and look again: records may have come before that.
                     await self._run(self._listen(session))
                     is_listening = True
         finally:
@@ -193,7 +193,7 @@ class _ShareFetch:
         self._wake()
 
     def _acquire_now(self, session: ShareSession) -> Steps[bool]:
-        """Acquire what there is. Returns whether there is something to answer."""
+        """Acquire the records that are ready. Returns whether there is something to answer."""
         self._is_news = False
         if not self._is_over and not (yield from self._is_enough(session)):
             return False

@@ -172,8 +172,8 @@ class Acknowledging:
 
 
 def by_topic(places: Iterable[TopicIdPartition]) -> Steps[dict[UUID, list[int]]]:
-    """The partitions of each topic in ascending order. Ids are slow to sort, and stay as they
-    come."""
+    """Return the partitions of each topic, in ascending order. Topics stay in the order in which
+    they come, because ids are slow to sort."""
     found: dict[UUID, list[int]] = {}
     for topic, number in places:
         found.setdefault(topic, []).append(number)

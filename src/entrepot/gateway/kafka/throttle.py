@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Cost:
-    """Counts the time that one request takes, from when this is made."""
+    """Counts the time that one request takes, from when this object is made."""
 
     __slots__ = ("_client_id", "_context", "_since_s", "_spent_s")
 

@@ -14,7 +14,7 @@ from entrepot.gateway.kafka.context import Context
 
 
 def topic_key(name: str | None, identity: UUID | None) -> str | UUID:
-    """Return how a request names a topic: by name, if empty or not, or by id, if zero or not."""
+    """Return the name or the id that a request has for a topic. Without both, the id is zero."""
     return name if name is not None else identity or UUID(int=0)
 
 

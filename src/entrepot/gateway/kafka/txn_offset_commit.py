@@ -82,7 +82,7 @@ async def _commit(
     place = TopicPartition(TOPIC, groups.partition_of(request.group_id))
     if version >= _VERSION_JOINS:
         await transactions.add_partitions(request.transactional_id, producer, [place])
-    # Nothing is awaited between this and the append: the transaction cannot end before it.
+    # No other task runs between this and the append, so the transaction cannot end before it.
     transactions.check_member(request.transactional_id, producer, place)
     faults = await groups.commit_offsets(
         request.group_id,

@@ -33,7 +33,8 @@ def read_deaths(headers: Mapping[str, object]) -> list[Death]:
 def death_headers(deaths: Sequence[Death], exchange: str, *, is_first: bool) -> dict[str, object]:
     """Return the headers for these deaths, at least one, the newest first.
 
-    `exchange` led the message to its newest death, which is its first one, too, if `is_first`.
+    `exchange` is where the message was published to before the newest one. `is_first` means: the
+    newest death is also the first.
     """
     newest = deaths[0]
     facts = {"reason": newest.reason, "queue": newest.queue, "exchange": exchange}

@@ -308,7 +308,7 @@ def _age(value: Frozen) -> str | None:
 
 
 def _age_ms(value: Frozen) -> int | None:
-    """Return the milliseconds of a text such as `7D`; None if it is none."""
+    """Return the milliseconds of a text such as `7D`; None if the text is another, or 0."""
     found = re.fullmatch(r"([0-9]{1,12})([YMDhms])", value or "", re.ASCII)
     return int(found[1]) * _UNITS_MS[found[2]] or None if found else None
 

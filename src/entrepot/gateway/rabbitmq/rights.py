@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrepot.broker.access import Operation, ResourceKind
 
-DEFAULT_EXCHANGE_NAME = "amq.default"  # Of the exchange without a name, in patterns.
+DEFAULT_EXCHANGE_NAME = "amq.default"  # Stands for the default exchange, whose name is empty.
 
 # Any of the three permits DESCRIBE; the error text names the first one.
 _RIGHTS = {

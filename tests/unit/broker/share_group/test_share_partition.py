@@ -308,3 +308,18 @@ async def test_locks_that_are_over_are_forgotten(bed: Stage) -> None:
         (found,) = bed.acquire(ONE)
         bed.tell(ONE, AcknowledgeType.ACCEPT, found[0])
     assert len(bed.share()._locks) < 100
+
+
+@simulated
+async def test_a_rewind_while_dead_letters_are_copied(bed: Stage) -> None:
+    await bed.open("t", errors_deadletterqueue_topic_name="dlq.t")
+    await bed.create("dlq.t", 1)
+    await bed.fill(4)
+    bed.acquire(ONE)
+    bed.tell(ONE, AcknowledgeType.REJECT, range(2))
+    await asyncio.sleep(0)  # Copying has begun.
+    bed.share().rewind(0)
+    bed.acquire(OTHER)
+    bed.tell(OTHER, AcknowledgeType.REJECT, range(3, 4))
+    await asyncio.sleep(5)
+    assert [*bed.share().ledger.leased] == [0, 1, 2]

@@ -7,7 +7,15 @@ import pytest
 
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.method import Method
-from entrepot.wire.amqp.methods import basic, channel, confirm, connection, queue, tx
+from entrepot.wire.amqp.methods import (
+    basic,
+    channel,
+    confirm,
+    connection,
+    exchange,
+    queue,
+    tx,
+)
 from entrepot.wire.amqp.properties import BasicProperties, encode
 from tests.unit.gateway.amqp.node import Client, Node, on_node
 
@@ -152,3 +160,17 @@ async def test_the_client_goes_while_it_commits(node: Node) -> None:
     client.adapter.closed("gone")
     await asyncio.sleep(1)
     assert node.broker.vhosts.default.queues["work"].ready_count == 1
+
+
+@on_node()
+async def test_a_commit_that_cannot_publish_returns_what_was_acknowledged(node: Node) -> None:
+    client, other = await transacting(node), await node.client()
+    await client.ask(exchange.Declare(exchange="e", type="direct"), exchange.DeclareOk)
+    client.publish("work", b"1")
+    await client.ask(tx.Commit(), tx.CommitOk)
+    await client.ask(basic.Get(queue="work"), basic.GetOk)
+    client.publish("k", b"2", exchange="e")
+    client.say(basic.Ack(1))
+    await other.ask(exchange.Delete(exchange="e"), exchange.DeleteOk)
+    assert "no exchange 'e'" in await client.refused(tx.Commit())
+    assert await count(other) == 1

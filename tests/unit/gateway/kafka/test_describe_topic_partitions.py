@@ -13,11 +13,11 @@ from entrepot.core.steps import finish
 from entrepot.gateway.kafka.describe_topic_partitions import handle
 from tests.unit.gateway.kafka.node import NODE_ID, Node, on_node
 
-Place = tuple[str, int]
+TopicIndex = tuple[str, int]
 
 
 def ask(
-    node: Node, *names: str, limit: int = 2_000, cursor: Place | None = None
+    node: Node, *names: str, limit: int = 2_000, cursor: TopicIndex | None = None
 ) -> DescribeTopicPartitionsResponse:
     request = DescribeTopicPartitionsRequest(
         topics=tuple(TopicRequest(name=TopicName(name)) for name in names),
@@ -27,7 +27,7 @@ def ask(
     return finish(handle(node.context, request))
 
 
-def places(response: DescribeTopicPartitionsResponse) -> list[Place]:
+def places(response: DescribeTopicPartitionsResponse) -> list[TopicIndex]:
     return [
         (topic.name or "", partition.partition_index)
         for topic in response.topics
@@ -35,7 +35,7 @@ def places(response: DescribeTopicPartitionsResponse) -> list[Place]:
     ]
 
 
-def cursor_of(response: DescribeTopicPartitionsResponse) -> Place | None:
+def cursor_of(response: DescribeTopicPartitionsResponse) -> TopicIndex | None:
     cursor = response.next_cursor
     return None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
@@ -67,8 +67,8 @@ async def test_all_topics_in_the_order_of_their_names(node: Node) -> None:
 @on_node()
 async def test_page_by_page(node: Node, limit: int, names: tuple[str, ...]) -> None:
     await with_topics(node)
-    found: list[Place] = []
-    cursor: Place | None = None
+    found: list[TopicIndex] = []
+    cursor: TopicIndex | None = None
     for _ in range(7):
         response = ask(node, *names, limit=limit, cursor=cursor)
         assert 0 < len(places(response)) <= max(1, limit)

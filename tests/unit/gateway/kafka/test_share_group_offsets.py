@@ -108,6 +108,15 @@ async def test_where_a_group_stands(node: Node) -> None:
 
 
 @on_node()
+async def test_a_refused_partition_is_said_to_be_one(node: Node) -> None:
+    await node.context.broker.create_topic("t", 1)
+    await beat(node, topics=("t",))
+    topic = node.context.broker.topic("t")
+    node.context.broker.served_partition(topic, 0).partition.refuse("damaged")
+    assert rows(node) == [("t", 0, -1, -1, ErrorCode.kafka_storage_error)]
+
+
+@on_node()
 async def test_offsets_are_altered(node: Node) -> None:
     await opened(node, records=5)
     assert (await alter(node, {("t", 0): 3})).error_code is ErrorCode.non_empty_group

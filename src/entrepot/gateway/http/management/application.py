@@ -128,7 +128,7 @@ def match(pattern: tuple[str, ...], path: tuple[str, ...]) -> dict[str, str] | N
 
 
 def answer(result: object) -> Response:
-    """Return the answer for a result."""
+    """Return the answer that has this result as its content; None means: no content."""
     if isinstance(result, Response):
         return result
     if result is None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What metrics use that only the server knows. By protocol, as ports are named."""
+    """Sources of metrics that only the server has. Protocols have the names of their ports."""
 
     traffic: Callable[[], Mapping[str, Traffic]] = dict
     messages: Mapping[str, MessageCount] = field(default_factory=dict)

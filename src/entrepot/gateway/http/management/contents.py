@@ -1,4 +1,4 @@
-"""The messages of a queue: get, peek and purge, and three functions that RabbitMQ has not.
+"""The messages of a queue: get, peek and purge, and three functions that RabbitMQ does not have.
 
 `rewind` makes messages ready again that were settled since an offset or a time. `move` moves
 messages to another queue: each is settled here when it is permanent there, so none is lost, and
@@ -99,7 +99,7 @@ def _each(queue: Queue, owner: object, count: int) -> Iterator[tuple[int, Taken]
 
 
 def _light(pieces: Iterator[tuple[int, Taken]]) -> Steps[Pieces]:
-    """Take pieces until they have HTTP_MESSAGES_BYTES_MAX."""
+    """Take pieces until they have MESSAGES_BYTES_MAX."""
     kept: Pieces = []
     weight = 0
     for lane, taken in pieces:

@@ -67,7 +67,7 @@ async def declare(call: Call) -> Response:
     name, fields = exchange_name(call.path["name"]), call.fields
     call.require(Operation.CREATE, ResourceKind.EXCHANGE, name)
     declaration = declared(call.vhost.name, name, fields)
-    if declaration.alternate is not None:  # As over AMQP: it reads the one and writes the other.
+    if declaration.alternate is not None:  # As over AMQP: messages of the one go to the other.
         call.require(Operation.READ, ResourceKind.EXCHANGE, name)
         call.require(Operation.WRITE, ResourceKind.EXCHANGE, declaration.alternate)
     is_there = call.vhost.router.exchange(name) is not None

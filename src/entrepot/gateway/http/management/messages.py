@@ -29,7 +29,7 @@ Pieces = list[tuple[int, Taken]]  # (lane, messages).
 
 _OTHERS = ("cluster_id",)
 _NUMBERS = {"delivery_mode": 2**8, "priority": 2**8, "timestamp": 2**64}  # Exclusive upper bounds.
-# As RabbitMQ lists them.
+# All properties, in RabbitMQ's order.
 _NAMES = (
     *("content_type", "content_encoding", "headers", "delivery_mode", "priority"),
     *("correlation_id", "reply_to", "expiration", "message_id", "timestamp"),
@@ -160,7 +160,7 @@ def to_json(value: object) -> Any:
 
 
 def head_from_json(given: Mapping[str, Any]) -> bytes:
-    """Return the properties of a message. Raises HttpError, InvalidRoutingHeader."""
+    """Encode the properties of a message. Raises HttpError, InvalidRoutingHeader."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name not in _NAMES:
@@ -212,7 +212,7 @@ def _ttl_ms(expiration: str) -> int | None:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it is Unicode: JSON can also spell what is none."""
+    """Return whether the text is Unicode, without the single surrogates that JSON can express."""
     try:
         value.encode()
     except UnicodeEncodeError:

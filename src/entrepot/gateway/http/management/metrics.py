@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 SAMPLES_AT_ONCE = 250  # Written in one step.
-# What Kafka's clients fetch are ranges of files, whose records are not looked at.
+# Kafka's clients fetch ranges of files, and nobody counts the records in them.
 _NOT_COUNTED = ("kafka", "kafka_tls")
 _TYPE = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 
@@ -183,7 +183,7 @@ class _Rows(NamedTuple):
 
     kind: str
     labels: Labels
-    texts: Mapping[str, str]  # Of each metric, in the order of the values.
+    texts: Mapping[str, str]  # Metric -> what it means, in the order of the values.
     found: dict[Labels, tuple[float, ...]]
     total: int  # How many there are, listed or not.
 

@@ -17,7 +17,7 @@ from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
 
-# The version whose behaviour this is: clients decide by it what they can ask for.
+# The version of RabbitMQ whose API this is: clients decide by it what they can ask for.
 RABBITMQ_VERSION = "4.0.0"
 STOPPED = "broker forced connection closure with reason 'shutdown'"  # RabbitMQ's words.
 

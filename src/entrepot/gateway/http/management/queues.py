@@ -127,8 +127,7 @@ def describe_stream(
     call: Call, vhost: VirtualHost, name: str, topic: Topic, reader_count: int
 ) -> Row:
     served_partitions = call.broker.served_partitions(topic)
-    partitions = [served.partition for served in served_partitions]
-    messages = sum(each.high_watermark - each.offset_start for each in partitions)
+    messages = sum(each.record_count for each in served_partitions)
     fault = call.broker.fault_of(topic)
     row: Row = {
         "name": name,
@@ -158,7 +157,7 @@ async def declare(call: Call) -> Response:
     call.require(Operation.CREATE, ResourceKind.QUEUE, name)
     arguments = fields.table("arguments")
     letters = arguments.get("x-dead-letter-exchange")
-    if isinstance(letters, str):  # As over AMQP: it reads the queue and writes there.
+    if isinstance(letters, str):  # As over AMQP: messages of the queue go to that exchange.
         call.require(Operation.READ, ResourceKind.QUEUE, name)
         call.require(Operation.WRITE, ResourceKind.EXCHANGE, letters)
         key = arguments.get("x-dead-letter-routing-key")

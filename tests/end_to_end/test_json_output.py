@@ -1,0 +1,107 @@
+"""`--json` means one thing everywhere: one JSON object per line."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer
+
+from entrepot.cli import COMMANDS, main
+from entrepot.testing import Broker, broker
+
+# What each command is given. DATA stands for the directory of a broker that is stopped.
+ARGUMENTS = {
+    "bindings": [],
+    "consume": ["t"],
+    "exchanges list": [],
+    "groups describe": ["g"],
+    "groups list": [],
+    "log dump": ["DATA"],
+    "log verify": ["DATA"],
+    "queues check": [],
+    "queues deferred": ["amq.delayed"],
+    "queues list": [],
+    "queues peek": ["q"],
+    "queues show": ["q"],
+    "status": ["--data-dir", "DATA"],
+    "topics describe": ["t"],
+    "topics list": [],
+    "transactions describe": ["x"],
+    "transactions list": ["--all"],
+    "users list": ["--data-dir", "DATA"],
+}
+
+
+def with_json() -> Iterator[str]:
+    """Yield every command that has the option, by all of its names."""
+    context = click.Context(main)
+    for name in COMMANDS:
+        command = main.get_command(context, name)
+        assert command is not None
+        parts = command.commands if isinstance(command, click.Group) else {"": command}
+        for part, each in parts.items():
+            if any("--json" in parameter.opts for parameter in each.params):
+                yield f"{name} {part}".strip()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Broker]:
+    """A broker with one of everything."""
+    with broker(settings={"ports.http": 0}) as started:
+        at = {"bootstrap.servers": started.bootstrap}
+        producer = Producer({**at, "transactional.id": "x"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("t", "one")
+        producer.commit_transaction()
+        consumer = Consumer({**at, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["t"])
+        assert consumer.poll(20) is not None
+        consumer.close()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a broker that has a user and a topic, and is stopped."""
+    directory = tmp_path_factory.mktemp("stopped") / "data"
+    add = ["users", "add", "ana", "--data-dir", str(directory), "--password-stdin"]
+    assert CliRunner().invoke(main, add, input="secret\n").exit_code == 0
+    return directory
+
+
+def test_every_command_is_tried() -> None:
+    assert sorted(with_json()) == sorted(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_json_is_one_object_per_line(name: str, server: Broker, stopped: Path) -> None:
+    env = {"ENTREPOT_BOOTSTRAP": server.bootstrap, "ENTREPOT_HTTP": server.http_address}
+    runner = CliRunner(env=env)
+    declare = ["exchanges", "declare", "later", "--type", "x-delayed-message"]
+    runner.invoke(main, [*declare, "--set", "x-delayed-type=direct"])
+    runner.invoke(main, ["queues", "declare", "q"])
+    runner.invoke(main, ["bind", "later", "q", "-k", "q"])
+    post_messages(server)
+    given = [word.replace("DATA", str(stopped)) for word in ARGUMENTS[name]]
+    result = runner.invoke(main, [*name.split(), *given, "--json"])
+    assert result.exit_code == (1 if name == "status" else 0), result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert lines
+    assert all(isinstance(line, dict) for line in lines), lines
+
+
+def post_messages(server: Broker) -> None:
+    """Publish one message to a queue, and one that waits for its time."""
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(server.amqp_url))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", "q", b"now", pika.BasicProperties(delivery_mode=2))
+    later = pika.BasicProperties(delivery_mode=2, headers={"x-delay": 600_000})
+    channel.basic_publish("later", "q", b"later", later)
+    connection.close()
