@@ -56,7 +56,7 @@ _DRAIN_S = 60.0
 _HOUR_MS = 3_600_000
 _CONFIG = Config(
     host=HOST,
-    ports=Ports(kafka=None, amqp=PORT, http=None),
+    ports=Ports(kafka=None, amqp=PORT, http=None, sqs=None),
     security=Security(insecure=True),
 )
 

@@ -259,7 +259,8 @@ class Page:
 
     def _port_flags(self) -> str:
         at = self.ports
-        return f"--kafka-port {at['9092']} --amqp-port {at['5672']} --http-port {at['15672']}"
+        flags = {"kafka": "9092", "amqp": "5672", "http": "15672", "sqs": "9324"}
+        return " ".join(f"--{name}-port {at[default]}" for name, default in flags.items())
 
     def run(self) -> None:
         """Run all blocks; raise GuideError with the place of the first that fails."""
@@ -359,7 +360,9 @@ class Page:
 
     def _at_home(self, text: str) -> str:
         """Put the ports and the directory that this run has in the place of the page's."""
-        text = re.sub(r"\b(9092|5672|15672|9093)\b", lambda found: str(self.ports[found[0]]), text)
+        text = re.sub(
+            r"\b(9092|5672|15672|9093|9324)\b", lambda found: str(self.ports[found[0]]), text
+        )
         at = self.ports["5672"]
         text = text.replace('Parameters("localhost")', f'Parameters("localhost", {at})')
         text = text.replace("/srv/entrepot", str(self.directory))

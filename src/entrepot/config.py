@@ -23,7 +23,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 # Each has a port in `Ports` and a flag `--<protocol>-port`.
-PROTOCOLS = ("kafka", "kafka_tls", "amqp", "amqp_tls", "http")
+PROTOCOLS = ("kafka", "kafka_tls", "amqp", "amqp_tls", "http", "sqs")
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -44,6 +44,7 @@ class Ports:
     amqp: _Port | None = 5672
     amqp_tls: _Port | None = None
     http: _Port | None = 15672  # Management.
+    sqs: _Port | None = 9324
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,8 @@ class Server:
             await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
         if config.ports.http is not None:
             await self._listen(doors.net, "http", config.ports.http, self._http())
+        if config.ports.sqs is not None:
+            await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
 
     def _kafka(
         self, sessions: FetchSessions, endpoint: str, advertised_port: int | None
@@ -395,6 +397,22 @@ class Server:
         )
         handle = Management(context)
         return lambda link: HttpAdapter(link, handle, clock, self._doors.faults)
+
+    def _sqs(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(endpoint, MessageCount())
+
+        @cache
+        def accept_as() -> Callable[[Link], ServingReceiver]:
+            from entrepot.gateway.http.adapter import HttpAdapter
+            from entrepot.gateway.sqs.application import Sqs
+            from entrepot.gateway.sqs.call import Context as SqsContext
+            from entrepot.wire.sqs.limits import BODY_BYTES_MAX
+
+            clock, faults = self._doors.clock, self._doors.faults
+            handle = Sqs(SqsContext(self.broker, clock, self._login, messages))
+            return lambda link: HttpAdapter(link, handle, clock, faults, BODY_BYTES_MAX)
+
+        return lambda link: accept_as()(link)
 
     async def _listen(
         self, net: Net, protocol: str, port: int, adapter: Callable[[Link], ServingReceiver]

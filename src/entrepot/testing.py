@@ -65,6 +65,12 @@ class Broker:
         return f"{host}:{port}"
 
     @property
+    def sqs_url(self) -> str:
+        """Return the `endpoint_url` for clients of SQS. Needs the setting `ports.sqs`, as 0."""
+        host, port = self.endpoints["sqs"]
+        return f"http://{host}:{port}"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
@@ -129,7 +135,8 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
-        settings = {"ports.kafka": 0, "ports.amqp": 0, "ports.http": "off", **self._settings}
+        off = {"ports.http": "off", "ports.sqs": "off"}  # Unless they are asked for.
+        settings = {"ports.kafka": 0, "ports.amqp": 0, **off, **self._settings}
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():

@@ -64,7 +64,7 @@ TOPICS = {
 }
 _CONFIG = Config(
     host=HOST,
-    ports=Ports(kafka=PORT, amqp=AMQP_PORT, http=None),
+    ports=Ports(kafka=PORT, amqp=AMQP_PORT, http=None, sqs=None),
     security=Security(insecure=True),
 )
 

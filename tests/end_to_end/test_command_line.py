@@ -199,7 +199,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_ready_says_where(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "entrepot.cli", "serve"]
-    ports = ["--kafka-port", "0", "--amqp-port", "off", "--http-port", "off"]
+    ports = ["--kafka-port", "0", "--amqp-port", "off", "--http-port", "off", "--sqs-port", "off"]
     flags = ["--data-dir", str(tmp_path), *ports, "--log-format", "json"]
     process = subprocess.Popen(
         command + flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -232,3 +232,15 @@ class UnknownLease(PeerError):
 
 class TooManyLeases(PeerError):
     """The queue has too many timed leases, or too many messages in them."""
+
+
+class UnknownReceipt(PeerError):
+    """A receipt that this queue never gave."""
+
+
+class NotLeased(PeerError):
+    """The message of a receipt is not leased by it any more: it is settled, or ready again."""
+
+
+class LeaseTooLong(PeerError):
+    """A lease that would last too long since the message was delivered."""

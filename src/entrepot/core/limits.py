@@ -197,4 +197,9 @@ LEASE_MS_MAX = 12 * 3_600_000
 LEASE_MESSAGES_MAX = 100_000  # Messages leased by one request.
 LEASE_RANGES_MAX = 100_000  # Ranges of offsets in one request.
 
+# Leases of single messages.
+QUEUE_RECEIPTS_MAX = 120_000  # Of one queue, as SQS has it.
+QUEUE_RECEIPTS_KEPT_MAX = 10_000  # Receipts of messages that are ready again.
+
 assert LEASE_MESSAGES_MAX <= QUEUE_TIMED_LEASED_MAX
+assert QUEUE_RECEIPTS_KEPT_MAX <= QUEUE_RECEIPTS_MAX

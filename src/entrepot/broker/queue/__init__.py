@@ -19,6 +19,7 @@ delivers, settles and sends dead letters. It uses these parts, which do not know
     length_limit        when a queue is too long
     dead_letter         makes dead letters of messages
     timed_leases        messages that are leased until a time, over HTTP
+    receipts            single messages that are leased until a time, and those who wait for some
     settlement_watch    publishers that wait until their messages are consumed
     timer               calls the queue at a time
     conservation        the account of what became of every message

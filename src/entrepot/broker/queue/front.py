@@ -68,6 +68,10 @@ class Front:
         self._ready_bytes: int | None = None  # None means: not counted.
         self._uncounted = Ranges()  # Ready, and not in that count yet.
 
+    def change_settings(self, settings: QueueSettings) -> None:
+        """Follow other settings: from now on messages expire by these."""
+        self._ttl_ms = settings.ttl_ms
+
     # --- counting and peeking
 
     @property

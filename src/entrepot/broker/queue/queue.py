@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
@@ -63,7 +64,8 @@ from entrepot.broker.queue.message import (
     Taken,
     is_large,
 )
-from entrepot.broker.queue.settings import QueueSpec, WhenFull
+from entrepot.broker.queue.receipts import Receipts
+from entrepot.broker.queue.settings import QueueSettings, QueueSpec, WhenFull
 from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.timed_leases import TimedLeases
 from entrepot.broker.queue.timer import Timer
@@ -124,7 +126,6 @@ class Queue:
         self.vhost = vhost
         self.name = spec.name
         self.spec = spec
-        self.settings = settings
         self.owner = owner  # The connection that the queue is exclusive to, if any.
         self.lanes = lanes
         self._clock = surroundings.clock
@@ -139,11 +140,10 @@ class Queue:
         self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
         self._watches = [SettlementWatch(lane) for lane in lanes]
         self._consumers = Consumers(self._text, single_active=settings.single_active)
-        self._limit = LengthLimit(settings)
         # Runs published in this turn, or after a large message that is still being written.
         self._append_buffer: list[Pending] = []
         self._is_writing_large = False
-        self._has_dead_letters = settings.dead_letter_exchange is not None
+        self._apply_settings(settings)
         self._dying = Lease(self)  # Of messages whose dead letters are not committed yet.
         self._dying_count = 0  # How many messages have that lease.
         self._conservation = Conservation(self._fronts, self)
@@ -156,8 +156,30 @@ class Queue:
         self._timer = Timer(self._clock, partial(self.guard, self._on_time))
         self._unused = Timer(self._clock, partial(self.guard, self._on_expiry))
         self.timed_leases = TimedLeases(self, self._clock)
+        self._receipts: Receipts | None = None  # None means: nobody has asked for one yet.
         self.touch()
         self._continue()  # Not now: at a start, queues for dead letters may not be restored yet.
+
+    def _apply_settings(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self._limit = LengthLimit(settings)
+        self._has_dead_letters = settings.dead_letter_exchange is not None
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        """Follow other settings from now on. Those of what a queue is made of stay the same."""
+        assert settings.lane_count == self.settings.lane_count
+        self.spec = replace(self.spec, settings=settings)
+        self._apply_settings(settings)
+        for front in self._fronts:
+            front.change_settings(settings)
+        self._continue()
+
+    @property
+    def receipts(self) -> Receipts:
+        """Return the leases of single messages."""
+        if self._receipts is None:
+            self._receipts = Receipts(self, self._clock)
+        return self._receipts
 
     @property
     def _text(self) -> str:
@@ -283,13 +305,16 @@ class Queue:
         """Append the run at the end of this turn, together with others published until then.
 
         The publication is answered when the run is committed, or consumed if `until_settled`.
-        With `due_ms` its messages are deferred until then.
+        With `due_ms` its messages are deferred until then; 0 means: they are not deferred, even
+        if the queue delays what is published.
         """
+        if due_ms is None and self.settings.delay_ms:
+            due_ms = run.time_ms + self.settings.delay_ms
         if publication is not None:
             publication.expect()
         if not self._append_buffer:
             self._loop.call_soon(self._append)
-        self._append_buffer.append(Pending(run, publication, until_settled, due_ms))
+        self._append_buffer.append(Pending(run, publication, until_settled, due_ms or None))
 
     def _append(self) -> None:
         """Append the buffered runs. Those after a large message wait until that is written."""
@@ -819,8 +844,8 @@ class Queue:
         """
         dead = ((EXPIRED, popped.expired), (MAXLEN, excess))
         if self._has_dead_letters:  # First, because for the ledger a popped message is settled.
-            for _, pieces in dead:
-                for offsets, _ in pieces:
+            for reason, pieces in dead:
+                for offsets, _ in pieces if self._sends_dead_letters(reason) else ():
                     self._fronts[lane].ledger.lease(offsets, self._dying)
                     self._dying_count += len(offsets)
         if consumed:
@@ -830,10 +855,15 @@ class Queue:
         for reason, pieces in dead:
             if not pieces:
                 continue
-            if self._has_dead_letters:
+            if self._sends_dead_letters(reason):
                 self._send_dead_letters(lane, pieces, reason)
             else:
                 self._settle_popped(lane, [offsets for offsets, _ in pieces], reason)
+
+    def _sends_dead_letters(self, reason: str) -> bool:
+        """Return whether messages that die for this reason become dead letters."""
+        settings = self.settings
+        return self._has_dead_letters and (settings.dead_letters_expired or reason != EXPIRED)
 
     def _settle_popped(self, lane: int, popped: Sequence[range], reason: str) -> None:
         for offsets in popped:
@@ -892,6 +922,10 @@ class Queue:
 
     def _send_dead_letters(self, lane: int, pieces: Sequence[Piece], reason: str) -> None:
         """Publish the dead letters of dying messages."""
+        if not self._has_dead_letters:  # Not any more.
+            for offsets, _ in pieces:
+                self._end_dying(lane, offsets, reason)
+            return
         cause = self._cause(reason)
         for offsets, run in pieces:
             for letters in dead_letters(run, cause, self._faults):
@@ -1031,6 +1065,8 @@ class Queue:
         self._timer.stop()
         self._unused.stop()
         self.timed_leases.close()
+        if self._receipts is not None:
+            self._receipts.close()
         for watch in self._watches:
             watch.close()
         if self._unfinished:

@@ -38,6 +38,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
     dead_letter_at_least_once: bool = False
+    dead_letters_expired: bool = True  # Whether what expires becomes a dead letter, too.
     priority_max: int = 0
     single_active: bool = False
     delivery_limit: int | None = None
@@ -47,6 +48,15 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     # For a stream: how long messages are kept, and in segments of which size.
     age_ms_max: int | None = None
     segment_bytes: int | None = None
+    delay_ms: int = 0  # What is published is not delivered earlier than this.
+    # For receivers and senders that ask over a protocol without connections, unless they say so
+    # themselves: how long a message is leased, how long to wait for one, how large it may be.
+    lease_ms: int | None = None
+    wait_ms: int = 0
+    message_bytes_max: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()  # For people and their tools, in order of the names.
+    created_ms: int | None = None  # None means: not known.
+    changed_ms: int | None = None  # When the settings were last changed.
 
     @property
     def lane_count(self) -> int:

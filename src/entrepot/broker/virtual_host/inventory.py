@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.catalog import (
@@ -166,6 +167,20 @@ class Inventory:
             return await self._broker.create_topic(topic.name, 1, topic.settings)
         facts = (spec.auto_delete, settings, spec.arguments)
         return await self._keep(StoredQueue(self._vhost, spec.name, topic, *facts))
+
+    async def change(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> Queue:
+        await self._wait_for(name)
+        queue = self.queue(name, None)
+        settings = change(queue.settings)
+        stored = self._catalog.queues.get((self._vhost, name))
+        if stored is not None:
+            record = queue_record(replace(stored, settings=settings))
+            self._broker.append_change(record)
+            self._catalog.apply(record)
+        queue.change_settings(settings)
+        if stored is not None:
+            await self._routing.permanent()
+        return queue
 
     async def prepare_delayed(self) -> None:
         """Make the queue of the delayed exchanges, unless there is one."""

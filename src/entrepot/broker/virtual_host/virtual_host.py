@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.catalog import StoredQueue, Topic
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.queue.settings import Declaration
+from entrepot.broker.queue.settings import Declaration, QueueSettings
 from entrepot.broker.router import decision
 from entrepot.broker.router.decision import WantedBinding, WantedExchange
 from entrepot.broker.router.event import (
@@ -137,6 +137,16 @@ class VirtualHost:
         InvalidPartitions (the broker has too many), StorageError.
         """
         return await self._inventory.declare(declaration, owner)
+
+    async def change_queue(
+        self, name: str, change: Callable[[QueueSettings], QueueSettings]
+    ) -> Queue:
+        """Change the settings of a queue; `change` gets the present ones and returns the new.
+
+        What a queue is made of, its lanes, cannot change. Raises UnknownQueue, StorageError, and
+        what `change` raises.
+        """
+        return await self._inventory.change(name, change)
 
     async def delete_queue(
         self, name: str, owner: object | None, *, if_unused: bool = False, if_empty: bool = False

@@ -31,8 +31,15 @@ Handle = Callable[[Request, str], Response | Awaitable[Response]]
 
 
 class HttpAdapter(Pump[Request]):
-    def __init__(self, link: Link, handle: Handle, clock: Clock, faults: Faults) -> None:
-        self._reader = RequestReader()
+    def __init__(
+        self,
+        link: Link,
+        handle: Handle,
+        clock: Clock,
+        faults: Faults,
+        body_bytes_max: int = http_limits.BODY_BYTES_MAX,
+    ) -> None:
+        self._reader = RequestReader(body_bytes_max)
         super().__init__(link, self._reader, self._serve, clock, faults)
         self._handle = handle
         self._peer_host = link.peer.rpartition(":")[0].strip("[]")

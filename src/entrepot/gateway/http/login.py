@@ -24,7 +24,7 @@ async def log_in(policy: LoginPolicy, request: Request, peer_host: str) -> Princ
     was sent."""
     user, password = _credentials(request)
     try:
-        origin = Origin(peer_host, _BASIC, _is_addressed_here(request))
+        origin = Origin(peer_host, _BASIC, is_addressed_here(request))
         return await policy.by_password(user, password, origin)
     except LoginRefused as refused:
         log.warning("%s: %s", peer_host, refused)
@@ -45,7 +45,7 @@ def _credentials(request: Request) -> tuple[str, str]:
     return name, password
 
 
-def _is_addressed_here(request: Request) -> bool:
+def is_addressed_here(request: Request) -> bool:
     """Return whether a request is addressed to a local name."""
     host = request.headers.get("host", "localhost")
     named = host.rpartition("]")[0].strip("[") if host.startswith("[") else host.split(":")[0]

@@ -4,6 +4,7 @@ import asyncio
 import errno
 
 import pytest
+from msgspec.structs import replace
 
 from entrepot.core import limits
 from entrepot.core.errors import (
@@ -377,3 +378,34 @@ async def test_very_many_queues_go_with_their_connection_in_turns(
     assert 0 < len(bed.vhost.queues) < 20
     await asyncio.sleep(0.1)
     assert not bed.vhost.queues
+
+
+# --- changing
+
+
+@ends
+@simulated
+async def test_changed_settings_survive(bed: Host, end: str) -> None:
+    await bed.start()
+    await bed.queue("work", max_length=10)
+    await bed.publish("", "work", b"a")
+    labels = (("team", "one"),)
+    await bed.vhost.change_queue(
+        "work", lambda old: replace(old, ttl_ms=60_000, lease_ms=5_000, labels=labels)
+    )
+    await bed.restart(end)
+    spec = bed.vhost.queue("work").spec
+    settings = spec.settings
+    assert (settings.ttl_ms, settings.lease_ms, settings.labels) == (60_000, 5_000, labels)
+    assert (settings.length_max, spec.arguments) == (10, (("x-max-length", 10),))
+    assert bed.bodies("work") == [b"a"]
+
+
+@simulated
+async def test_settings_of_a_queue_in_memory_and_of_none(bed: Host) -> None:
+    await bed.start()
+    await bed.queue("work", durable=False)
+    queue = await bed.vhost.change_queue("work", lambda old: replace(old, delay_ms=1_000))
+    assert queue.settings.delay_ms == queue.spec.settings.delay_ms == 1_000
+    with pytest.raises(UnknownQueue):
+        await bed.vhost.change_queue("play", lambda old: old)

@@ -8,18 +8,18 @@ them.
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import msgspec
 
-from entrepot.core import errors, limits
+from entrepot.core import errors
 from entrepot.core.errors import PeerError, StorageError
-from entrepot.core.steps import Steps
+from entrepot.gateway.http.browser import is_foreign
+from entrepot.gateway.http.json_reader import AT_ONCE_BYTES_MAX
+from entrepot.gateway.http.json_writer import encoded
 from entrepot.gateway.http.login import log_in
 from entrepot.gateway.http.management import metrics
 from entrepot.gateway.http.management.call import Call, Context
 from entrepot.gateway.http.management.fields import Fields
-from entrepot.gateway.http.management.json_reader import AT_ONCE_BYTES_MAX
 from entrepot.gateway.http.management.listing import arranged
 from entrepot.gateway.http.management.routes import ROUTES, Function
 from entrepot.wire.http import target
@@ -29,7 +29,6 @@ from entrepot.wire.http.response import NO_CONTENT, Response
 PREFIX = "api"
 METRICS = "metrics"  # Outside of the prefix, where Prometheus looks for it.
 
-_TEXT_AT_ONCE = 256 * limits.KIB  # Characters that are encoded in one step.
 _JSON = ("Content-Type", "application/json")
 _UNCACHED = ("Cache-Control", "no-cache")
 _ASK = ("WWW-Authenticate", 'Basic realm="entrepot"')
@@ -47,7 +46,6 @@ _NOT_FOUND = (
     errors.UnknownVhost,
 )
 _READING = ("GET", "HEAD", "OPTIONS")
-_PORTS = {"http": ":80", "https": ":443"}
 _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused)
 
 
@@ -102,23 +100,6 @@ class Management:
         return answer(result)
 
 
-def is_foreign(request: Request) -> bool:
-    """Return whether a browser sent this for a page that did not come from here.
-
-    A browser adds the user's password by itself, whoever's page it is, and says whose in
-    `Origin`. Other clients have no reason to send that header.
-    """
-    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return True
-    origin = request.headers.get("origin")
-    if origin is None:
-        return False
-    scheme, _, page_host = origin.lower().partition("://")
-    port = _PORTS.get(scheme)  # A browser leaves the default port out; others may write it.
-    here = request.headers.get("host", "").lower()
-    return port is None or page_host.removesuffix(port) != here.removesuffix(port)
-
-
 def find(path: tuple[str, ...]) -> tuple[dict[str, Function], dict[str, str]]:
     """Return the functions for a path, by method, and its named parts. Raises HttpError."""
     if path and not path[-1]:  # The path ends with a slash.
@@ -153,43 +134,6 @@ def answer(result: object) -> Response:
     if result is None:
         return Response(NO_CONTENT)
     return Response(200, msgspec.json.encode(result), (_JSON, _UNCACHED))
-
-
-def encoded(value: Any) -> Steps[bytearray]:
-    """Encode a value as JSON, in steps: lists may be long, and so may texts in them."""
-    output = bytearray()
-    yield from _encode(value, output)
-    return output
-
-
-def _encode(value: Any, output: bytearray) -> Steps[None]:
-    if isinstance(value, dict) and value:
-        for place, (name, each) in enumerate(value.items()):
-            output += (b"," if place else b"{") + msgspec.json.encode(name) + b":"
-            yield from _encode(each, output)
-        output += b"}"
-    elif isinstance(value, list) and value:
-        for place, each in enumerate(value):
-            output += b"," if place else b"["
-            if isinstance(each, dict) and any(map(_is_long, each.values())):
-                yield from _encode(each, output)
-            else:
-                output += msgspec.json.encode(each)
-            yield
-        output += b"]"
-    elif _is_long(value):
-        output += b'"'
-        for start in range(0, len(value), _TEXT_AT_ONCE):
-            output += msgspec.json.encode(value[start : start + _TEXT_AT_ONCE])[1:-1]
-            yield
-        output += b'"'
-    else:
-        output += msgspec.json.encode(value)
-        yield
-
-
-def _is_long(value: object) -> bool:
-    return isinstance(value, str) and len(value) > _TEXT_AT_ONCE
 
 
 def failure(status: int, reason: str) -> Response:

@@ -11,7 +11,7 @@ from typing import Any
 from entrepot.core import limits
 from entrepot.core.names import is_short
 from entrepot.core.steps import Steps
-from entrepot.gateway.http.management.json_reader import NotJson, read_in_steps
+from entrepot.gateway.http.json_reader import NotJson, read_in_steps
 from entrepot.wire.http.request import HttpError
 
 _TRUTHS = {True: True, False: False, "true": True, "false": False}

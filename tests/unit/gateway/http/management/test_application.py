@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from entrepot.core.errors import StorageError
-from entrepot.core.steps import finish
-from entrepot.gateway.http.management.application import encoded, find, match
+from entrepot.gateway.http.management.application import find, match
 from entrepot.wire.http.request import HttpError, Request
 from tests.unit.gateway.http.management.house import House, in_house
 
@@ -21,20 +20,6 @@ def test_paths() -> None:
     for path in ((), ("",), ("api",), ("api", "nosuch"), ("queues",)):
         with pytest.raises(HttpError):
             find(path)
-
-
-def test_long_lists_are_written_in_steps() -> None:
-    rows = [{"name": str(number), "of": [1, None]} for number in range(1_000)]
-    for value in (rows, {"a": rows, "b": {"c": []}, "d": 1.5}, [], {}):
-        assert json.loads(finish(encoded(value))) == value
-        assert len(list(encoded(value))) >= (10 if value else 0)
-
-
-def test_long_texts_are_written_in_steps() -> None:
-    text = 'a"\\\n\u20ac\U0001f600' * 200_000
-    for value in ([{"payload": text, "n": 1}, {}], {"a": {"payload": text}}):
-        assert json.loads(finish(encoded(value))) == value
-        assert len(list(encoded(value))) >= 5
 
 
 @in_house()

@@ -49,11 +49,11 @@ def read(data: bytes) -> Any:
         raise NotJson("not_json") from None
 
 
-def read_in_steps(data: bytes) -> Steps[Any]:
+def read_in_steps(data: bytes, values_max: int = http_limits.JSON_VALUES_MAX) -> Steps[Any]:
     """Decode a document of any length. Raises NotJson, also for one with too many values."""
     if len(data) <= AT_ONCE_BYTES_MAX:
         return read(data)
-    reader = _Reader(data)
+    reader = _Reader(data, values_max)
     try:
         return (yield from reader.document())
     except NotJson:
@@ -62,8 +62,9 @@ def read_in_steps(data: bytes) -> Steps[Any]:
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, values_max: int) -> None:
         self._data = data
+        self._values_max = values_max
         self._at = 0
         self._count = 0  # Values so far.
         # The objects and lists that are being decoded, outermost first.
@@ -104,8 +105,8 @@ class _Reader:
 
     def _value(self, depth: int) -> Steps[Any]:
         self._count += 1
-        if self._count > http_limits.JSON_VALUES_MAX:
-            raise NotJson(f"more than {http_limits.JSON_VALUES_MAX} values in one document")
+        if self._count > self._values_max:
+            raise NotJson(f"more than {self._values_max} values in one document")
         if self._count % _STEP_VALUES == 0:
             yield
         kind = self._next()

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrepot.core.steps import finish
-from entrepot.gateway.http.management import json_reader
-from entrepot.gateway.http.management.json_reader import NotJson, read, read_in_steps
-from entrepot.wire.http import limits as http_limits
+from entrepot.gateway.http import json_reader
+from entrepot.gateway.http.json_reader import NotJson, read, read_in_steps
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -88,11 +87,10 @@ def test_others_have_their_turn() -> None:
     assert len(list(read_in_steps(b'"' + b"x" * 240 + b'"'))) == 9
 
 
-def test_values_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits, "JSON_VALUES_MAX", 5)
-    assert finish(read_in_steps(b"[{},{},{},{}]")) == [{}] * 4
+def test_values_have_a_bound() -> None:
+    assert finish(read_in_steps(b"[{},{},{},{}]", 5)) == [{}] * 4
     with pytest.raises(NotJson, match="more than 5 values"):
-        finish(read_in_steps(b"[{},{},{},{},{}]"))
+        finish(read_in_steps(b"[{},{},{},{},{}]", 5))
 
 
 def test_nesting_has_a_bound() -> None:
@@ -108,7 +106,7 @@ def test_no_json(data: bytes) -> None:
 
 
 def test_what_was_read_of_a_document_that_is_refused_is_forgotten_in_steps() -> None:
-    reader = json_reader._Reader(b'{"a":[1,2,[{},{}],{"b":[3,4,5,6,x')
+    reader = json_reader._Reader(b'{"a":[1,2,[{},{}],{"b":[3,4,5,6,x', 100)
     with pytest.raises(NotJson):
         finish(reader.document())
     held = [*reader._open]

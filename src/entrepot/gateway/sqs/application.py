@@ -1,0 +1,149 @@
+"""Finds the function for a request, and makes an answer of what it returns or raises.
+
+A request is in one of two protocols. In JSON the header `X-Amz-Target` names the action. In the
+older one the action is a field of a form, and the answer is XML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from entrepot.core import errors
+from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.steps import Steps
+from entrepot.gateway.http.json_reader import NotJson, read_in_steps
+from entrepot.gateway.http.json_writer import encoded
+from entrepot.gateway.sqs import queues, receiving, sending
+from entrepot.gateway.sqs.call import Call, Context, Result, unknown_queue
+from entrepot.gateway.sqs.login import identify, region_of
+from entrepot.wire.http.request import HttpError, Request
+from entrepot.wire.http.response import Response
+from entrepot.wire.sqs import query
+from entrepot.wire.sqs.errors import SqsError, malformed
+from entrepot.wire.sqs.limits import VALUES_MAX
+from entrepot.wire.sqs.parameters import Parameters
+
+TARGET = "AmazonSQS."
+_JSON = ("Content-Type", "application/x-amz-json-1.0")
+_XML = ("Content-Type", "text/xml")
+
+Action = Callable[[Call], Awaitable[Result]]
+
+ACTIONS: dict[str, Action] = {
+    "ChangeMessageVisibility": receiving.change_visibility,
+    "ChangeMessageVisibilityBatch": receiving.change_visibility_batch,
+    "CreateQueue": queues.create,
+    "DeleteMessage": receiving.delete,
+    "DeleteMessageBatch": receiving.delete_batch,
+    "DeleteQueue": queues.delete,
+    "GetQueueAttributes": queues.get_attributes,
+    "GetQueueUrl": queues.find_url,
+    "ListDeadLetterSourceQueues": queues.list_sources,
+    "ListQueueTags": queues.list_labels,
+    "ListQueues": queues.list_all,
+    "PurgeQueue": queues.purge,
+    "ReceiveMessage": receiving.receive,
+    "SendMessage": sending.send,
+    "SendMessageBatch": sending.send_batch,
+    "SetQueueAttributes": queues.set_attributes,
+    "TagQueue": queues.label,
+    "UntagQueue": queues.remove_labels,
+}
+UNSUPPORTED = (
+    "AddPermission",
+    "CancelMessageMoveTask",
+    "ListMessageMoveTasks",
+    "RemovePermission",
+    "StartMessageMoveTask",
+)
+
+
+class Sqs:
+    """Answers requests. Errors of the client become answers and are not raised."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def __call__(self, request: Request, peer_host: str) -> Response:
+        request_id = str(self._context.broker.new_id())
+        target = request.headers.get("x-amz-target")
+        if target is not None:
+            return await self._json(request, peer_host, target, request_id)
+        return await self._query(request, peer_host, request_id)
+
+    async def _json(
+        self, request: Request, peer_host: str, target: str, request_id: str
+    ) -> Response:
+        turns = self._context.broker.turns
+        identity = ("x-amzn-RequestId", request_id)
+        try:
+            values = await turns.run(_read_json(request.body))
+            action = target.removeprefix(TARGET)
+            if action == target:
+                action = ""
+            result = await self._call(request, peer_host, action, Parameters(values))
+        except SqsError as error:
+            body = msgspec.json.encode({"__type": error.type, "message": _shown(str(error))})
+            kind = "Sender" if error.is_senders else "Receiver"
+            code = ("x-amzn-query-error", f"{error.code};{kind}")
+            return Response(error.status, body, (_JSON, identity, code))
+        if result is None:
+            return Response(200, b"", (_JSON, identity))
+        return Response(200, await turns.run(encoded(result)), (_JSON, identity))
+
+    async def _query(self, request: Request, peer_host: str, request_id: str) -> Response:
+        turns = self._context.broker.turns
+        try:
+            path, _, in_target = request.target.partition("?")
+            form = b"&".join((in_target.encode("latin-1"), request.body))
+            fields = await turns.run(query.read_form(form))
+            action = fields.pop("Action", "")
+            values = query.structure(fields)
+            values.setdefault("QueueUrl", path)
+            parameters = Parameters(values, are_texts=True)
+            result = await self._call(request, peer_host, action, parameters)
+        except SqsError as error:
+            return Response(error.status, query.failure(error, request_id), (_XML,))
+        return Response(200, await turns.run(query.answer(action, result, request_id)), (_XML,))
+
+    async def _call(
+        self, request: Request, peer_host: str, action: str, parameters: Parameters
+    ) -> Result:
+        """Call the action. Raises SqsError, whatever went wrong that is to be told."""
+        principal = await identify(self._context.login, request, peer_host)
+        function = ACTIONS.get(action)
+        if function is None:
+            if action in UNSUPPORTED:
+                raise SqsError("UnsupportedOperation", f"{action} is not supported here.")
+            raise SqsError("InvalidAction", f"There is no action {action[:100]!r}.")
+        base_url = f"http://{request.headers.get('host', 'localhost')}"
+        call = Call(self._context, principal, parameters, base_url, region_of(request))
+        try:
+            return await function(call)
+        except errors.UnknownQueue:
+            raise unknown_queue() from None
+        except StorageError as error:
+            raise SqsError("ServiceUnavailable", str(error)) from None
+        except HttpError:
+            raise
+        except SqsError:
+            raise
+        except PeerError as error:
+            raise SqsError("UnsupportedOperation", str(error)) from None
+
+
+def _read_json(body: bytes) -> Steps[dict[str, Any]]:
+    try:
+        values = (yield from read_in_steps(body, VALUES_MAX)) if body.strip() else {}
+    except NotJson:
+        raise malformed("The request is not JSON, or too much of it.") from None
+    if not isinstance(values, dict):
+        raise malformed("The request is not a JSON object.")
+    return values
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

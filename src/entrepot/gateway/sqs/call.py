@@ -1,0 +1,86 @@
+"""One call of an action: its parameters, who asks, and what actions need of the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+from entrepot.broker.access import Operation, Principal, ResourceKind
+from entrepot.broker.broker import Broker
+from entrepot.broker.login import LoginPolicy
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.virtual_host.virtual_host import VirtualHost
+from entrepot.core.measures import MessageCount
+from entrepot.core.ports import Clock
+from entrepot.wire.sqs.errors import SqsError
+from entrepot.wire.sqs.parameters import Parameters
+
+Result = dict[str, Any] | None  # As JSON has it. None means: nothing but that it is done.
+
+ACCOUNT = "000000000000"  # There are no accounts; URLs and ARNs have room for one.
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all calls use. One for all connections of an endpoint."""
+
+    broker: Broker
+    clock: Clock
+    login: LoginPolicy
+    messages: MessageCount
+    purged_ms: dict[Queue, int] = field(default_factory=dict)  # When each was purged last.
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    context: Context
+    principal: Principal
+    parameters: Parameters
+    base_url: str  # What URLs of queues begin with, as the client addressed the broker.
+    region: str
+
+    @property
+    def broker(self) -> Broker:
+        return self.context.broker
+
+    @property
+    def vhost(self) -> VirtualHost:
+        return self.broker.vhosts.default
+
+    # --- queues
+
+    @property
+    def queue_name(self) -> str:
+        """Return the name of the queue that the parameter QueueUrl leads to."""
+        return unquote(self.parameters.text("QueueUrl").rstrip("/").rpartition("/")[2])
+
+    def queue(self, operation: Operation) -> Queue:
+        """Return the queue of the call, to which the user must have that right."""
+        name = self.queue_name
+        self.require(operation, name)
+        return self.find(name)
+
+    def find(self, name: str) -> Queue:
+        found = self.vhost.queues.get(name)
+        if found is None or found.owner is not None:
+            raise unknown_queue()
+        return found
+
+    def require(self, operation: Operation, name: str) -> None:
+        """Raise SqsError if the user has no such right to the queue of that name."""
+        vhost = self.vhost.name
+        may = self.principal.may(operation, ResourceKind.QUEUE, name, vhost)
+        if not may or not self.principal.may_enter(vhost):
+            text = f"Access to the resource {self.url(name)} is denied."
+            raise SqsError("AccessDenied", text)
+
+    def url(self, name: str) -> str:
+        return f"{self.base_url}/{ACCOUNT}/{quote(name, safe='', errors='surrogateescape')}"
+
+    def arn(self, name: str) -> str:
+        return f"arn:aws:sqs:{self.region}:{ACCOUNT}:{name}"
+
+
+def unknown_queue() -> SqsError:
+    return SqsError("QueueDoesNotExist", "The specified queue does not exist.")

@@ -1,0 +1,33 @@
+"""Bounds of SQS, as Amazon has them. Those of HTTP are in `wire.http.limits`."""
+
+from entrepot.core.limits import KIB, LEASE_MS_MAX, MIB
+
+BODY_BYTES_MAX = 8 * MIB  # One request: a message or batch, every character of it escaped.
+VALUES_MAX = 10_000  # In a long request; ten messages with ten attributes have a tenth of that.
+BATCH_ENTRIES_MAX = 10
+BATCH_BYTES_MAX = 1 * MIB  # All messages of one batch.
+MESSAGE_BYTES = 256 * KIB  # The default of a queue's MaximumMessageSize,
+MESSAGE_BYTES_LEAST = 1 * KIB  # and what it may be.
+MESSAGE_BYTES_MAX = 1 * MIB
+MESSAGES_MAX = 10  # In one answer.
+ATTRIBUTES_MAX = 10  # Of a message that is sent.
+ATTRIBUTE_NAME_MAX = 256  # Characters; also of its type.
+ENTRY_ID_MAX = 80
+QUEUE_NAME_MAX = 80
+PAGE_MAX = 1_000  # Queues in one answer.
+LABELS_MAX = 50  # Tags of a queue,
+LABEL_NAME_MAX = 128  # and characters of them.
+LABEL_VALUE_MAX = 256
+
+VISIBILITY_S = 30
+VISIBILITY_S_MAX = 12 * 3_600
+DELAY_S_MAX = 900
+WAIT_S_MAX = 20
+RETENTION_S = 4 * 24 * 3_600
+RETENTION_S_MIN = 60
+RETENTION_S_MAX = 14 * 24 * 3_600
+RECEIVES_MAX = 1_000  # maxReceiveCount of a redrive policy.
+PURGE_EVERY_MS = 60_000  # A queue is purged once in this time.
+
+assert VISIBILITY_S_MAX * 1_000 == LEASE_MS_MAX
+assert 6 * MESSAGE_BYTES_MAX <= 6 * BATCH_BYTES_MAX < BODY_BYTES_MAX
