@@ -1,0 +1,153 @@
+"""Transactions: messages and acknowledgements that are held until `COMMIT`.
+
+A commit sends everything, then acknowledges everything, and is answered when all of it is
+committed to disk. Everything was checked when it was held, so that a commit does not fail in the
+middle because of a mistake; what may have gone since is looked for before it begins. It is not
+atomic over several queues if the broker is killed in between, here as with AMQP. `ABORT`, and the
+end of the connection, drop the messages; what was acknowledged is unacknowledged again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from entrepot.broker.queue.message import Failure, Publication
+from entrepot.core import limits
+from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.message import Message
+from entrepot.gateway.stomp.publishing import publish
+from entrepot.gateway.stomp.subscription import Subscription
+from entrepot.gateway.unacked import Disposition, Held, conclude
+from entrepot.wire.stomp import limits as stomp_limits
+from entrepot.wire.stomp.frames import Frame, Headers
+
+if TYPE_CHECKING:
+    from entrepot.gateway.stomp.connection import Connection
+
+
+class Transaction:
+    """What is held."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[str, list[Message]]] = []  # Consecutive messages to one exchange.
+        self._queues: dict[str, None] = {}  # Those that must be there for the messages.
+        self._dispositions: list[tuple[Subscription, list[Held], Disposition]] = []
+        self.bytes_held = 0
+        self.message_count = 0
+        self.disposition_count = 0
+
+    def hold(self, exchange: str, message: Message, queue: str | None) -> None:
+        envelope, body = message
+        self.bytes_held += len(body) + len(envelope.head)
+        self.message_count += 1
+        if queue is not None:
+            self._queues[queue] = None
+        is_large = len(body) > limits.LARGE_BYTES
+        if self._runs and self._runs[-1][0] == exchange and not is_large:
+            last = self._runs[-1][1]
+            if len(last) > 1 or len(last[0][1]) <= limits.LARGE_BYTES:
+                last.append(message)
+                return
+        self._runs.append((exchange, [message]))
+
+    def hold_disposition(
+        self, subscription: Subscription, taken: list[Held], disposition: Disposition
+    ) -> None:
+        count = sum(len(run.offsets) for run in taken)
+        subscription.held_count += count
+        self.disposition_count += count
+        self._dispositions.append((subscription, taken, disposition))
+
+    def check(self, connection: Connection) -> None:
+        """Raise PeerError if an exchange or a queue that is needed is gone."""
+        vhost = connection.vhost
+        for exchange, _ in self._runs:
+            if vhost.router.exchange(exchange) is None:
+                raise PeerError(f"no exchange '{exchange}' in vhost '{vhost.name}'")
+        for queue in self._queues:
+            if queue not in vhost.queues and vhost.stream(queue) is None:
+                raise PeerError(f"no queue '{queue}' in vhost '{vhost.name}'")
+
+    def publish(self, connection: Connection, publication: Publication) -> None:
+        for exchange, messages in self._runs:
+            publication.expect()
+            publish(connection, exchange, messages, publication.arrived)
+
+    def conclude(self) -> list[Subscription]:
+        """Settle, reject or requeue the deliveries; return the subscriptions they are of."""
+        for subscription, taken, disposition in self._dispositions:
+            subscription.held_count -= sum(len(run.offsets) for run in taken)
+            conclude(taken, disposition)
+        return list({each.number: each for each, _, _ in self._dispositions}.values())
+
+    def restore(self) -> None:
+        """Make the deliveries unacknowledged again."""
+        for subscription, taken, _ in self._dispositions:
+            subscription.held_count -= sum(len(run.offsets) for run in taken)
+            subscription.unacked.restore(taken)
+
+
+def open_transaction(connection: Connection, headers: Headers) -> Transaction | None:
+    """Return the transaction that a frame is part of; None for none. Raises PeerError."""
+    name = headers.get("transaction")
+    if name is None:
+        return None
+    transaction = _named(connection, name)
+    open_ones = connection.transactions.values()
+    if sum(each.bytes_held for each in open_ones) > stomp_limits.TRANSACTION_BYTES_MAX:
+        raise PeerError("transactions that are too large")
+    actions = sum(each.message_count + each.disposition_count for each in open_ones)
+    if actions >= stomp_limits.TRANSACTION_ACTIONS_MAX:
+        raise PeerError("transactions with too many frames")
+    return transaction
+
+
+def begin(connection: Connection, frame: Frame) -> None:
+    name = frame.headers["transaction"]
+    if name in connection.transactions:
+        raise PeerError(f"transaction '{name[:100]}' is open already")
+    if len(connection.transactions) >= stomp_limits.TRANSACTIONS_MAX:
+        raise PeerError(f"more than {stomp_limits.TRANSACTIONS_MAX} open transactions")
+    connection.transactions[name] = Transaction()
+    connection.receipt(frame)
+
+
+async def commit(connection: Connection, frame: Frame) -> None:
+    transaction = _named(connection, frame.headers["transaction"])
+    transaction.check(connection)
+    del connection.transactions[frame.headers["transaction"]]
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(failure: Failure | None) -> None:
+        if done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        elif isinstance(failure, StorageError):
+            done.set_exception(failure)
+        else:
+            done.set_exception(PeerError(f"the transaction is not complete: {failure}"))
+
+    publication = Publication(finish)
+    transaction.publish(connection, publication)
+    for subscription in transaction.conclude():
+        publication.expect()
+        subscription.when_settled(publication.arrived)
+    connection.dispatch()
+    publication.arrived()
+    await done
+    connection.receipt(frame)
+
+
+def abort(connection: Connection, frame: Frame) -> None:
+    _named(connection, frame.headers["transaction"]).restore()
+    del connection.transactions[frame.headers["transaction"]]
+    connection.receipt(frame)
+
+
+def _named(connection: Connection, name: str) -> Transaction:
+    transaction = connection.transactions.get(name)
+    if transaction is None:
+        raise PeerError(f"no transaction '{name[:100]}' is open")
+    return transaction
