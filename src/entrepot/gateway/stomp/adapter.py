@@ -21,7 +21,15 @@ from entrepot.gateway.stomp.context import Context
 from entrepot.gateway.stomp.errors import FrameRefused
 from entrepot.gateway.stomp.handshake import Handshake, Terms
 from entrepot.gateway.stomp.heart_beat import HeartBeat
-from entrepot.wire.stomp.frames import CONNECTED, ERROR, VERSIONS, Event, FrameReader, frame_bytes
+from entrepot.wire.stomp.frames import (
+    CONNECTED,
+    ERROR,
+    V1_0,
+    VERSIONS,
+    Event,
+    FrameReader,
+    frame_bytes,
+)
 
 log = logging.getLogger("entrepot.stomp")
 
@@ -165,12 +173,14 @@ class StompAdapter(Pump[Event]):
         text = str(error)
         log.warning("%s: closed: %s", self.link.peer, text)
         headers = [("message", text), ("content-type", "text/plain")]
-        if self._connection is None:
+        version = self._inbox.version
+        if self._connection is None:  # The client does not know of a version yet.
             headers.append(("version", ",".join(VERSIONS)))
+            version = V1_0
         if isinstance(error, FrameRefused) and error.receipt is not None:
             headers.append(("receipt-id", error.receipt))
         body = f"{text}\n".encode("utf-8", "replace")
-        self.outbox.send((frame_bytes(ERROR, headers, body, self._inbox.version),))
+        self.outbox.send((frame_bytes(ERROR, headers, body, version),))
         self._hang_up(text)
 
     def leave(self) -> None:

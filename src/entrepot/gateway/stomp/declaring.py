@@ -1,9 +1,9 @@
 """Queues and bindings that frames ask for: what headers say about them, and making them.
 
 A queue of `/queue/NAME` is declared when it is first used: durable, and for everybody. One that
-exists is used as it is; if headers name settings for it, it must have these. A subscription to a
-topic or an exchange has a queue of its own, in memory and only as long as it lasts, unless it is
-durable. Rights are asked for as AMQP's gateway does for the same steps.
+exists is used as it is; if a SUBSCRIBE names settings for it, it must have these. A subscription
+to a topic or an exchange has a queue of its own, in memory and only as long as it lasts, unless
+it is durable. Rights are asked for as AMQP's gateway does for the same steps.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Handshake:
             principal = await self._login(headers)
         except LoginRefused as refused:
             self._adapter.log_refusal(str(refused))
-            raise about(PeerError("access refused: wrong login or passcode"), receipt) from None
+            raise about(PeerError("access refused, wrong login or passcode"), receipt) from None
         vhost = self._vhost(headers.get("host", ""))
         if not principal.may_enter(vhost.name):
             text = f"access to vhost '{vhost.name}' refused for user '{principal.user}'"
