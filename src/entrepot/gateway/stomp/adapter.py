@@ -64,13 +64,16 @@ class StompAdapter(Pump[Event]):
 
     def received(self, size: int) -> None:
         self.reads += 1
+        self._decode(size)
+        self.work()
+
+    def _decode(self, size: int) -> None:
         held = self._unfinished_bytes + size
         if self._events:
             held += self._events_bytes
         self._events.extend(self._scan(size))
         self._unfinished_bytes = self._inbox.unfinished_bytes
         self._events_bytes = held - self._unfinished_bytes
-        self.work()
 
     def closed(self, reason: str) -> None:
         super().closed(reason)
@@ -109,7 +112,9 @@ class StompAdapter(Pump[Event]):
         connection = self._connection
         backlog = self.outbox.bytes_waiting + self.link.backlog
         is_much = bool(self._events) or backlog > _BACKLOG_BYTES_MAX
-        if connection is not None:
+        if connection is None:
+            is_much = is_much or self._awaited is not None  # What comes is kept undecoded.
+        else:
             if connection.is_backlogged:
                 connection.wake_subscriptions()
             self._is_blocked = self._memory.is_high and connection.has_published
@@ -144,6 +149,7 @@ class StompAdapter(Pump[Event]):
         self._terms, self._connection = terms, connection
         self.serve = connection.serve
         self._inbox.allow(context.message_bytes_max)
+        self._decode(0)
         headers = [
             ("version", terms.version),
             ("heart-beat", f"{terms.send_ms},{terms.receive_ms}"),

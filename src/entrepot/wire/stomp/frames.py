@@ -8,7 +8,8 @@ latter.
 The versions differ in how headers are written. 1.0 escapes nothing, and spaces before a value do
 not count. 1.1 escapes line feeds, colons and backslashes, 1.2 carriage returns, too; `CONNECT`
 and `CONNECTED` are never escaped. The version is agreed on by the first frame, so the reader
-decodes those after it correctly even if they come in the same read. Of several headers with the
+decodes those after it correctly even if they come in the same read. They are decoded when the
+login is over, because until then a peer may send little. Of several headers with the
 same name the first one counts.
 
 Frames of `SEND` that come together are one event, because they are published together. A mistake
@@ -44,6 +45,8 @@ SERVER_COMMANDS = (CONNECTED, MESSAGE, RECEIPT, ERROR)
 
 AREA_BYTES_MIN = 4 * KIB  # The buffer of an idle connection.
 AREA_BYTES_MAX = 128 * KIB  # Read at once from a busy connection.
+
+_HELD_BYTES_MAX = 2 * AREA_BYTES_MAX  # After the first frame, while its login is not over.
 
 HEART_BEAT = b"\n"
 _NUL = 0
@@ -144,11 +147,15 @@ class FrameReader:
     def __init__(
         self,
         *,
-        body_bytes_max: int = limits.LOGIN_FRAME_BYTES_MAX,
+        body_bytes_max: int | None = None,
         commands: Collection[str] = CLIENT_COMMANDS,
     ) -> None:
+        """Without `body_bytes_max`, only one small frame is read before `allow` is called."""
         self.version = V1_0  # Until the first frame says more.
-        self._body_bytes_max = body_bytes_max
+        self._awaits_login = body_bytes_max is None
+        self._body_bytes_max = (
+            limits.LOGIN_FRAME_BYTES_MAX if body_bytes_max is None else body_bytes_max
+        )
         self._commands = commands
         self._has_begun = False  # Whether the first frame is over.
         self._area = bytearray(AREA_BYTES_MIN)
@@ -161,8 +168,9 @@ class FrameReader:
         self._is_over = False
 
     def allow(self, body_bytes_max: int) -> None:
-        """Set how long bodies may be from now on."""
+        """Set how long bodies may be from now on. `received(0)` returns what came meanwhile."""
         self._body_bytes_max = body_bytes_max
+        self._awaits_login = False
 
     @property
     def unfinished_bytes(self) -> int:
@@ -222,6 +230,11 @@ class FrameReader:
         start = 0
         area = self._area
         while True:
+            if self._has_begun and self._awaits_login and self._head is None:
+                if end - start > _HELD_BYTES_MAX:
+                    raise MalformedFrame("too much before the login is over")
+                self._searched, self._needed = start, 1
+                return start
             if self._head is None:
                 beats = _HEART_BEATS.match(area, start, end)
                 start = start if beats is None else beats.end()

@@ -35,7 +35,7 @@ SENT = {
 
 def told(envelope: Envelope, version: str = "1.2") -> dict[str, str]:
     """The headers, as a client reads them."""
-    reader = FrameReader(commands=SERVER_COMMANDS)
+    reader = FrameReader(commands=SERVER_COMMANDS, body_bytes_max=9)
     connected = b"CONNECTED\nversion:%s\n\n\0" % version.encode()
     _, frame = feed(reader, [connected + b"MESSAGE\n" + encode_head(envelope, version) + b"\n\0"])
     assert isinstance(frame, Frame)

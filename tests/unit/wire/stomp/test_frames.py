@@ -73,7 +73,9 @@ def test_the_highest_common_version_is_agreed_on(accepted: str | None, agreed: s
 def test_frames_behind_the_first_are_decoded_by_its_version() -> None:
     for version, value in (("1.0", "a\\cb"), ("1.1", "a:b"), ("1.2", "a:b")):
         connect = b"CONNECT\naccept-version:%s\n\n\0" % version.encode()
-        _, send = feed(FrameReader(), [connect + b"SEND\ndestination:a\nk:a\\cb\n\n\0"])
+        _, send = feed(
+            FrameReader(body_bytes_max=9), [connect + b"SEND\ndestination:a\nk:a\\cb\n\n\0"]
+        )
         assert isinstance(send, Frame)
         assert send.headers["k"] == value
 
@@ -185,14 +187,27 @@ def test_what_is_announced_takes_no_memory() -> None:
     assert len(made.writable()) <= AREA_BYTES_MIN
 
 
-def test_before_the_login_frames_are_small() -> None:
-    made = FrameReader()
-    head = b"SEND\ndestination:a\ncontent-length:%d\n\n" % (limits.LOGIN_FRAME_BYTES_MAX + 1)
-    [error] = feed(made, [head])
+def test_before_the_login_a_frame_is_small_and_alone() -> None:
+    size = limits.LOGIN_FRAME_BYTES_MAX + 1
+    head = b"SEND\ndestination:a\ncontent-length:%d\n\n" % size
+    [error] = feed(FrameReader(), [head])
     assert isinstance(error, PeerError)
     made = FrameReader()
-    made.allow(limits.MESSAGE_BYTES)
-    assert feed(made, [head]) == []
+    connect = b"CONNECT\naccept-version:1.2\n\n\0\n"
+    [first] = feed(made, [connect + head, b"x" * size, b"\0BOGUS"])
+    assert isinstance(first, Frame)
+    made.allow(size)
+    [event] = made.received(0)
+    assert isinstance(event, Sends)
+    assert [len(frame.body) for frame in event.frames] == [size]
+    assert isinstance(feed(made, [b"\n\n\0"])[0], PeerError)
+
+
+def test_what_is_kept_for_the_end_of_the_login_has_a_bound() -> None:
+    made = FrameReader()
+    _, error = feed(made, [b"CONNECT\n\n\0", *[b"x" * 65_536] * 5])
+    assert str(error) == "too much before the login is over"
+    assert made.unfinished_bytes == 0
 
 
 def test_a_head_has_bounds() -> None:
@@ -230,7 +245,7 @@ def test_what_is_written_is_read_again(version: str) -> None:
     headers = {"destination": "/queue/a", "message-id": "1", "k": "v"}
     data = frame_bytes("CONNECTED", [("version", version)], version=version)
     data += frame_bytes("MESSAGE", headers.items(), b"a\0b", version)
-    connected, message = feed(FrameReader(commands=SERVER_COMMANDS), [data])
+    connected, message = feed(FrameReader(commands=SERVER_COMMANDS, body_bytes_max=9), [data])
     assert connected == Frame("CONNECTED", {"version": version})
     assert message == Frame("MESSAGE", {**headers, "content-length": "3"}, b"a\0b")
 

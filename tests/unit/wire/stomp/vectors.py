@@ -42,9 +42,9 @@ def _vector(lines: list[str]) -> Vector:
     return Vector(found[1], found[2], ast.literal_eval(f"b'{data}'"), frames, mistake)
 
 
-def reader(version: str, **options: int) -> FrameReader:
+def reader(version: str, body_bytes_max: int = 65_536) -> FrameReader:
     """One on which the version is agreed."""
-    made = FrameReader(**options)  # type: ignore[arg-type]
+    made = FrameReader(body_bytes_max=body_bytes_max)
     feed(made, [b"CONNECT\naccept-version:%s\n\n\0" % version.encode()])
     assert made.version == version
     return made
