@@ -46,6 +46,7 @@ def test_the_ports_that_people_know() -> None:
     """Proves P-01 and S-10."""
     ports = Config().ports
     assert (ports.kafka, ports.amqp, ports.http) == (9092, 5672, 15672)
+    assert ports.stomp == 61613
 
 
 def test_off_is_no_port() -> None:

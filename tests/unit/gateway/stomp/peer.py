@@ -111,3 +111,26 @@ async def connected(node: Node, version: str = "1.2", **headers: object) -> Peer
     peer = Peer(context_of(node), version=version)
     await peer.connect(**headers)
     return peer
+
+
+def answer(peer: Peer, message: Frame, command: str = "ACK", **more: object) -> None:
+    """ACK or NACK in the words of the version."""
+    headers = message.headers
+    if peer.version == "1.2":
+        peer.say(command, id=headers["ack"], **more)
+    elif peer.version == "1.1":
+        peer.say(
+            command,
+            message_id=headers["message-id"],
+            subscription=headers["subscription"],
+            **more,
+        )
+    else:
+        peer.say(command, message_id=headers["message-id"], **more)
+
+
+def counts(node: Node, name: str) -> tuple[int, int]:
+    """Ready, and delivered and not acknowledged."""
+    found = node.broker.vhosts.default.queue(name)
+    assert found.account().wrong == []
+    return found.ready_count, found.unacked_count

@@ -8,8 +8,7 @@ from entrepot.wire.amqp.methods import exchange, queue
 from entrepot.wire.stomp import limits as stomp_limits
 from entrepot.wire.stomp.frames import VERSIONS, Frame
 from tests.unit.gateway.amqp.node import Node, on_node
-from tests.unit.gateway.stomp.peer import Peer, connected
-from tests.unit.gateway.stomp.test_subscribing import answer, counts
+from tests.unit.gateway.stomp.peer import Peer, answer, connected, counts
 
 
 async def holding(node: Node, version: str = "1.2") -> tuple[Peer, list[Frame]]:
