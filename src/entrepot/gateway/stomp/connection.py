@@ -27,6 +27,7 @@ from entrepot.core.steps import Steps
 from entrepot.gateway.stomp import declaring, subscribing, transaction
 from entrepot.gateway.stomp.context import Context
 from entrepot.gateway.stomp.errors import FrameRefused, about
+from entrepot.gateway.stomp.publishing import completion
 from entrepot.gateway.stomp.sending import Plan, send
 from entrepot.gateway.stomp.subscription import AckMode, Subscription
 from entrepot.gateway.stomp.transaction import Transaction
@@ -143,10 +144,12 @@ class Connection:
                 await self._all_committed
             if self._lost is not None:
                 raise PeerError(f"not everything is stored: {self._lost}")
-            for subscription in list(self.numbered.values()):
-                settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                subscription.when_settled(partial(_settle, settled))
-                await settled
+            publication, done = completion()
+            for queue in {each.queue: None for each in self.numbered.values()}:
+                publication.expect()
+                queue.when_settlements_committed(publication.arrived)
+            publication.arrived()
+            await done
             self.receipt(frame)
         self._adapter.leave()
 
@@ -281,18 +284,23 @@ class Connection:
     # --- closing
 
     def release(self) -> None:
-        """Stop all deliveries, requeue unacknowledged messages, delete exclusive queues."""
+        """Stop all deliveries, requeue unacknowledged messages, delete exclusive queues.
+
+        What takes long if there are many subscriptions is done in turns.
+        """
         self.is_open = False
-        subscriptions, self.subscriptions = [*self.subscriptions.values()], {}
-        holders, self.numbered = [*self.numbered.values()], {}
+        subscriptions, self.numbered = [*self.numbered.values()], {}
+        self.subscriptions = {}
         self.transactions.clear()
         for subscription in subscriptions:
-            self.guard(subscription.stop)
-        self.context.broker.turns.start(self._requeue_unacked(holders))
+            subscription.pause()
+        if subscriptions:
+            self.context.broker.turns.start(self._end(subscriptions))
         self.guard(self.vhost.connection_gone, self)
 
-    def _requeue_unacked(self, holders: list[Subscription]) -> Steps[None]:
-        for subscription in holders:
+    def _end(self, subscriptions: list[Subscription]) -> Steps[None]:
+        for subscription in subscriptions:
+            self.guard(subscription.stop)
             self.guard(subscription.release)
             yield
 
@@ -323,15 +331,6 @@ class Connection:
             client_properties={"product": "STOMP client"},
             owner=self,
         )
-
-
-def _settle(settled: asyncio.Future[None], failure: StorageError | None) -> None:
-    if settled.done():
-        return
-    if failure is None:
-        settled.set_result(None)
-    else:
-        settled.set_exception(failure)
 
 
 def _disconnect(connection: Connection, frame: Frame) -> Awaitable[None]:

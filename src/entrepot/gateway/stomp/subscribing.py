@@ -53,6 +53,7 @@ async def subscribe(connection: Connection, frame: Frame) -> None:
         prefetch=prefetch,
         priority=priority,
         is_named="id" in headers,
+        owns_queue=destination.kind in (Kind.TOPIC, Kind.EXCHANGE),
     )
     connection.add(subscription)
     connection.receipt(frame)
@@ -85,7 +86,7 @@ async def unsubscribe(connection: Connection, frame: Frame) -> None:
     subscription = connection.subscriptions.get(tag)
     if subscription is None or tag.startswith(Kind.TEMPORARY_QUEUE.value):
         raise PeerError(f"no subscription '{tag[:100]}'")
-    deletes_queue = is_durable_subscription(headers)
+    deletes_queue = is_durable_subscription(headers) and subscription.owns_queue
     queue = subscription.queue
     if deletes_queue:
         connection.check(Operation.DELETE, ResourceKind.QUEUE, queue.name)

@@ -52,10 +52,11 @@ class Subscription:
         prefetch: int = 0,
         priority: int = 0,
         is_named: bool = True,
+        owns_queue: bool = False,
     ) -> None:
         """`tag` is the id that the client gave it or, if it is not named, its destination.
 
-        A prefetch of 0 means: no limit.
+        A prefetch of 0 means: no limit. `owns_queue` means: the queue was made for it.
         """
         self.queue = queue
         self.number = number
@@ -64,6 +65,7 @@ class Subscription:
         self.auto_ack = mode is AckMode.AUTO
         self.prefetch = prefetch
         self.priority = priority
+        self.owns_queue = owns_queue
         self.unacked = Unacked()
         self.held_count = 0  # Messages that were acknowledged in an open transaction.
         self.is_active = not queue.settings.single_active
@@ -146,8 +148,12 @@ class Subscription:
         self._is_started = True
         self.queue.dispatch()
 
-    def stop(self) -> None:
+    def pause(self) -> None:
+        """Deliver nothing more. The subscription is going to be stopped."""
         self._is_started = False
+
+    def stop(self) -> None:
+        self.pause()
         self.queue.remove_consumer(self)
 
     def wake(self) -> None:
@@ -155,7 +161,8 @@ class Subscription:
 
     def release(self) -> None:
         """Requeue everything that is not acknowledged."""
-        self.queue.release(self)
+        if self.unacked.count or self.held_count:
+            self.queue.release(self)
 
     # --- as a holder
 

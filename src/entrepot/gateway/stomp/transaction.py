@@ -2,21 +2,22 @@
 
 A commit sends everything, then acknowledges everything, and is answered when all of it is
 committed to disk. Everything was checked when it was held, so that a commit does not fail in the
-middle because of a mistake; what may have gone since is looked for before it begins. It is not
-atomic over several queues if the broker is killed in between, here as with AMQP. `ABORT`, and the
-end of the connection, drop the messages; what was acknowledged is unacknowledged again.
+middle because of a mistake; what may have gone since is looked for before it begins. What is sent
+to one queue is appended as one batch, so it is there as a whole or not at all, whenever the broker
+is killed. A commit over several queues is not atomic then, here as with AMQP, and neither is a
+large one, which is sent in turns, so that others need not wait for it. `ABORT`, and the end of the
+connection, drop the messages; what was acknowledged is unacknowledged again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from entrepot.broker.queue.message import Failure, Publication
+from entrepot.broker.queue.message import Publication
 from entrepot.core import limits
-from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.errors import PeerError
 from entrepot.core.message import Message
-from entrepot.gateway.stomp.publishing import publish
+from entrepot.gateway.stomp.publishing import completion, publish
 from entrepot.gateway.stomp.subscription import Subscription
 from entrepot.gateway.unacked import Disposition, Held, conclude
 from entrepot.wire.stomp import limits as stomp_limits
@@ -26,11 +27,37 @@ if TYPE_CHECKING:
     from entrepot.gateway.stomp.connection import Connection
 
 
+TURN_MESSAGES_MAX = 2_000  # Sent at once by a commit; also at most as many bytes as a batch has.
+
+
+class HeldRun:
+    """Consecutive messages to one exchange, as many as are sent at once."""
+
+    __slots__ = ("exchange", "messages", "size")
+
+    def __init__(self, exchange: str, message: Message) -> None:
+        self.exchange = exchange
+        self.messages = [message]
+        self.size = len(message[1])
+
+    def has_room_for(self, exchange: str, message: Message) -> bool:
+        """Return whether the message goes there, too. A large one is always alone."""
+        return (
+            exchange == self.exchange
+            and self.size + len(message[1]) <= limits.QUEUE_BATCH_BYTES
+            and len(self.messages) < TURN_MESSAGES_MAX
+        )
+
+    def add(self, message: Message) -> None:
+        self.messages.append(message)
+        self.size += len(message[1])
+
+
 class Transaction:
     """What is held."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[str, list[Message]]] = []  # Consecutive messages to one exchange.
+        self._runs: list[HeldRun] = []
         self._queues: dict[str, None] = {}  # Those that must be there for the messages.
         self._dispositions: list[tuple[Subscription, list[Held], Disposition]] = []
         self.bytes_held = 0
@@ -43,13 +70,10 @@ class Transaction:
         self.message_count += 1
         if queue is not None:
             self._queues[queue] = None
-        is_large = len(body) > limits.LARGE_BYTES
-        if self._runs and self._runs[-1][0] == exchange and not is_large:
-            last = self._runs[-1][1]
-            if len(last) > 1 or len(last[0][1]) <= limits.LARGE_BYTES:
-                last.append(message)
-                return
-        self._runs.append((exchange, [message]))
+        if self._runs and self._runs[-1].has_room_for(exchange, message):
+            self._runs[-1].add(message)
+        else:
+            self._runs.append(HeldRun(exchange, message))
 
     def hold_disposition(
         self, subscription: Subscription, taken: list[Held], disposition: Disposition
@@ -62,17 +86,24 @@ class Transaction:
     def check(self, connection: Connection) -> None:
         """Raise PeerError if an exchange or a queue that is needed is gone."""
         vhost = connection.vhost
-        for exchange, _ in self._runs:
+        for exchange in dict.fromkeys(run.exchange for run in self._runs):
             if vhost.router.exchange(exchange) is None:
                 raise PeerError(f"no exchange '{exchange}' in vhost '{vhost.name}'")
         for queue in self._queues:
             if queue not in vhost.queues and vhost.stream(queue) is None:
                 raise PeerError(f"no queue '{queue}' in vhost '{vhost.name}'")
 
-    def publish(self, connection: Connection, publication: Publication) -> None:
-        for exchange, messages in self._runs:
+    async def publish(self, connection: Connection, publication: Publication) -> None:
+        """Send the messages, in several turns if they are many."""
+        size = count = 0
+        for run in self._runs:
+            size += run.size
+            count += len(run.messages)
+            if size > limits.QUEUE_BATCH_BYTES or count > TURN_MESSAGES_MAX:
+                size, count = run.size, len(run.messages)
+                await connection.context.broker.turns.next()
             publication.expect()
-            publish(connection, exchange, messages, publication.arrived)
+            publish(connection, run.exchange, run.messages, publication.arrived)
 
     def conclude(self) -> list[Subscription]:
         """Settle, reject or requeue the deliveries; return the subscriptions they are of."""
@@ -83,9 +114,12 @@ class Transaction:
 
     def restore(self) -> None:
         """Make the deliveries unacknowledged again."""
+        held: dict[int, tuple[Subscription, list[Held]]] = {}  # By the subscription's number.
         for subscription, taken, _ in self._dispositions:
-            subscription.held_count -= sum(len(run.offsets) for run in taken)
-            subscription.unacked.restore(taken)
+            held.setdefault(subscription.number, (subscription, []))[1].extend(taken)
+        for subscription, runs in held.values():
+            subscription.held_count -= sum(len(run.offsets) for run in runs)
+            subscription.unacked.restore(runs)
 
 
 def open_transaction(connection: Connection, headers: Headers) -> Transaction | None:
@@ -117,20 +151,8 @@ async def commit(connection: Connection, frame: Frame) -> None:
     transaction = _named(connection, frame.headers["transaction"])
     transaction.check(connection)
     del connection.transactions[frame.headers["transaction"]]
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def finish(failure: Failure | None) -> None:
-        if done.done():
-            return
-        if failure is None:
-            done.set_result(None)
-        elif isinstance(failure, StorageError):
-            done.set_exception(failure)
-        else:
-            done.set_exception(PeerError(f"the transaction is not complete: {failure}"))
-
-    publication = Publication(finish)
-    transaction.publish(connection, publication)
+    publication, done = completion()
+    await transaction.publish(connection, publication)
     for subscription in transaction.conclude():
         publication.expect()
         subscription.when_settled(publication.arrived)
@@ -151,3 +173,6 @@ def _named(connection: Connection, name: str) -> Transaction:
     if transaction is None:
         raise PeerError(f"no transaction '{name[:100]}' is open")
     return transaction
+
+
+assert limits.QUEUE_BATCH_BYTES <= limits.LARGE_BYTES

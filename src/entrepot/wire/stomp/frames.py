@@ -44,7 +44,7 @@ CLIENT_COMMANDS = (
 SERVER_COMMANDS = (CONNECTED, MESSAGE, RECEIPT, ERROR)
 
 AREA_BYTES_MIN = 4 * KIB  # The buffer of an idle connection.
-AREA_BYTES_MAX = 128 * KIB  # Read at once from a busy connection.
+AREA_BYTES_MAX = 64 * KIB  # Read at once from a busy connection: two thousand small frames.
 
 _HELD_BYTES_MAX = 2 * AREA_BYTES_MAX  # After the first frame, while its login is not over.
 

@@ -24,6 +24,6 @@ UNCOMMITTED_RUNS_MAX = 10_000  # Runs of one connection that are not committed t
 TRANSACTIONS_MAX = 100  # Open at once on one connection.
 # In all open transactions of a connection.
 TRANSACTION_BYTES_MAX = 128 * MIB
-TRANSACTION_ACTIONS_MAX = 500_000  # Messages, acknowledgements and refusals.
+TRANSACTION_ACTIONS_MAX = 100_000  # Messages, acknowledgements and refusals.
 
 assert UNCOMMITTED_BYTES_MAX <= MESSAGE_BYTES_MAX <= TRANSACTION_BYTES_MAX

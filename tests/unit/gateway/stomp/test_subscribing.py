@@ -271,6 +271,14 @@ async def test_subscriptions_have_a_limit(node: Node, monkeypatch: pytest.Monkey
 
 
 @on_node()
+async def test_only_queues_of_subscriptions_are_deleted_with_them(node: Node) -> None:
+    peer = await connected(node)
+    await peer.ask("SUBSCRIBE", destination="/queue/a", id=1)
+    await peer.ask("UNSUBSCRIBE", id=1, durable="true")
+    assert "a" in node.broker.vhosts.default.queues
+
+
+@on_node()
 async def test_after_unsubscribing_a_delivery_can_be_acknowledged(node: Node) -> None:
     peer = await connected(node)
     await peer.ask("SUBSCRIBE", destination="/queue/a", id=1, ack="client-individual")

@@ -78,10 +78,13 @@ async def test_transactions_are_independent(node: Node) -> None:
 async def test_many_messages_of_one_transaction(node: Node) -> None:
     peer = await connected(node)
     peer.say("BEGIN", transaction="t")
-    peer.send("/queue/a", *[b"x"] * 1_000, transaction="t")
-    peer.send("/queue/a", b"y" * 3_000_000, b"z", transaction="t")
+    bodies = [b"%d" % number for number in range(5_000)]
+    bodies += [b"y" * 3_000_000, b"z", *[b"w" * 500_000] * 5]
+    peer.send("/queue/a", *bodies, transaction="t")
     await peer.ask("COMMIT", transaction="t")
-    assert counts(node, "a") == (1_002, 0)
+    assert counts(node, "a") == (len(bodies), 0)
+    peer.say("SUBSCRIBE", destination="/queue/a", id=1)
+    assert await peer.bodies() == bodies
 
 
 @on_node()
@@ -128,7 +131,7 @@ async def test_a_full_queue_is_told(node: Node) -> None:
     for _ in range(2):
         peer.send("/queue/a", b"x", transaction="t", x_max_length=1, x_overflow="reject-publish")
     peer.say("COMMIT", transaction="t", receipt="r")
-    assert await peer.refused() == "the transaction is not complete: the queue is full"
+    assert await peer.refused() == "not everything is stored: the queue is full"
 
 
 @pytest.mark.parametrize(
