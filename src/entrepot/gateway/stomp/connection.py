@@ -223,7 +223,7 @@ class Connection:
 
     def _forget_if_done(self, subscription: Subscription) -> None:
         is_over = self.subscriptions.get(subscription.tag) is not subscription
-        if is_over and not subscription.unacked.count and not subscription.held_count:
+        if is_over and not subscription.leased_count:
             self.numbered.pop(subscription.number, None)
 
     def subscription_cancelled(self, subscription: Subscription) -> None:

@@ -67,7 +67,9 @@ class Subscription:
         self.priority = priority
         self.owns_queue = owns_queue
         self.unacked = Unacked()
-        self.held_count = 0  # Messages that were acknowledged in an open transaction.
+        # Messages that are delivered and not settled or returned: those of `unacked`, and those
+        # that were answered in an open transaction.
+        self.leased_count = 0
         self.is_active = not queue.settings.single_active
         self._connection = connection
         self._is_started = False
@@ -92,7 +94,7 @@ class Subscription:
         if not self.auto_ack:
             room = min(room, stomp_limits.UNACKED_MAX - connection.unacked_count)
             if self.prefetch:
-                room = min(room, self.prefetch - self.unacked.count - self.held_count)
+                room = min(room, self.prefetch - self.leased_count)
         return max(room, 0)
 
     def deliver(self, lane: int, taken: Taken) -> None:
@@ -102,6 +104,7 @@ class Subscription:
     def _deliver(self, lane: int, taken: Taken) -> None:
         count = len(taken.offsets)
         if not self.auto_ack:  # Before sending: if that fails, they are requeued.
+            self.leased_count += count
             self._connection.unacked_count += count
             self.unacked.add(self._next, self, lane, taken.offsets)
         self._connection.delivered(self._encode(taken), count)
@@ -160,8 +163,8 @@ class Subscription:
         self.queue.dispatch()
 
     def release(self) -> None:
-        """Requeue everything that is not acknowledged."""
-        if self.unacked.count or self.held_count:
+        """Requeue everything that is not acknowledged, or was in an open transaction."""
+        if self.leased_count:
             self.queue.release(self)
 
     # --- as a holder
@@ -179,6 +182,7 @@ class Subscription:
         self.queue.requeue(self, lane, offsets)
 
     def _freed(self, count: int) -> None:
+        self.leased_count -= count
         self._connection.unacked_count -= count
         self._connection.has_room(self)
 

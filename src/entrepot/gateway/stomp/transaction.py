@@ -78,9 +78,7 @@ class Transaction:
     def hold_disposition(
         self, subscription: Subscription, taken: list[Held], disposition: Disposition
     ) -> None:
-        count = sum(len(run.offsets) for run in taken)
-        subscription.held_count += count
-        self.disposition_count += count
+        self.disposition_count += sum(len(run.offsets) for run in taken)
         self._dispositions.append((subscription, taken, disposition))
 
     def check(self, connection: Connection) -> None:
@@ -107,8 +105,7 @@ class Transaction:
 
     def conclude(self) -> list[Subscription]:
         """Settle, reject or requeue the deliveries; return the subscriptions they are of."""
-        for subscription, taken, disposition in self._dispositions:
-            subscription.held_count -= sum(len(run.offsets) for run in taken)
+        for _, taken, disposition in self._dispositions:
             conclude(taken, disposition)
         return list({each.number: each for each, _, _ in self._dispositions}.values())
 
@@ -118,7 +115,6 @@ class Transaction:
         for subscription, taken, _ in self._dispositions:
             held.setdefault(subscription.number, (subscription, []))[1].extend(taken)
         for subscription, runs in held.values():
-            subscription.held_count -= sum(len(run.offsets) for run in runs)
             subscription.unacked.restore(runs)
 
 

@@ -152,6 +152,18 @@ async def test_what_is_refused(node: Node, frames: list[tuple[str, str]], text: 
 
 
 @on_node()
+async def test_what_is_answered_in_no_transaction_comes_back(node: Node) -> None:
+    peer = await connected(node)
+    await peer.ask("SUBSCRIBE", destination="/queue/a", id=1, ack="client")
+    peer.send("/queue/a", b"1")
+    [message] = await peer.messages()
+    answer(peer, message, transaction="none")
+    assert await peer.refused() == "no transaction 'none' is open"
+    await asyncio.sleep(1)
+    assert counts(node, "a") == (1, 0)
+
+
+@on_node()
 async def test_transactions_have_limits(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stomp_limits, "TRANSACTIONS_MAX", 2)
     monkeypatch.setattr(stomp_limits, "TRANSACTION_BYTES_MAX", 1_000)
