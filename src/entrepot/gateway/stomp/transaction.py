@@ -3,10 +3,11 @@
 A commit sends everything, then acknowledges everything, and is answered when all of it is
 committed to disk. Everything was checked when it was held, so that a commit does not fail in the
 middle because of a mistake; what may have gone since is looked for before it begins. What is sent
-to one queue is appended as one batch, so it is there as a whole or not at all, whenever the broker
-is killed. A commit over several queues is not atomic then, here as with AMQP, and neither is a
-large one, which is sent in turns, so that others need not wait for it. `ABORT`, and the end of the
-connection, drop the messages; what was acknowledged is unacknowledged again.
+to one queue through one exchange is one run, and appended as one batch, so it is there as a whole
+or not at all, whenever the broker is killed. A commit over several queues is not atomic then, here
+as with AMQP, and neither is a large one, which is sent in turns, so that others need not wait for
+it. `ABORT`, and the end of the connection, drop the messages; what was acknowledged is
+unacknowledged again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from entrepot.broker.queue.message import Publication
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.message import Message
+from entrepot.core.neutral import record_section
 from entrepot.gateway.stomp.publishing import completion, publish
 from entrepot.gateway.stomp.subscription import Subscription
 from entrepot.gateway.unacked import Disposition, Held, conclude
@@ -26,8 +28,8 @@ from entrepot.wire.stomp.frames import Frame, Headers
 if TYPE_CHECKING:
     from entrepot.gateway.stomp.connection import Connection
 
-
 TURN_MESSAGES_MAX = 2_000  # Sent at once by a commit; also at most as many bytes as a batch has.
+_RECORD_BYTES = 100  # Of a record, beside its value and its headers; more than there are.
 
 
 class HeldRun:
@@ -38,19 +40,24 @@ class HeldRun:
     def __init__(self, exchange: str, message: Message) -> None:
         self.exchange = exchange
         self.messages = [message]
-        self.size = len(message[1])
+        self.size = _size(message)  # Bytes, as records.
 
     def has_room_for(self, exchange: str, message: Message) -> bool:
         """Return whether the message goes there, too. A large one is always alone."""
         return (
             exchange == self.exchange
-            and self.size + len(message[1]) <= limits.QUEUE_BATCH_BYTES
+            and self.size + _size(message) <= limits.QUEUE_BATCH_BYTES
             and len(self.messages) < TURN_MESSAGES_MAX
         )
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
-        self.size += len(message[1])
+        self.size += _size(message)
+
+
+def _size(message: Message) -> int:
+    envelope, body = message
+    return len(body) + len(record_section(envelope)) + _RECORD_BYTES
 
 
 class Transaction:
