@@ -147,8 +147,8 @@ def _told(envelope: Envelope) -> Iterator[tuple[str, str]]:
     ):
         if value is not None:
             yield header, header_bytes(value).decode()
-    for name, value in properties.headers.items():
-        said = _text(value)
+    for name, other in properties.headers.items():  # Not `value`, which is of a narrower type.
+        said = _text(other)
         if said is not None:
             yield name, said
     yield from _last_death(envelope.format.deaths(envelope.head))

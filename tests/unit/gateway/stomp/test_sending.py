@@ -41,6 +41,7 @@ async def test_a_queue_is_declared_when_it_is_first_used(node: Node) -> None:
     assert decode(properties) == BasicProperties(delivery_mode=2)
 
 
+@pytest.mark.pure
 @on_node()
 async def test_sends_of_one_read_are_one_run_and_one_write(node: Node) -> None:
     peer = await connected(node)
