@@ -13,6 +13,7 @@ from entrepot.gateway.kafka.apis import SERVED
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.http import limits as http_limits
 from entrepot.wire.sqs import limits as sqs_limits
+from entrepot.wire.stomp import limits as stomp_limits
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -56,8 +57,13 @@ def test_every_limit_is_documented() -> None:
     listed = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
     units = {"KiB": limits.KIB, "MiB": limits.MIB, "GiB": limits.GIB}
     expected = {}
-    modules = (("", limits), ("AMQP_", amqp_limits), ("HTTP_", http_limits), ("SQS_", sqs_limits))
-    for prefix, module in modules:
+    for prefix, module in (
+        ("", limits),
+        ("AMQP_", amqp_limits),
+        ("HTTP_", http_limits),
+        ("SQS_", sqs_limits),
+        ("STOMP_", stomp_limits),
+    ):
         defined = re.findall(r"^([A-Z_]+) =", inspect.getsource(module), flags=re.MULTILINE)
         expected |= {prefix + name: getattr(module, name) for name in defined}
     for unit in ("KIB", "MIB", "GIB"):

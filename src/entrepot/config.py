@@ -23,7 +23,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 # Each has a port in `Ports` and a flag `--<protocol>-port`.
-PROTOCOLS = ("kafka", "kafka_tls", "amqp", "amqp_tls", "http", "sqs")
+PROTOCOLS = ("kafka", "kafka_tls", "amqp", "amqp_tls", "stomp", "stomp_tls", "http", "sqs")
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -43,6 +43,8 @@ class Ports:
     kafka_tls: _Port | None = None
     amqp: _Port | None = 5672
     amqp_tls: _Port | None = None
+    stomp: _Port | None = 61613
+    stomp_tls: _Port | None = None
     http: _Port | None = 15672  # Management.
     sqs: _Port | None = 9324
 
@@ -105,7 +107,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Settings of all queues, and of messages published over AMQP and HTTP."""
+    """Settings of all queues, and of messages published over AMQP, STOMP and HTTP."""
 
     max_message_bytes: Annotated[int, Meta(ge=1, le=limits.MESSAGE_BYTES_MAX)] = (
         limits.MESSAGE_BYTES

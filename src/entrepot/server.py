@@ -60,6 +60,7 @@ from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
+    from entrepot.gateway.stomp.context import Context as StompContext
 
 log = logging.getLogger("entrepot.server")
 
@@ -132,7 +133,7 @@ def _tls_ports(config: Config) -> list[str]:
 def _check_exposure(config: Config) -> None:
     """Raise StartError if other machines can connect without a login, unless `insecure` is set.
 
-    AMQP and HTTP always have a login: without authentication, that of guest from this machine.
+    The others always have a login: without authentication, that of guest from this machine.
     """
     ports, security = config.ports, config.security
     asks_nobody = security.authentication == "none" and (
@@ -266,6 +267,12 @@ class Server:
             assert doors.tls_net is not None
             amqp = self._amqp(replies, "amqp_tls")
             await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
+        if config.ports.stomp is not None:
+            await self._listen(doors.net, "stomp", config.ports.stomp, self._stomp("stomp"))
+        if config.ports.stomp_tls is not None:
+            assert doors.tls_net is not None
+            stomp = self._stomp("stomp_tls")
+            await self._listen(doors.tls_net, "stomp_tls", config.ports.stomp_tls, stomp)
         if config.ports.http is not None:
             await self._listen(doors.net, "http", config.ports.http, self._http())
         if config.ports.sqs is not None:
@@ -334,7 +341,7 @@ class Server:
                 listeners.append(f"{sasl}{plain}://{_bracketed(host)}:{port}")
         return ",".join(listeners)
 
-    # AMQP and HTTP are imported for their first client: the start does not wait for them.
+    # AMQP, STOMP and HTTP are imported for their first client: the start does not wait for them.
 
     def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())
@@ -360,6 +367,33 @@ class Server:
             from entrepot.gateway.amqp.adapter import AmqpAdapter
 
             return AmqpAdapter(link, context())
+
+        return accept
+
+    def _stomp(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(endpoint, MessageCount())
+
+        @cache
+        def context() -> StompContext:
+            from entrepot.gateway.stomp.context import Context as StompContext
+
+            return StompContext(
+                self.broker,
+                self._doors.clock,
+                self._doors.entropy,
+                RabbitDialect(),
+                self._login,
+                _version(),
+                *self.endpoints[endpoint],
+                is_tls=endpoint.endswith("_tls"),
+                message_bytes_max=self._config.queues.max_message_bytes,
+                messages=messages,
+            )
+
+        def accept(link: Link) -> ServingReceiver:
+            from entrepot.gateway.stomp.adapter import StompAdapter
+
+            return StompAdapter(link, context())
 
         return accept
 

@@ -59,6 +59,11 @@ class Broker:
         return f"amqp://guest:guest@{host}:{port}/%2F"
 
     @property
+    def stomp_address(self) -> tuple[str, int]:
+        """For STOMP's clients: host and port."""
+        return self.endpoints["stomp"]
+
+    @property
     def http_address(self) -> str:
         """For tools that manage it: `host:port`. Needs the setting `ports.http`, as 0."""
         host, port = self.endpoints["http"]
@@ -136,7 +141,7 @@ class Broker:
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
         off = {"ports.http": "off", "ports.sqs": "off"}  # Unless they are asked for.
-        settings = {"ports.kafka": 0, "ports.amqp": 0, **off, **self._settings}
+        settings = {"ports.kafka": 0, "ports.amqp": 0, "ports.stomp": 0, **off, **self._settings}
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():

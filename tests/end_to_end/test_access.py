@@ -1,4 +1,4 @@
-"""One durable queue and one topic under both sets of rules, asked for by all three protocols."""
+"""One durable queue and one topic under both sets of rules, asked for by all protocols."""
 
 import http.client
 import json
@@ -20,6 +20,7 @@ from pika.exceptions import (
 
 from entrepot.cli import main
 from entrepot.testing import Broker
+from tests.end_to_end.bare_stomp import BareStomp
 from tests.end_to_end.secured import GROUP, WAIT_S, consume, produce
 
 QUEUE, TOPIC = "work", "orders"
@@ -215,6 +216,30 @@ def may_over_http(house: House, user: str) -> str:
     return words(read=read == 200, write=written[0] == 200)
 
 
+def may_over_stomp(house: House, user: str) -> str:
+    """Topics cannot be subscribed to, so only the queue is read."""
+    answers = []
+    for command, destination in (
+        ("SUBSCRIBE", f"/queue/{QUEUE}"),
+        ("SEND", f"/queue/{QUEUE}"),
+        ("SEND", f"/queue/{TOPIC}"),
+    ):
+        with BareStomp(house.broker) as peer:
+            login = {"login": user, "passcode": password_of(user)}
+            peer.say("CONNECT", accept_version="1.2", host="/", **login)
+            peer.say(command, destination=destination, id=1, ack="client", receipt=1)
+            answer = peer.read()
+            if answer is not None and answer.command == "CONNECTED":
+                answer = peer.read()
+            assert answer is not None
+            text = answer.headers.get("message", "")
+            assert answer.command == "RECEIPT" or "refused for user" in text, answer
+            answers.append(answer.command == "RECEIPT")
+    read, *writes = answers
+    assert writes[0] is writes[1]
+    return words(read=read, write=writes[0])
+
+
 @pytest.mark.parametrize("user", MAY)
 def test_who_may_do_what(house: House, user: str) -> None:
     over_kafka, in_vhost = MAY[user]
@@ -222,8 +247,9 @@ def test_who_may_do_what(house: House, user: str) -> None:
         "kafka": may_over_kafka(house, user),
         "amqp": may_over_amqp(house, user),
         "http": may_over_http(house, user),
+        "stomp": may_over_stomp(house, user),
     }
-    assert found == {"kafka": over_kafka, "amqp": in_vhost, "http": in_vhost}
+    assert found == {"kafka": over_kafka} | dict.fromkeys(("amqp", "http", "stomp"), in_vhost)
 
 
 def test_a_wrong_password_is_one_line_of_the_log_over_each(house: House) -> None:
@@ -232,9 +258,13 @@ def test_a_wrong_password_is_one_line_of_the_log_over_each(house: House) -> None
     with pytest.raises(ProbableAuthenticationError):
         house.amqp("both", "a guess")
     assert house.http("both", "GET", "whoami", password="a guess") == 401
+    with BareStomp(house.broker) as peer:
+        peer.say("CONNECT", accept_version="1.2", login="both", passcode="a guess")
+        assert peer.expect("ERROR").headers["message"].startswith("access refused")
     lines = house.broker.log_path.read_text().splitlines()
     found = [line for line in lines if "login of 'both'" in line]
-    for logger, mechanism in (("kafka", "PLAIN"), ("amqp", "PLAIN"), ("http", "Basic")):
+    mechanisms = {"kafka": "PLAIN", "amqp": "PLAIN", "http": "Basic", "stomp": "PLAIN"}
+    for logger, mechanism in mechanisms.items():
         text = f"login of 'both' with {mechanism} failed: wrong user or password"
         assert any(line.endswith(text) and f" {logger}: " in line for line in found), found
     assert not any("a guess" in line for line in lines)

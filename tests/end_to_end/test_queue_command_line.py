@@ -210,6 +210,7 @@ def test_a_server_in_the_background_from_bin_s10(tmp_path: Path) -> None:
     data = tmp_path / "data"
     env = {**os.environ, "PYTHON": sys.executable, "ENTREPOT_DATA_DIR": str(data)}
     ports = ["--kafka-port", "off", "--amqp-port", "0", "--http-port", "0", "--sqs-port", "off"]
+    ports += ["--stomp-port", "off"]
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         line = [str(scripts / name), *arguments]

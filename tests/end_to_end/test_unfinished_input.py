@@ -70,12 +70,21 @@ def amqp(server: Broker) -> socket.socket:
     return peer
 
 
+def stomp(server: Broker) -> socket.socket:
+    peer = connected(server, "stomp")
+    peer.sendall(b"CONNECT\n\n\0")
+    peer.recv(65_536)
+    head = b"SEND\ndestination:/queue/q\ncontent-length:%d\n\n" % SIZE
+    _send(peer, head + bytes(SIZE - 1))
+    return peer
+
+
 def _send(peer: socket.socket, data: bytes) -> None:
     with suppress(ConnectionError):  # Sent away already, as some are.
         peer.sendall(data)
 
 
-@pytest.mark.parametrize("protocol", [kafka, amqp, http])
+@pytest.mark.parametrize("protocol", [kafka, amqp, http, stomp])
 def test_what_never_ends_costs_a_bounded_amount(
     server: Broker, protocol: Callable[[Broker], socket.socket]
 ) -> None:

@@ -23,10 +23,15 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from bench.pinger import Pinger, Waits
 from entrepot.testing import Broker
 from tests.end_to_end.bare import BareClient
-from tests.fuzz import amqp, http, kafka
+from tests.fuzz import amqp, http, kafka, stomp
 from tests.fuzz.session import Session, Speak, make_session
 
-SPEAKERS: dict[str, Speak] = {"kafka": kafka.speak, "amqp": amqp.speak, "http": http.speak}
+SPEAKERS: dict[str, Speak] = {
+    "kafka": kafka.speak,
+    "amqp": amqp.speak,
+    "http": http.speak,
+    "stomp": stomp.speak,
+}
 SETTINGS = {"ports.http": 0, "durability": "os"}
 
 IDLE_S = 1.5  # Nothing came for so long: the session is over, unless its end was heard before.
@@ -158,6 +163,7 @@ class Fuzzer:
         for protocol, said in (
             ("amqp", b"".join(amqp.speak(Random(1))[:4])),
             ("http", b"GET /api/overview HTTP/1.0\r\n\r\n"),
+            ("stomp", b"CONNECT\n\n\0"),
         ):
             with socket.create_connection(self._broker.endpoints[protocol], 30) as client:
                 client.sendall(said)

@@ -14,9 +14,11 @@ from entrepot.wire.http.request import RequestReader
 from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import read_request_header
 from entrepot.wire.kafka.layout import decode
-from tests.fuzz import amqp, http, kafka
+from entrepot.wire.stomp.frames import CLIENT_COMMANDS, VERSIONS, Frame
+from tests.fuzz import amqp, http, kafka, stomp
 from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
 from tests.fuzz.session import MANNERS, Session, make_session
+from tests.unit.wire.stomp.vectors import feed, reader
 
 
 @pytest.mark.parametrize("protocol", SPEAKERS)
@@ -77,6 +79,19 @@ def test_requests_of_http_are_right_before_they_are_damaged() -> None:
         (whole,) = found
         methods.add(whole.method)
     assert {"GET", "PUT", "POST", "DELETE"} <= methods
+
+
+def test_conversations_of_stomp_are_right_before_they_are_damaged() -> None:
+    random, said = Random(1), set()
+    for version in VERSIONS:
+        for _ in range(300):
+            data = stomp.frame(random, version)
+            if b"content-length" in data:  # It may be wrong: the body is of another size then.
+                continue
+            for event in feed(reader(version), [data]):
+                assert isinstance(event, Frame), event
+                said.add(event.command)
+    assert said == {*CLIENT_COMMANDS} - {"CONNECT", "STOMP", "DISCONNECT"}
 
 
 def test_a_finding_can_be_read_again(tmp_path: Path) -> None:

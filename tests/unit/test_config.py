@@ -47,6 +47,7 @@ def test_the_ports_that_people_know() -> None:
     ports = Config().ports
     assert (ports.kafka, ports.amqp, ports.http) == (9092, 5672, 15672)
     assert ports.sqs == 9324  # As local servers of SQS have it.
+    assert ports.stomp == 61613
 
 
 def test_off_is_no_port() -> None:

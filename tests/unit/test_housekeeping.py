@@ -24,7 +24,7 @@ def test_every_api_is_among_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
         assert entry.load in imports
     names: list[str] = []
     monkeypatch.setattr(housekeeping, "import_module", _noting(names))
-    for protocol in ("amqp", "http"):
+    for protocol in ("amqp", "http", "stomp"):
         for do_import in imports_of(protocol):
             do_import()
         assert f"entrepot.gateway.{protocol}.adapter" in names

@@ -20,7 +20,7 @@ from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.handshake import Handshake, Terms
 from entrepot.gateway.amqp.heartbeat import HeartbeatTimer
-from entrepot.gateway.amqp.outbox import Outbox
+from entrepot.gateway.amqp.outbox import AmqpOutbox
 from entrepot.gateway.pump import Pump
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import FrameBuffer, ProtocolHeader
@@ -45,7 +45,7 @@ class AmqpAdapter(Pump[ProtocolHeader | Event]):
         assert memory is not None, "a broker without queues"
         self._memory = memory
         self._connected_ms = context.clock.now_ms()
-        self.outbox = Outbox(link, self.wake)
+        self.outbox = AmqpOutbox(link, self.wake)
         self._connection: Connection | None = None  # None until the handshake is over.
         self._unfinished_bytes = 0  # Of incomplete frames and contents.
         self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.

@@ -14,8 +14,8 @@ from entrepot.gateway.amqp.confirms import Confirms
 from entrepot.gateway.amqp.consumer import Gets, QueueConsumer, ReplyConsumer
 from entrepot.gateway.amqp.shared_room import SharedRoom
 from entrepot.gateway.amqp.stream_consumer import StreamConsumer
-from entrepot.gateway.amqp.transaction import ChannelTransaction, Disposition, conclude
-from entrepot.gateway.amqp.unacked import Held, Unacked, unknown_tag
+from entrepot.gateway.amqp.transaction import ChannelTransaction
+from entrepot.gateway.unacked import Disposition, Held, Unacked, UnknownTag, conclude
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.method import Method
@@ -56,8 +56,7 @@ class Channel:
     # --- acknowledging
 
     def acknowledge(self, tags: list[int], *, is_multiple: bool) -> None:
-        """Settle these deliveries. Raises AmqpError for an unknown tag, after settling those before
-        it."""
+        """Settle these deliveries. Raises UnknownTag, after settling those before it."""
         if len(tags) == 1 and not is_multiple and self.transaction is None:
             held = self.unacked.take_first(tags[0])
             if held is not None:
@@ -85,7 +84,7 @@ class Channel:
         taken, known_end = self.unacked.take(first, end)
         self._conclude(taken, disposition)
         if known_end < end:
-            raise unknown_tag(known_end)
+            raise UnknownTag(known_end)
 
     def _conclude(self, taken: list[Held], disposition: Disposition) -> None:
         if self.transaction is None:

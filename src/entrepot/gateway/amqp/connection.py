@@ -28,7 +28,7 @@ from entrepot.gateway.amqp.confirms import Confirms
 from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.errors import explain
 from entrepot.gateway.amqp.handshake import Terms
-from entrepot.gateway.amqp.outbox import Outbox
+from entrepot.gateway.amqp.outbox import AmqpOutbox
 from entrepot.gateway.amqp.publishing import publish
 from entrepot.gateway.rabbitmq.rights import refusal
 from entrepot.wire.amqp import limits as amqp_limits
@@ -56,7 +56,7 @@ class Connection:
         self.context = context
         self.terms = terms
         self.vhost = vhost
-        self.outbox: Outbox = adapter.outbox
+        self.outbox: AmqpOutbox = adapter.outbox
         self.frame_bytes_max = terms.frame_bytes_max
         self.tails = Tails()  # Shared by all its consumers.
         self.channels: dict[int, Channel] = {}

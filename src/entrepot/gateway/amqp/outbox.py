@@ -1,38 +1,14 @@
-"""The output of a connection: collected here, and written once in a turn."""
+"""The output of an AMQP connection: methods, and what is encoded already."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from entrepot.core.ports import Buffer, Link
+from entrepot.gateway.outbox import Outbox
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.method import Method
 
 
-class Outbox:
-    __slots__ = ("_chunks", "_link", "_wake", "bytes_waiting")
-
-    def __init__(self, link: Link, wake: Callable[[], None]) -> None:
-        """Begin empty. `wake` schedules a turn, which writes the outbox."""
-        self._link = link
-        self._wake = wake
-        self._chunks: list[Buffer] = []
-        self.bytes_waiting = 0
-
-    @property
-    def backlog(self) -> int:
-        """Return how many bytes the operating system has not taken yet."""
-        return self.bytes_waiting + self._link.backlog
+class AmqpOutbox(Outbox):
+    __slots__ = ()
 
     def method(self, channel: int, method: Method) -> None:
         self.send((method_frame(channel, method),))
-
-    def send(self, chunks: Sequence[Buffer]) -> None:
-        self._chunks += chunks
-        self.bytes_waiting += sum(map(len, chunks))
-        self._wake()
-
-    def take(self) -> list[Buffer]:
-        """Remove and return all chunks, to be written now."""
-        chunks, self._chunks, self.bytes_waiting = self._chunks, [], 0
-        return chunks

@@ -9,32 +9,12 @@ acknowledged become unacknowledged again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from entrepot.core.message import Message
-from entrepot.gateway.amqp.unacked import Held, Holder
+from entrepot.gateway.unacked import Disposition, Held, Holder, conclude
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.publish_method import PublishTarget
-
-
-class Disposition(Enum):
-    """How the client answered a delivery."""
-
-    SETTLED = "settled"
-    REJECTED = "rejected"
-    REQUEUED = "requeued"
-
-
-def conclude(taken: list[Held], disposition: Disposition) -> None:
-    """Settle, reject or requeue these deliveries."""
-    for _, _, holder, lane, offsets in taken:
-        if disposition is Disposition.SETTLED:
-            holder.settle(lane, offsets)
-        elif disposition is Disposition.REJECTED:
-            holder.reject(lane, offsets)
-        else:
-            holder.requeue(lane, offsets)
 
 
 class ChannelTransaction:

@@ -1,4 +1,4 @@
-"""Deliveries of a channel that its client has not acknowledged.
+"""Deliveries of a channel or a subscription that its client has not acknowledged.
 
 Deliveries have consecutive tags, and so do most acknowledgements. So this keeps runs: a range
 of tags, the holder of the messages, and their offsets, which are a range, too. A run that
@@ -11,14 +11,30 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from entrepot.broker.queue.lane import Waiter
-from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.core.errors import PeerError
+
+
+class UnknownTag(PeerError):
+    """A tag that was not delivered, or is acknowledged already."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(f"unknown delivery tag {tag}")
+
+
+class Disposition(Enum):
+    """How the client answered a delivery."""
+
+    SETTLED = "settled"
+    REJECTED = "rejected"
+    REQUEUED = "requeued"
 
 
 class Holder(Protocol):
-    """What messages were delivered to: a consumer, or `basic.get`."""
+    """What messages were delivered to: a consumer, or a request for one message."""
 
     def settle(self, lane: int, offsets: range) -> None: ...
 
@@ -98,12 +114,12 @@ class Unacked:
         return (self._cut(start, index, tag_first, tag) if index > start else []), tag
 
     def take_through(self, tag: int) -> list[Held]:
-        """Remove and return this tag and all before it; 0 means: all. Raises AmqpError."""
+        """Remove and return this tag and all before it; 0 means: all. Raises UnknownTag."""
         if tag == 0:
             return self.take_all()
         index = self._index(tag)
         if index == len(self._runs) or self._runs[index].tag_first > tag:
-            raise unknown_tag(tag)
+            raise UnknownTag(tag)
         return self._cut(0, index + 1, self._firsts[0], tag + 1)
 
     def take_all(self) -> list[Held]:
@@ -158,5 +174,12 @@ def _joined(run: Held, added: Held) -> Held | None:
     return Held(run.tag_first, added.tag_end, run.holder, run.lane, offsets)
 
 
-def unknown_tag(tag: int) -> AmqpError:
-    return AmqpError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+def conclude(taken: list[Held], disposition: Disposition) -> None:
+    """Settle, reject or requeue these deliveries."""
+    for _, _, holder, lane, offsets in taken:
+        if disposition is Disposition.SETTLED:
+            holder.settle(lane, offsets)
+        elif disposition is Disposition.REJECTED:
+            holder.reject(lane, offsets)
+        else:
+            holder.requeue(lane, offsets)

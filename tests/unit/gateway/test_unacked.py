@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from entrepot.gateway.amqp.unacked import Held, Unacked
-from entrepot.wire.amqp.errors import AmqpError
+from entrepot.gateway.unacked import Held, Unacked, UnknownTag
 
 
 class Somebody:
@@ -80,7 +79,7 @@ def test_tags_that_are_not_there(tag: int) -> None:
     assert unacked.take(tag, tag + 1) == ([], tag)
     assert unacked.count == 6
     if tag:
-        with pytest.raises(AmqpError, match=f"unknown delivery tag {tag}$"):
+        with pytest.raises(UnknownTag, match=f"unknown delivery tag {tag}$"):
             unacked.take_through(tag)
 
 

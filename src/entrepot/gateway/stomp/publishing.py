@@ -1,0 +1,74 @@
+"""Publishing a run of messages, and counting it until it is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from entrepot.broker.queue.message import Failure, Publication
+from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.message import Message
+
+if TYPE_CHECKING:
+    from entrepot.gateway.stomp.connection import Connection
+
+# Called once, when all messages of a run are committed or have failed.
+Told = Callable[[Failure | None], None]
+
+
+class InFlight(Publication):
+    """A run that is published and not committed. Its bytes count as uncommitted until it is."""
+
+    __slots__ = ("_connection", "_size")
+
+    def __init__(self, connection: Connection, size: int, done: Told) -> None:
+        super().__init__(done)
+        self._connection = connection
+        self._size = size
+        connection.publish_begun(size)
+
+    def _end(self, failure: Failure | None) -> None:
+        self._connection.guard(self._finish, failure)
+
+    def _finish(self, failure: Failure | None) -> None:
+        if self._done is not None:
+            self._done(failure)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Stop counting the run: it is committed, has failed, or was not sent at all."""
+        self._connection.publish_ended(self._size)
+
+
+def publish(connection: Connection, exchange: str, messages: Sequence[Message], done: Told) -> None:
+    """Send messages to the queues. `done` is called when all are committed or have failed."""
+    size = sum([len(body) + len(envelope.head) for envelope, body in messages])
+    in_flight = InFlight(connection, size, done)
+    connection.context.messages.published += len(messages)
+    try:
+        connection.vhost.publish(exchange, messages, in_flight, connection.topic_check())
+    except PeerError:
+        in_flight.give_up()
+        raise
+    in_flight.arrived()
+
+
+def completion() -> tuple[Publication, asyncio.Future[None]]:
+    """Return a publication, and a future that is done when it ends.
+
+    The future raises PeerError or StorageError if something was not stored.
+    """
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(failure: Failure | None) -> None:
+        if done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        elif isinstance(failure, StorageError):
+            done.set_exception(failure)
+        else:
+            done.set_exception(PeerError(f"not everything is stored: {failure}"))
+
+    return Publication(finish), done

@@ -1,0 +1,182 @@
+"""BEGIN, COMMIT and ABORT: all of it or nothing."""
+
+import asyncio
+
+import pytest
+
+from entrepot.wire.amqp.methods import exchange, queue
+from entrepot.wire.stomp import limits as stomp_limits
+from entrepot.wire.stomp.frames import VERSIONS, Frame
+from tests.unit.gateway.amqp.node import Node, on_node
+from tests.unit.gateway.stomp.peer import Peer, answer, connected, counts
+
+
+async def holding(node: Node, version: str = "1.2") -> tuple[Peer, list[Frame]]:
+    """A client with a transaction: two messages sent, of three received one each is answered."""
+    peer = await connected(node, version)
+    await peer.ask("SUBSCRIBE", destination="/queue/in", id=1, ack="client-individual")
+    peer.send("/queue/in", b"1", b"2", b"3")
+    messages = await peer.messages()
+    await peer.ask("BEGIN", transaction="t")
+    peer.send("/queue/out", b"a", transaction="t", receipt="held")
+    peer.send("/queue/other", b"b", transaction="t")
+    answer(peer, messages[0], transaction="t")
+    answer(peer, messages[1], "NACK", transaction="t")
+    assert await peer.told() == [Frame("RECEIPT", {"receipt-id": "held"})]
+    assert counts(node, "in") == (0, 3)
+    assert counts(node, "out") == counts(node, "other") == (0, 0)
+    return peer, messages
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@on_node()
+async def test_a_commit_does_everything(node: Node, version: str) -> None:
+    peer, _ = await holding(node, version)
+    peer.say("COMMIT", transaction="t", receipt="done")
+    again, receipt = sorted(await peer.told())
+    assert (again.body, again.headers["redelivered"]) == (b"2", "true")
+    assert receipt == Frame("RECEIPT", {"receipt-id": "done"})
+    assert counts(node, "in") == (0, 2)
+    assert counts(node, "out") == counts(node, "other") == (1, 0)
+
+
+@on_node()
+async def test_an_abort_does_nothing(node: Node) -> None:
+    peer, messages = await holding(node)
+    await peer.ask("ABORT", transaction="t")
+    assert counts(node, "out") == counts(node, "other") == (0, 0)
+    assert counts(node, "in") == (0, 3)
+    for message in messages:  # They can be acknowledged again.
+        answer(peer, message)
+    await peer.ask("BEGIN", transaction="t")
+    assert counts(node, "in") == (0, 0)
+
+
+@on_node()
+async def test_the_end_of_the_connection_is_an_abort(node: Node) -> None:
+    peer, _ = await holding(node)
+    peer.adapter.closed("gone")
+    await asyncio.sleep(1)
+    assert counts(node, "out") == counts(node, "other") == (0, 0)
+    assert counts(node, "in") == (3, 0)
+
+
+@on_node()
+async def test_transactions_are_independent(node: Node) -> None:
+    peer = await connected(node)
+    for name in ("one", "two"):
+        peer.say("BEGIN", transaction=name)
+        peer.send(f"/queue/{name}", b"x", transaction=name)
+    peer.send("/queue/one", b"outside")
+    peer.say("ABORT", transaction="two")
+    await peer.ask("COMMIT", transaction="one")
+    assert counts(node, "one") == (2, 0)
+    assert counts(node, "two") == (0, 0)
+
+
+@on_node()
+async def test_many_messages_of_one_transaction(node: Node) -> None:
+    peer = await connected(node)
+    peer.say("BEGIN", transaction="t")
+    bodies = [b"%d" % number for number in range(5_000)]
+    bodies += [b"y" * 3_000_000, b"z", *[b"w" * 500_000] * 5]
+    peer.send("/queue/a", *bodies, transaction="t")
+    await peer.ask("COMMIT", transaction="t")
+    assert counts(node, "a") == (len(bodies), 0)
+    peer.say("SUBSCRIBE", destination="/queue/a", id=1)
+    assert await peer.bodies() == bodies
+
+
+@on_node()
+async def test_a_cumulative_acknowledgement_in_a_transaction(node: Node) -> None:
+    peer = await connected(node)
+    await peer.ask("SUBSCRIBE", destination="/queue/a", id=1, ack="client")
+    peer.send("/queue/a", b"1", b"2", b"3")
+    _, second, _ = await peer.messages()
+    peer.say("BEGIN", transaction="t")
+    answer(peer, second, transaction="t")
+    peer.say("ABORT", transaction="t")
+    await asyncio.sleep(1)
+    assert counts(node, "a") == (0, 3)
+    peer.say("BEGIN", transaction="t")
+    answer(peer, second, transaction="t")
+    await peer.ask("COMMIT", transaction="t")
+    assert counts(node, "a") == (0, 1)
+
+
+@on_node()
+async def test_what_is_gone_is_noticed_before_anything_is_done(node: Node) -> None:
+    amqp = await node.client()
+    for name in ("ex", "queue"):
+        peer = await connected(node)
+        await amqp.ask(exchange.Declare(exchange="ex", type="fanout"), exchange.DeclareOk)
+        peer.say("BEGIN", transaction="t")
+        peer.send("/queue/kept", b"x", transaction="t")
+        peer.send("/exchange/ex", b"x", transaction="t")
+        peer.send("/queue/queue", b"x", transaction="t")
+        await asyncio.sleep(1)
+        if name == "ex":
+            await amqp.ask(exchange.Delete(exchange="ex"), exchange.DeleteOk)
+        else:
+            await amqp.ask(queue.Delete(queue="queue"), queue.DeleteOk)
+        peer.say("COMMIT", transaction="t", receipt="r")
+        assert f"no {'exchange' if name == 'ex' else 'queue'} '{name}'" in await peer.refused()
+        assert counts(node, "kept") == (0, 0)
+
+
+@on_node()
+async def test_a_full_queue_is_told(node: Node) -> None:
+    peer = await connected(node)
+    peer.say("BEGIN", transaction="t")
+    for _ in range(2):
+        peer.send("/queue/a", b"x", transaction="t", x_max_length=1, x_overflow="reject-publish")
+    peer.say("COMMIT", transaction="t", receipt="r")
+    assert await peer.refused() == "not everything is stored: the queue is full"
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        ([("COMMIT", "t")], "no transaction 't' is open"),
+        ([("ABORT", "t")], "no transaction 't' is open"),
+        ([("BEGIN", "t"), ("BEGIN", "t")], "transaction 't' is open already"),
+        ([("BEGIN", "t"), ("COMMIT", "t"), ("COMMIT", "t")], "no transaction 't' is open"),
+    ],
+)
+@on_node()
+async def test_what_is_refused(node: Node, frames: list[tuple[str, str]], text: str) -> None:
+    peer = await connected(node)
+    for command, name in frames:
+        peer.say(command, transaction=name)
+    assert await peer.refused() == text
+
+
+@on_node()
+async def test_what_is_answered_in_no_transaction_comes_back(node: Node) -> None:
+    peer = await connected(node)
+    await peer.ask("SUBSCRIBE", destination="/queue/a", id=1, ack="client")
+    peer.send("/queue/a", b"1")
+    [message] = await peer.messages()
+    answer(peer, message, transaction="none")
+    assert await peer.refused() == "no transaction 'none' is open"
+    await asyncio.sleep(1)
+    assert counts(node, "a") == (1, 0)
+
+
+@on_node()
+async def test_transactions_have_limits(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stomp_limits, "TRANSACTIONS_MAX", 2)
+    monkeypatch.setattr(stomp_limits, "TRANSACTION_BYTES_MAX", 1_000)
+    monkeypatch.setattr(stomp_limits, "TRANSACTION_ACTIONS_MAX", 5)
+    peer = await connected(node)
+    for name in "abc":
+        peer.say("BEGIN", transaction=name)
+    assert await peer.refused() == "more than 2 open transactions"
+    peer = await connected(node)
+    peer.say("BEGIN", transaction="t")
+    peer.send("/queue/a", b"x" * 1_001, b"x", transaction="t")
+    assert await peer.refused() == "transactions that are too large"
+    peer = await connected(node)
+    peer.say("BEGIN", transaction="t")
+    peer.send("/queue/a", *[b"x"] * 6, transaction="t")
+    assert await peer.refused() == "transactions with too many frames"
