@@ -105,6 +105,14 @@ assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX
 # they come by, every protocol must be able to tell them.
 NAME_BYTES_MAX = 255
 
+# Names of subjects and filters. A name longer than NAME_BYTES_MAX reaches sessions only.
+SUBJECT_BYTES_MAX = 65_535
+SUBJECT_LEVELS_MAX = 256
+SUBJECTS_REMEMBERED_MAX = 50_000  # Names of which is remembered who gets what is published there.
+SUBJECT_REMEMBERED_CHARACTERS_MAX = 512  # Longer names are matched each time.
+
+assert NAME_BYTES_MAX < SUBJECT_LEVELS_MAX <= SUBJECT_BYTES_MAX
+
 # Exchanges and bindings of one virtual host.
 EXCHANGES_MAX = 100_000
 BINDINGS_MAX = 1_000_000
