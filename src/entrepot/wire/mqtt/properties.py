@@ -321,14 +321,38 @@ def check_publish(data: bytes) -> PublishProperties:
 
 def with_expiry(data: bytes, expiry_s: int) -> bytes:
     """Return checked properties of a PUBLISH with another message expiry interval."""
+    found = _expiry_place(data)
+    if found is None:
+        return data
+    _, at, end = found
+    return data[:at] + expiry_s.to_bytes(4, "big") + data[end:]
+
+
+def without_expiry(data: bytes) -> bytes:
+    """Return checked properties of a PUBLISH without a message expiry interval."""
+    found = _expiry_place(data)
+    return data if found is None else data[: found[0]] + data[found[2] :]
+
+
+def expiry_of(data: bytes) -> int | None:
+    """Return the message expiry interval in checked properties of a PUBLISH."""
+    found = _expiry_place(data)
+    return None if found is None else int.from_bytes(data[found[1] : found[2]], "big")
+
+
+def _expiry_place(data: bytes) -> tuple[int, int, int] | None:
+    """Return where the message expiry interval begins, where its value does, and its end."""
+    if b"\x02" not in data:
+        return None
     reader = Reader(data)
     while not reader.is_done:
+        start = reader.at
         known = _known(reader, PacketType.PUBLISH)
         at = reader.at
         known.kind.read(reader)
         if known.id == _EXPIRY:
-            return data[:at] + expiry_s.to_bytes(4, "big") + data[reader.at :]
-    return data
+            return start, at, reader.at
+    return None
 
 
 def identifier_bytes(identifiers: tuple[int, ...]) -> bytes:

@@ -10,10 +10,11 @@ The scanner never raises. An error is an `MqttError` among the events, and the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from entrepot.core.limits import KIB, LOGIN_FRAME_BYTES_MAX, MESSAGE_BYTES
-from entrepot.core.message import OPAQUE, Envelope, Format, Message
+from entrepot.core.message import OPAQUE, Envelope, Message
 from entrepot.wire.mqtt import limits
 from entrepot.wire.mqtt.packets import (
     ACKS,
@@ -49,9 +50,16 @@ _PUBLISH = int(PacketType.PUBLISH)
 _DUP, _RETAIN = 0x08, 0x01
 _KEPT = 0x07  # Of the first byte of a PUBLISH: QoS and RETAIN.
 
+# Makes the envelope of messages with this topic and head.
+MakeEnvelope = Callable[[str, bytes], Envelope]
+
+
+def plain_envelope(topic: str, head: bytes) -> Envelope:
+    return Envelope("", topic, head, OPAQUE)
+
 
 class Publishes(NamedTuple):
-    """Messages published one after the other with the same QoS and RETAIN.
+    """Messages published one after the other with the same QoS, RETAIN and DUP.
 
     The head of an envelope is a byte with both, as in the packet, and the properties of version
     5 as they came, without a topic alias.
@@ -59,6 +67,7 @@ class Publishes(NamedTuple):
 
     qos: int
     is_retained: bool
+    is_repeated: bool  # DUP: they may have been sent before.
     messages: list[Message]
     ids: list[int]  # Packet identifiers of these messages; empty for QoS 0.
 
@@ -93,9 +102,9 @@ class Scanner:
         "_aliases",
         "_aliases_max",
         "_envelopes",
-        "_format",
         "_is_client",
         "_last",
+        "_make_envelope",
         "_message_bytes_max",
         "_packet_bytes_max",
         "_state",
@@ -110,7 +119,7 @@ class Scanner:
         is_client: bool = False,
         version: int = V5,
         message_bytes_max: int = MESSAGE_BYTES,
-        format: Format = OPAQUE,
+        make_envelope: MakeEnvelope = plain_envelope,
     ) -> None:
         """`version` is that of a client; a server learns it from CONNECT."""
         self.version = version
@@ -118,7 +127,7 @@ class Scanner:
         self._is_client = is_client
         self._transitions = FROM_SERVER if is_client else FROM_CLIENT
         self._state = State.OPENING
-        self._format = format
+        self._make_envelope = make_envelope
         self._message_bytes_max = message_bytes_max
         self._packet_bytes_max = LOGIN_FRAME_BYTES_MAX
         self._aliases: dict[int, str] = {}
@@ -154,7 +163,7 @@ class Scanner:
         at, end = 0, len(block)
         self.needed = 0
         run: Publishes | None = None
-        run_flags = -1
+        run_first = 0  # The first byte of its packets.
         acks: Acks | None = None
         while end - at >= 2:
             first, size, start = block[at], block[at + 1], at + 2
@@ -173,15 +182,12 @@ class Scanner:
             if (self._state, type) not in self._transitions:
                 raise self._unexpected(type)
             if type == _PUBLISH:
-                flags = first & _KEPT
-                if run is None or flags != run_flags:
-                    run, run_flags = _new_run(first), flags
-                    self._publish(run, flags, block, start, stop)
-                    events.append(run)
-                elif first & _DUP and flags < 2:
-                    raise malformed("DUP with QoS 0")
+                if run is not None and first == run_first:
+                    self._publish(run, first & _KEPT, block, start, stop)
                 else:
-                    self._publish(run, flags, block, start, stop)
+                    run, run_first = _new_run(first), first
+                    self._publish(run, first & _KEPT, block, start, stop)
+                    events.append(run)
                 acks = None
             elif size == 2 and first in _SHORT_ACKS:
                 run = None
@@ -285,7 +291,7 @@ class Scanner:
         if not name and alias is None and self.version == V5:
             raise violated("PUBLISH with neither a topic nor a topic alias")
         check_name(name)
-        envelope = Envelope("", name, bytes((flags,)) + kept, self._format)
+        envelope = self._make_envelope(name, bytes((flags,)) + kept)
         if len(topic) + len(properties) <= limits.ENVELOPES_CACHED_BYTES_MAX:
             if len(self._envelopes) >= limits.ENVELOPES_CACHED_MAX:
                 self._envelopes.clear()
@@ -330,7 +336,7 @@ def _new_run(first: int) -> Publishes:
         raise malformed("QoS 3")
     if first & _DUP and not qos:
         raise malformed("DUP with QoS 0")
-    return Publishes(qos, bool(first & _RETAIN), [], [])
+    return Publishes(qos, bool(first & _RETAIN), bool(first & _DUP), [], [])
 
 
 class PacketBuffer:
