@@ -228,3 +228,7 @@ class UnknownLease(PeerError):
 
 class TooManyLeases(PeerError):
     """The queue has too many timed leases, or too many messages in them."""
+
+
+class SessionRefused(PeerError):
+    """A session or subscription that would exceed a limit."""

@@ -65,12 +65,24 @@ class Way(NamedTuple):
 class Broadcast:
     """Messages for many receivers at once. Each of them gets this same object."""
 
-    __slots__ = ("encoded", "run")
+    __slots__ = ("_parts", "encoded", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._parts: dict[tuple[int, int], Broadcast] = {}
         # For gateways: what was encoded for one receiver and serves others. Keys are theirs.
         self.encoded: dict[object, object] = {}
+
+    def part(self, start: int, end: int) -> Broadcast:
+        """Return the messages at these places: the same object whenever it is asked for."""
+        messages = self.run.messages
+        if end - start == len(messages):
+            return self
+        part = self._parts.get((start, end))
+        if part is None:
+            run = self.run._replace(messages=messages[start:end])
+            part = self._parts[start, end] = Broadcast(run)
+        return part
 
 
 class Parcel(NamedTuple):

@@ -31,6 +31,9 @@ class _Node(Generic[E]):
         self.many: _Node[E] | None = None
         self.entry: E | None = None  # Of the filter that ends here, if one does.
 
+    def is_empty(self) -> bool:
+        return self.entry is None and not self.has_more()
+
     def has_more(self) -> bool:
         return bool(self.next) or self.one is not None or self.many is not None
 
@@ -61,7 +64,8 @@ class _Node(Generic[E]):
         elif level is Wildcard.MANY:
             self.many = None
         else:
-            assert isinstance(level, str) and self.next is not None
+            assert isinstance(level, str)
+            assert self.next is not None
             del self.next[level]
             if not self.next:
                 self.next = None
@@ -104,7 +108,7 @@ class FilterIndex(Generic[E]):
         assert node.entry is not None, filter
         node.entry = None
         self.count -= 1
-        while path and node.entry is None and not node.has_more():
+        while path and node.is_empty():
             node, level = path.pop()
             node.drop_child(level)
 

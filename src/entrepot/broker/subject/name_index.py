@@ -22,6 +22,9 @@ class _Node(Generic[V]):
         self.next: dict[str, _Node[V]] | None = None
         self.value: V | None = None  # Of the name that ends here, if one does.
 
+    def is_empty(self) -> bool:
+        return self.value is None and not self.next
+
     def children(self) -> list[_Node[V]]:
         return [] if self.next is None else [*self.next.values()]
 
@@ -64,7 +67,7 @@ class NameIndex(Generic[V]):
             node = child
         value, node.value = node.value, None
         self.count -= value is not None
-        while path and node.value is None and not node.next:
+        while path and node.is_empty():
             node, level = path.pop()
             assert node.next is not None
             del node.next[level]
@@ -98,6 +101,14 @@ class NameIndex(Generic[V]):
                     children = [each for key, each in node.next.items() if key[:1] != "$"]
                 following = depth + (level is Wildcard.ONE)
                 pending += [(each, following) for each in children]
+
+    def everything(self) -> Iterator[V | None]:
+        """Yield all values; None where a node has none."""
+        pending = [self._root]
+        while pending:
+            node = pending.pop()
+            yield node.value
+            pending += node.children()
 
     def clear(self) -> None:
         self._root = _Node()

@@ -23,20 +23,29 @@ from entrepot.broker.router.event import (
     DestinationKind,
     Event,
     Exchange,
+    ExchangeSettings,
     ExchangeType,
     Unbound,
 )
 from entrepot.broker.router.router import Held, Router
 from entrepot.broker.served_partition import ServedPartition
-from entrepot.broker.virtual_host.deduplication import Deduplication
+from entrepot.broker.session.records import StoredSession
+from entrepot.broker.session.registry import SessionRegistry
+from entrepot.broker.subject.listener import Listener
+from entrepot.broker.subject.listeners import Listeners
+from entrepot.broker.subject.retained import Retained, RetainedMessage
+from entrepot.broker.subject.subjects import Subjects
+from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
 from entrepot.broker.virtual_host.delay_store import DelayStore
 from entrepot.broker.virtual_host.inventory import Inventory
 from entrepot.broker.virtual_host.publisher import Check, Publisher
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.routing import Routing
+from entrepot.broker.virtual_host.session_queues import SessionQueues
+from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core import limits
-from entrepot.core.errors import PeerError
+from entrepot.core.errors import PeerError, QueuesUnavailable
 from entrepot.core.message import Message
 from entrepot.core.record import Record
 from entrepot.core.steps import parts
@@ -65,23 +74,83 @@ class VirtualHost:
         # None means: no delayed exchange was ever declared.
         self._delay_store: DelayStore | None = None
         self._deduplication: Deduplication | None = None
-        self._publisher = None if maker is None else self._new_publisher(maker)
+        self._publisher: Publisher | None = None
+        self._sessions: SessionRegistry | None = None
+        self._subjects: Subjects | None = None
+        self._repeats: Memory | None = None  # Of messages published before the start.
+        if maker is not None:
+            self._assemble(maker)
 
-    def _new_publisher(self, maker: QueueMaker) -> Publisher:
+    def _assemble(self, maker: QueueMaker) -> None:
+        """Make what publishes, and those who hear it."""
+        broker, exchange = self._broker, maker.dialect.subject_exchange
         self._deduplication = Deduplication(self.router, maker.formats)
-        return Publisher(
+        listeners = Listeners[Listener]()
+        routes = SubjectRoutes(exchange, self.router, self._inventory.queues, listeners)
+        self._publisher = Publisher(
             self.router,
             self._inventory.queues,
             self._feed,
             self._hold,
             self._deduplication,
+            routes,
             maker.clock,
-            self._broker.turns,
+            broker.turns,
         )
+        retained = Retained(self.name, maker.retained, maker.clock)
+        self._subjects = Subjects(exchange, retained, self._publish_on_subjects)
+        self._sessions = SessionRegistry(
+            self.name,
+            SessionQueues(self._inventory),
+            maker.sessions,
+            listeners,
+            retained,
+            self._publish_will,
+            maker.clock,
+            broker.entropy,
+            broker.turns,
+            broker.faults,
+        )
+        self._inventory.on_hidden_gone = self._sessions.hidden_gone
 
     @property
     def is_deleted(self) -> bool:
         return self._inventory.is_deleted
+
+    # --- subjects and sessions
+
+    @property
+    def subject_exchange(self) -> str:
+        """The exchange whose keys are subjects."""
+        return self.subjects.exchange
+
+    @property
+    def subjects(self) -> Subjects:
+        """The verbs to publish on subjects. Raises QueuesUnavailable."""
+        if self._subjects is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        return self._subjects
+
+    @property
+    def sessions(self) -> SessionRegistry:
+        """The sessions of clients. Raises QueuesUnavailable."""
+        if self._sessions is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        return self._sessions
+
+    @property
+    def retained(self) -> Retained:
+        """The retained messages. Raises QueuesUnavailable."""
+        return self.subjects.retained
+
+    def restore_sessions(
+        self, stored: Sequence[StoredSession], retained: Sequence[RetainedMessage]
+    ) -> None:
+        """Restore sessions and retained messages from their stores, after the queues."""
+        if self._sessions is not None:
+            self._sessions.restore(stored, [*self._inventory.hidden.values()])
+            for each in retained:
+                self.retained.restore(each)
 
     # --- finding
 
@@ -96,8 +165,9 @@ class VirtualHost:
 
     @property
     def all_queues(self) -> list[Queue]:
-        """All queues, including the one of the delayed exchanges."""
-        return [*self.queues.values(), *filter(None, [self.delayed])]
+        """All queues, including those of sessions and the one of the delayed exchanges."""
+        hidden = self._inventory.hidden.values()
+        return [*self.queues.values(), *hidden, *filter(None, [self.delayed])]
 
     def queue(self, name: str, owner: object | None = None) -> Queue:
         """Return a queue. `owner` is the connection that asks; None may use exclusive queues, too.
@@ -211,6 +281,38 @@ class VirtualHost:
         assert self._publisher is not None
         return self._publisher.publish(exchange, messages, publication, check=check)
 
+    def _publish_on_subjects(
+        self,
+        messages: Sequence[Message],
+        publication: Publication | None,
+        check: Check | None,
+        sender: object | None,
+        is_repeated: bool,
+    ) -> Sequence[Message]:
+        assert self._publisher is not None
+        memory = self._memory_of_repeats() if is_repeated else None
+        return self._publisher.publish(
+            self.subject_exchange,
+            messages,
+            publication,
+            check=check,
+            sender=sender,
+            memory=memory,
+        )
+
+    def _memory_of_repeats(self) -> Memory:
+        """Return what recognises messages that were published before the start."""
+        if self._repeats is None:
+            assert self._maker is not None
+            settings = ExchangeSettings(ids_max=limits.REPEATS_SEARCHED_MAX)
+            kind = ExchangeType.DEDUPLICATION
+            exchange = Exchange(self.subject_exchange, kind, settings=settings)
+            self._repeats = Memory(exchange, self._maker.formats, is_old=True)
+        return self._repeats
+
+    def _publish_will(self, message: Message, is_retained: bool, publication: Publication) -> None:
+        self.subjects.publish([message], publication, is_retained=is_retained)
+
     def _publish_dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
     ) -> Sequence[Message]:
@@ -310,6 +412,11 @@ class VirtualHost:
         Raises StorageError, and then the virtual host is not deleted.
         """
         await self._inventory.clear(*records)
+        if self._sessions is not None:
+            await self._broker.turns.run(self._sessions.clear())
+            await self._broker.turns.run(self.retained.clear_all())
 
     async def close(self) -> None:
+        if self._sessions is not None:
+            await self._sessions.close()
         await self._inventory.close()

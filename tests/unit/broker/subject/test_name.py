@@ -81,4 +81,6 @@ def test_where_a_subject_lands() -> None:
 
 
 def test_names_that_every_protocol_can_tell() -> None:
-    assert is_short("x" * 255) and not is_short("x" * 256) and not is_short("ä" * 128)
+    assert is_short("x" * 255)
+    assert not is_short("x" * 256)
+    assert not is_short("ä" * 128)

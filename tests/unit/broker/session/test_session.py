@@ -1,0 +1,348 @@
+"""Sessions: what is published comes to those who subscribed, as they asked for it."""
+
+import asyncio
+
+from entrepot.broker.session.ports import Receipt, Subscription, Will
+from tests.unit.broker.session.bed import Peer, Sessions, on
+from tests.unit.log.bed import simulated
+
+
+@simulated
+async def test_at_most_once_is_one_object_for_all(bed: Sessions) -> None:
+    await bed.start()
+    peers = [await bed.connect(f"c{n}", "a/+", expiry_ms=0, quality=n % 2) for n in range(5)]
+    await bed.connect("other", "b/#", expiry_ms=0)
+    assert await bed.tell(on("a/b", b"1", 0), on("a/b", b"2", 0)) == []
+    assert all(peer.direct == [("a/b", b"1"), ("a/b", b"2")] for peer in peers)
+    assert len({id(peer.casts[0][0]) for peer in peers}) == 1
+    assert await bed.tell(on("c", b"", 0)) == [b""]
+
+
+@simulated
+async def test_at_least_once_until_it_is_acknowledged(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a/#", expiry_ms=0)
+    await bed.tell(on("a", b"1"), on("a/b", b"2"))
+    assert peer.got == [("a", b"1"), ("a/b", b"2")]
+    assert peer.own.queue is not None
+    assert peer.own.queue.unacked_count == 2
+    bed.call(peer.acknowledge)
+    assert peer.own.queue.unacked_count == 0
+
+
+@simulated
+async def test_a_window(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", window=2)
+    await bed.tell(*[on("a", b"%d" % n) for n in range(5)])
+    assert peer.bodies == [b"0", b"1"]
+    bed.call(peer.acknowledge, next(iter(peer.in_flight)))
+    assert peer.bodies == [b"1", b"2"]
+
+
+@simulated
+async def test_overlapping_subscriptions_deliver_once(bed: Sessions) -> None:
+    """With the best quality, and all identifiers."""
+    await bed.start()
+    peer = await bed.connect()
+    wanted = (
+        Subscription("a/#", 0, identifier=1),
+        Subscription("a/+", 2, identifier=2, keeps_retain=True),
+        Subscription("a/b", 1, identifier=3),
+        Subscription("b", 1, identifier=4),
+    )
+    assert [each.quality for each in await bed.subscribe(peer, *wanted)] == [0, 2, 1, 1]
+    await bed.tell(on("a/b", b"1"), on("a/b/c", b"2"), on("b", b"3"))
+    assert peer.bodies == [b"1", b"3"]
+    assert peer.direct == [("a/b/c", b"2")]
+    ways = [parcel.way for parcel in peer.parcels]
+    assert [sorted(way.identifiers) for way in ways] == [[1, 2, 3], [4]]
+    assert [way.quality for way in ways] == [2, 1]
+    assert [way.keeps_retain for way in ways] == [True, False]
+
+
+@simulated
+async def test_one_does_not_hear_itself(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect()
+    await bed.subscribe(
+        peer, Subscription("a", 1, no_local=True), Subscription("b", 0, no_local=True)
+    )
+    await bed.tell(on("a", b"1"), on("b", b"2"), sender=peer.own)
+    assert (peer.got, peer.direct) == ([], [])
+    await bed.tell(on("a", b"3"))
+    assert peer.bodies == [b"3"]
+
+
+@simulated
+async def test_unsubscribing(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", "b")
+    assert await bed.do(peer.own.unsubscribe(["a", "x"])) == [True, False]
+    await bed.tell(on("b", b"1"))
+    assert await bed.tell(on("a", b"2")) == [b"2"]
+    assert peer.bodies == [b"1"]
+
+
+@simulated
+async def test_messages_wait_for_a_client_that_is_away(bed: Sessions) -> None:
+    for end in ("", "kill", "crash", "stop"):
+        if end:
+            await bed.restart(end)
+        else:
+            await bed.start()
+        name = f"c{end}"
+        peer = await bed.connect(name, "a/+", window=2)
+        await bed.tell(on("a/b", b"1"), on("a/b", b"2"), on("a/c", b"3"))
+        numbers = [*peer.in_flight]
+        bed.call(peer.own.detach, peer)
+        await bed.tell(on("a/d", b"4"), on("a/d", b"never", 0))
+        if end:
+            await bed.restart(end)
+        again = await bed.connect(name, window=2)
+        await bed.settle()
+        assert bed.is_present
+        assert again.bodies == [b"1", b"2"]
+        assert [*again.in_flight] == numbers
+        again.window = 10
+        bed.call(again.own.wake)
+        assert again.bodies == [b"1", b"2", b"3", b"4"]
+        if not end:
+            assert again.repeated == [("a/b", b"1"), ("a/b", b"2")]
+        bed.call(again.acknowledge)
+        await bed.settle()
+        bed.call(again.own.detach, again)
+        await bed.restart("crash")
+        assert (await bed.connect(name)).got == []
+
+
+@simulated
+async def test_what_was_acknowledged_does_not_come_again(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a")
+    await bed.tell(*[on("a", b"%d" % n) for n in range(4)])
+    first, second, *_ = peer.in_flight
+    bed.call(peer.acknowledge, second)
+    await bed.settle()
+    await bed.restart("crash")
+    again = await bed.connect()
+    await bed.settle()
+    assert again.bodies == [b"0", b"2", b"3"]
+    assert next(iter(again.in_flight)) == first
+    assert again.repeated == again.got
+
+
+@simulated
+async def test_a_clean_start_forgets(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a")
+    await bed.tell(on("a", b"1"))
+    bed.call(peer.own.detach, peer)
+    again = await bed.connect("c", clean=True)
+    assert not bed.is_present
+    assert await bed.tell(on("a", b"2")) == [b"2"]
+    assert again.got == []
+    await bed.settle()
+    await bed.restart("crash")
+    assert [each.subscriptions for each in bed.vhost.sessions] == [{}]
+    assert bed.vhost.all_queues == []
+
+
+@simulated
+async def test_a_session_that_ends_with_its_connection(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", expiry_ms=0)
+    bed.call(peer.own.detach, peer)
+    assert len(bed.vhost.sessions) == 0
+    assert await bed.tell(on("a", b"")) == [b""]
+    await bed.connect("c", expiry_ms=0)
+    assert not bed.is_present
+
+
+@simulated
+async def test_another_connection_takes_over(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", window=1)
+    await bed.tell(on("a", b"1"), on("a", b"2"))
+    again = await bed.connect("c")
+    await bed.settle()
+    assert peer.is_taken_over
+    assert bed.is_present
+    assert again.bodies == [b"1", b"2"]
+    bed.call(peer.own.detach, peer)  # Too late.
+    assert again.own.receiver is again
+    short = await bed.connect("d", expiry_ms=0)
+    await bed.connect("d", expiry_ms=0)
+    assert short.is_taken_over
+    assert not bed.is_present
+
+
+@simulated
+async def test_many_connections_of_one_client_at_once(bed: Sessions) -> None:
+    await bed.start()
+    peers = await asyncio.gather(*[bed.connect("c") for _ in range(10)])
+    assert sum(not peer.is_taken_over for peer in peers) == 1
+    assert len(bed.vhost.sessions) == 1
+
+
+@simulated
+async def test_a_session_expires(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", expiry_ms=10_000)
+    bed.call(peer.own.detach, peer)
+    await asyncio.sleep(9)
+    assert bed.vhost.sessions.find("c") is not None
+    await bed.restart("crash")
+    assert bed.vhost.sessions.find("c") is not None
+    await asyncio.sleep(2)
+    assert bed.vhost.sessions.find("c") is None
+    await bed.settle()
+    assert bed.vhost.all_queues == []
+    connected = await bed.connect("d", "a", expiry_ms=10_000)
+    await asyncio.sleep(20)
+    assert bed.vhost.sessions.find("d") is connected.own
+    await bed.restart("kill")
+    await asyncio.sleep(9)
+    assert bed.vhost.sessions.find("d") is not None
+    await asyncio.sleep(2)
+    assert bed.vhost.sessions.find("d") is None
+
+
+@simulated
+async def test_wills(bed: Sessions) -> None:
+    await bed.start()
+    hearer = await bed.connect("h", "w/#")
+
+    async def leave(name: str, will: Will, *, with_will: bool, expiry_ms: int | None) -> Peer:
+        peer = await bed.connect(name, will=will, expiry_ms=expiry_ms)
+        bed.call(lambda: peer.own.detach(peer, with_will=with_will))
+        await bed.settle()
+        return peer
+
+    await leave("a", Will(on("w/a", b"now")), with_will=True, expiry_ms=0)
+    await leave("b", Will(on("w/b", b"forgotten")), with_will=False, expiry_ms=None)
+    await leave("c", Will(on("w/c", b"later"), delay_ms=5_000), with_will=True, expiry_ms=None)
+    await leave("d", Will(on("w/d", b"back"), delay_ms=5_000), with_will=True, expiry_ms=None)
+    await leave("e", Will(on("w/e", b"end"), delay_ms=9_000), with_will=True, expiry_ms=2_000)
+    await bed.connect("d")
+    assert hearer.bodies == [b"now"]
+    await asyncio.sleep(3)
+    assert hearer.bodies == [b"now", b"end"]
+    await asyncio.sleep(10)
+    assert hearer.bodies == [b"now", b"end", b"later"]
+
+
+@simulated
+async def test_a_will_survives_the_broker(bed: Sessions) -> None:
+    await bed.start()
+    await bed.connect("h", "w")
+    will = Will(on("w", b"last words"), is_retained=True, delay_ms=1_000)
+    await bed.connect("c", will=will)
+    await bed.restart("crash")
+    hearer = await bed.connect("h")
+    await asyncio.sleep(3)
+    assert hearer.bodies == [b"last words"]
+    assert bed.vhost.retained.count == 1
+    await bed.restart("crash")
+    await asyncio.sleep(3)
+    assert (await bed.connect("h")).bodies == [b"last words"]
+
+
+@simulated
+async def test_exactly_once_to_a_client(bed: Sessions) -> None:
+    """The client's answer is on disk before it is told that the number is free."""
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2)
+    await bed.tell(on("a", b"1"), on("a", b"2"))
+    one, two = peer.in_flight
+    bed.call(peer.own.received, [one])
+    assert peer.freed == []
+    await bed.settle()
+    assert peer.freed == [one]
+    await bed.restart("crash")
+    again = await bed.connect("c")
+    await bed.settle()
+    assert again.freed == [one]
+    assert again.in_flight == {two: ("a", b"2")}
+    bed.call(again.own.completed, [one])
+    bed.call(again.own.received, [two])
+    await bed.settle()
+    await bed.restart("crash")
+    last = await bed.connect("c")
+    await bed.settle()
+    assert (last.freed, last.got) == ([two], [])
+
+
+@simulated
+async def test_exactly_once_from_a_client(bed: Sessions) -> None:
+    await bed.start()
+    await bed.connect("h", "a")
+    await bed.queue("q")
+    await bed.bind("amq.topic", "q", "a")
+    peer = await bed.connect("c")
+
+    async def publish(peer: Peer, packet: int, body: bytes, *, is_repeat: bool) -> Receipt:
+        receipt = peer.own.receipt(packet, is_repeat=is_repeat)
+        if receipt in (Receipt.NEW, Receipt.PERHAPS):
+            message = on("a", body, 2, identity=peer.own.identity(packet))
+            await bed.tell(message, sender=peer.own, is_repeated=receipt is Receipt.PERHAPS)
+            peer.own.stored(packet)
+        return receipt
+
+    assert await publish(peer, 7, b"1", is_repeat=False) is Receipt.NEW
+    assert await publish(peer, 7, b"1", is_repeat=True) is Receipt.KNOWN
+    await bed.restart("crash")  # The client did not get its answer.
+    peer = await bed.connect("c")
+    assert await publish(peer, 7, b"1", is_repeat=True) is Receipt.PERHAPS
+    done: asyncio.Future[object] = bed.loop.create_future()
+    assert bed.call(peer.own.released, 7, done.set_result)
+    assert await done is None
+    await bed.restart("crash")  # This one never came: it only says that it may have.
+    peer = await bed.connect("c")
+    assert await publish(peer, 7, b"2", is_repeat=True) is Receipt.PERHAPS
+    assert await publish(peer, 8, b"3", is_repeat=False) is Receipt.NEW
+    assert bed.bodies("q") == [b"1", b"2", b"3"]
+    assert (await bed.connect("h")).bodies == [b"1", b"2", b"3"]
+
+
+@simulated
+async def test_numbers_of_messages_in_flight_differ(bed: Sessions) -> None:
+    """One is never answered, while as many others are as there are numbers."""
+    await bed.start()
+    peer = await bed.connect("c", "a", expiry_ms=0, window=500)
+    for _ in range(80):
+        await bed.tell(*[on("a", b"")] * 499)
+        await bed.settle()
+        first, *others = peer.in_flight
+        if others:
+            bed.call(peer.acknowledge, *others)
+    assert len(peer.in_flight) == 1
+    assert peer.own.queue is not None
+    assert peer.own.queue.ready_count == 80 * 499 - 32_768
+    bed.call(peer.acknowledge, first)
+    await bed.settle()
+    assert len(peer.in_flight) == 500
+
+
+@simulated
+async def test_deleting(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a")
+    assert await bed.do(bed.vhost.sessions.delete("c"))
+    assert not await bed.do(bed.vhost.sessions.delete("c"))
+    assert peer.end is not None
+    await bed.settle()
+    await bed.restart("crash")
+    assert len(bed.vhost.sessions) == 0
+
+
+@simulated
+async def test_a_message_expires_while_it_waits(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a")
+    bed.call(peer.own.detach, peer)
+    await bed.tell(on("a", b"short", ttl_ms=1_000), on("a", b"long", ttl_ms=60_000))
+    await asyncio.sleep(2)
+    again = await bed.connect("c")
+    await bed.settle()
+    assert again.bodies == [b"long"]
