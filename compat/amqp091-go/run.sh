@@ -20,7 +20,7 @@ fetch_module() {
 start_broker() {
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/data" --kafka-port off \
-    --amqp-port 0 --http-port 15672 >"$WORK/stdout" 2>"$WORK/stderr" &
+    --amqp-port 0 --mqtt-port off --http-port 15672 >"$WORK/stdout" 2>"$WORK/stderr" &
   SERVER=$!
   for _ in $(seq 300); do
     grep -qx ready "$WORK/stdout" && break

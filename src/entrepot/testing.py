@@ -59,6 +59,11 @@ class Broker:
         return f"amqp://guest:guest@{host}:{port}/%2F"
 
     @property
+    def mqtt_address(self) -> tuple[str, int]:
+        """For MQTT's clients: host and port."""
+        return self.endpoints["mqtt"]
+
+    @property
     def http_address(self) -> str:
         """For tools that manage it: `host:port`. Needs the setting `ports.http`, as 0."""
         host, port = self.endpoints["http"]
@@ -129,7 +134,8 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
-        settings = {"ports.kafka": 0, "ports.amqp": 0, "ports.http": "off", **self._settings}
+        ports = {"ports.kafka": 0, "ports.amqp": 0, "ports.mqtt": 0, "ports.http": "off"}
+        settings = {**ports, **self._settings}
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():

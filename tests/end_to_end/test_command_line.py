@@ -199,7 +199,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_ready_says_where(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "entrepot.cli", "serve"]
-    ports = ["--kafka-port", "0", "--amqp-port", "off", "--http-port", "off"]
+    ports = ["--kafka-port", "0", "--amqp-port", "off", "--mqtt-port", "off", "--http-port", "off"]
     flags = ["--data-dir", str(tmp_path), *ports, "--log-format", "json"]
     process = subprocess.Popen(
         command + flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -218,7 +218,7 @@ def test_ready_says_where(tmp_path: Path) -> None:
 
 
 def test_off_opens_nothing(tmp_path: Path) -> None:
-    ports = {"ports.kafka": "off", "ports.amqp": "off", "ports.http": "off"}
+    ports = {"ports.kafka": "off", "ports.amqp": "off", "ports.mqtt": "off", "ports.http": "off"}
     with_settings = broker(tmp_path / "data", settings=ports)
     with with_settings as started:
         assert started.endpoints == {}

@@ -207,7 +207,7 @@ def test_a_server_in_the_background_from_bin_s10(tmp_path: Path) -> None:
     runner.chmod(0o755)
     data = tmp_path / "data"
     env = {**os.environ, "PYTHON": sys.executable, "ENTREPOT_DATA_DIR": str(data)}
-    ports = ["--kafka-port", "off", "--amqp-port", "0", "--http-port", "0"]
+    ports = ["--kafka-port", "off", "--amqp-port", "0", "--mqtt-port", "off", "--http-port", "0"]
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         line = [str(scripts / name), *arguments]

@@ -22,7 +22,7 @@ from entrepot.log.policy import Durability
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_TITLES = {"amqp": "AMQP", "http": "management (HTTP)"}
+_TITLES = {"amqp": "AMQP", "mqtt": "MQTT", "http": "management (HTTP)"}
 
 
 def _parse_port(

@@ -70,10 +70,6 @@ class MqttAdapter(Pump[Event]):
             limits.LOGIN_MS_MAX / 1_000, self.guard, self.give_up, "no login in time"
         )
 
-    @property
-    def version(self) -> int:
-        return self._inbox.version
-
     # --- Receiver
 
     def received(self, size: int) -> None:

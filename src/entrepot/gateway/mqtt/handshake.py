@@ -22,6 +22,7 @@ from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.packets import (
     V5,
     V31,
+    V311,
     Auth,
     Connack,
     Connect,
@@ -30,7 +31,7 @@ from entrepot.wire.mqtt.packets import (
     write,
 )
 from entrepot.wire.mqtt.properties import NO_PROPERTIES, Properties, encode_raw
-from entrepot.wire.mqtt.reasons import MqttError, Reason, return_code, violated
+from entrepot.wire.mqtt.reasons import MqttError, Reason, UnknownVersion, return_code, violated
 from entrepot.wire.mqtt.scan import Event
 
 if TYPE_CHECKING:
@@ -119,9 +120,10 @@ class Handshake:
         """Tell the client why it cannot connect, where its version has words for it."""
         version, reason = self.version, error.reason
         if version is None:
-            if reason is not Reason.UNSUPPORTED_PROTOCOL_VERSION:
+            if not isinstance(error, UnknownVersion):
                 return  # Not a client of MQTT.
-            version = self._adapter.version
+            # Mosquitto's bridges set the highest bit, and try again without it.
+            version = V5 if error.version & 0x7F >= V5 else V311
         if version == V5:
             properties = Properties(reason_string=error.text)
             self._send(Connack(reason=reason, properties=properties), version)

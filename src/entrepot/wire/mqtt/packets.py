@@ -22,6 +22,7 @@ from entrepot.wire.mqtt.reader import Reader, sized, variable_bytes
 from entrepot.wire.mqtt.reasons import (
     MqttError,
     Reason,
+    UnknownVersion,
     malformed,
     reason_of,
     return_code,
@@ -294,7 +295,7 @@ def read_connect(reader: Reader) -> Connect:
     if name not in (b"MQTT", b"MQIsdp"):
         raise violated(f"protocol {name[:20]!r}")
     if _PROTOCOL_NAMES.get(version, "").encode() != name:
-        raise MqttError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {version}")
+        raise UnknownVersion(version)
     flags = reader.byte()
     has_will = bool(flags & 0x04)
     will_qos, will_is_retained = flags >> 3 & 3, bool(flags & 0x20)

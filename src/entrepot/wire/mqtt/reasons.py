@@ -68,6 +68,14 @@ class MqttError(PeerError):
         self.text = text
 
 
+class UnknownVersion(MqttError):
+    """A CONNECT of a version that there is not."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {version}")
+        self.version = version
+
+
 def malformed(text: str) -> MqttError:
     """Return the error for bytes that cannot be read."""
     return MqttError(Reason.MALFORMED_PACKET, text)

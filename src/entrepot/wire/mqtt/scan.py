@@ -356,10 +356,6 @@ class PacketBuffer:
         self._taken = 0  # Bytes that were in the area and are processed.
 
     @property
-    def version(self) -> int:
-        return self._scanner.version
-
-    @property
     def unfinished_bytes(self) -> int:
         """Return how many bytes of an incomplete packet are held."""
         return self._filled
