@@ -2,6 +2,8 @@
 
     ports           what a gateway implements, and the values that pass between both sides
     session         one session: its subscriptions, and the messages in flight to its client
+    sender          what it knows of messages that its client publishes exactly once
+    retained_feed   delivers retained messages to a session that subscribes
     registry        the sessions of a virtual host: opened, taken over, expired, deleted
     store           sessions that outlive their connection, as records of an internal topic
     records         the bytes of these records

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.one_at_a_time import OneAtATime
@@ -41,8 +40,8 @@ from entrepot.broker.session.records import (
 )
 from entrepot.broker.session.retained_feed import RetainedFeed
 from entrepot.broker.session.session import KEEP, Session
-from entrepot.broker.session.shared import QueueMember, SharedQueue
-from entrepot.broker.subject.filter import QUEUE, SHARED, of_path_filter, shared_filter
+from entrepot.broker.session.shared import Queues, SharedSubscriptions, is_shared
+from entrepot.broker.subject.filter import of_path_filter
 from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.retained import Retained
@@ -64,34 +63,6 @@ _KEPT = QueueSettings(
     length_bytes_max=limits.SESSION_BYTES_MAX,
     retention_ms=limits.SESSION_RETENTION_MS,
 )
-_SHARED = QueueSettings(
-    keeps_all=True,
-    expires_ms=limits.SHARED_QUEUE_UNUSED_MS,
-    length_max=limits.SESSION_MESSAGES_MAX,
-    length_bytes_max=limits.SESSION_BYTES_MAX,
-    retention_ms=limits.SESSION_RETENTION_MS,
-)
-
-
-class Queues(Protocol):
-    """What sessions need of the queues of their virtual host."""
-
-    def find(self, name: str) -> Queue:
-        """Return an ordinary queue. Raises a PeerError."""
-
-    def hidden(self, name: str) -> Queue | None:
-        """Return a queue that only the broker knows, if it exists."""
-
-    def in_memory(self, name: str, settings: QueueSettings) -> Queue:
-        """Make a queue that nobody else knows, in memory."""
-
-    async def prepare_hidden(self, name: str, settings: QueueSettings) -> Queue:
-        """Return a queue that only the broker knows; make it if need be. Raises StorageError."""
-
-    async def delete_hidden(self, name: str) -> None:
-        """Delete such a queue, if it exists."""
-
-
 # Publishes a message of the broker's own on its subject; the second argument: it is retained.
 PublishWill = Callable[[Message, bool, Publication], None]
 
@@ -123,9 +94,8 @@ class SessionRegistry:
         self._turns = turns
         self._faults = faults
         self._sessions: dict[str, Session] = {}  # By client id.
-        self._shared: dict[str, SharedQueue] = {}  # By their whole filter.
+        self.shared = SharedSubscriptions(queues, listeners)
         self._opening = OneAtATime()  # By client id.
-        self._joining = OneAtATime()  # By a shared subscription's filter.
         self._deadlines = Deadlines[tuple[str, Session]]()
         self._timer = Timer(clock, self._on_time)
         self._deletions: dict[asyncio.Future[None], None] = {}  # Of queues, under way.
@@ -375,13 +345,13 @@ class SessionRegistry:
         is_new = text not in session.subscriptions
         if is_new and len(session.subscriptions) >= limits.SESSION_SUBSCRIPTIONS_MAX:
             raise SessionRefused("the session has too many subscriptions")
-        if text.startswith((SHARED, QUEUE)):
+        if is_shared(text):
             wanted = wanted._replace(quality=min(wanted.quality, Quality.AT_LEAST_ONCE))
-            await self._join(session, wanted)
+            await self.shared.join(session, wanted)
         elif wanted.quality and session.queue is None:
             await self._make_queue(session)
         if self._sessions.get(session.client_id) is not session:
-            self._forget_member(session, text)
+            self.shared.leave(session, text)
             raise SessionRefused("the session has ended")
         session.subscribed(wanted)
         if is_new and text not in session.members:
@@ -406,12 +376,10 @@ class SessionRegistry:
         there = [text in session.subscriptions for text in filters]
         for place, text in enumerate(filters):
             if text in session.subscriptions:
-                member_of = self._shared.get(text)
                 self._leave(session, text)
                 if session.is_durable:
                     self.store.put(subscription_deleted(session.number, text))
-                if member_of is not None and not member_of.member_count:
-                    await self._delete_shared(text, member_of)
+                await self.shared.delete_if_unused(text)
             if place % limits.CHANGES_AT_ONCE_MAX == 0:
                 await self._turns.next()
         if session.is_durable:
@@ -421,18 +389,10 @@ class SessionRegistry:
     def _leave(self, session: Session, text: str) -> None:
         if text in session.members:
             session.unsubscribed(text)
-            self._forget_member(session, text)
+            self.shared.leave(session, text)
         else:
             session.unsubscribed(text)
             self._listeners.remove(of_path_filter(text), session)
-
-    def _forget_member(self, session: Session, text: str) -> None:
-        member = session.members.pop(text, None)
-        if member is not None:
-            member.detach()
-            shared = self._shared.get(text)
-            if shared is not None:
-                shared.member_count -= 1
 
     def send_retained(
         self, session: Session, wanted: Sequence[Subscription], granted: Sequence[Granted]
@@ -441,8 +401,8 @@ class SessionRegistry:
             is_wanted = each.retained == RetainedWanted.ALWAYS or (
                 each.retained == RetainedWanted.IF_NEW and answer.is_new
             )
-            is_own = not each.filter.startswith((SHARED, QUEUE))
-            if answer.quality is not None and is_own and is_wanted and self._retained.count:
+            is_wanted = is_wanted and not is_shared(each.filter)
+            if answer.quality is not None and is_wanted and self._retained.count:
                 self._turns.start(self._find_retained(session, each))
 
     def _find_retained(self, session: Session, wanted: Subscription) -> Steps[None]:
@@ -451,63 +411,13 @@ class SessionRegistry:
         if found and receiver is not None and session.receiver is receiver:
             RetainedFeed(session, receiver, wanted, found, self._clock, self._faults).go_on()
 
-    # --- shared subscriptions, and queues
-
-    async def _join(self, session: Session, wanted: Subscription) -> None:
-        text = wanted.filter
-        if text.startswith(QUEUE):
-            queue = self._queues.find(text.removeprefix(QUEUE))
-        else:
-            await self._joining.wait_and_enter(text)
-            try:
-                queue = (await self._prepare_shared(text)).queue
-            finally:
-                self._joining.leave(text)
-        self._forget_member(session, text)
-        self._add_member(session, queue, wanted)
-
-    def _add_member(self, session: Session, queue: Queue, wanted: Subscription) -> None:
-        member = session.members[wanted.filter] = QueueMember(session, queue, wanted)
-        shared = self._shared.get(wanted.filter)
-        if shared is not None:
-            shared.member_count += 1
-        if session.is_attached:
-            member.attach()
-
-    async def _prepare_shared(self, text: str) -> SharedQueue:
-        found = self._shared.get(text)
-        if found is not None and not found.queue.is_gone:
-            return found
-        if len(self._shared) >= limits.SHARED_QUEUES_MAX:
-            raise SessionRefused(f"there are {limits.SHARED_QUEUES_MAX} shared subscriptions")
-        return self._add_shared(text, await self._queues.prepare_hidden(text, _SHARED))
-
-    def _add_shared(self, text: str, queue: Queue) -> SharedQueue:
-        filter = of_path_filter(shared_filter(text).filter)
-        shared = self._shared[text] = SharedQueue(queue, filter)
-        self._listeners.add(filter, shared)
-        return shared
-
-    async def _delete_shared(self, text: str, shared: SharedQueue) -> None:
-        self.hidden_gone(text)
-        await self._queues.delete_hidden(text)
-
-    def hidden_gone(self, name: str) -> None:
-        """Forget a shared queue that is deleted, because nobody used it for long."""
-        shared = self._shared.pop(name, None)
-        if shared is not None:
-            self._listeners.remove(shared.filter, shared)
-
     # --- start and stop
 
-    def restore(self, stored: Iterable[StoredSession], hidden: Iterable[Queue]) -> None:
+    def restore(self, stored: Iterable[StoredSession], hidden: Sequence[Queue]) -> None:
         """Add the sessions from the store, with their queues."""
-        lost: dict[str, Queue] = {}  # Queues of sessions that have ended.
-        for queue in hidden:
-            if queue.name.startswith(SHARED):
-                self._add_shared(queue.name, queue)
-            else:
-                lost[queue.name] = queue
+        self.shared.restore(hidden)
+        # Queues of sessions that have ended are left in the end.
+        lost = {each.name: each for each in hidden if each.name.startswith(SESSION_QUEUE)}
         for each in stored:
             self._restore(each)
             lost.pop(_queue_name(each.number), None)
@@ -534,18 +444,13 @@ class SessionRegistry:
         session.restore_released(stored.released)
         self._sessions[facts.client_id] = session
         for text, wanted in stored.subscriptions.items():
-            if not text.startswith((SHARED, QUEUE)):
+            if not is_shared(text):
                 session.subscribed(wanted)
                 self._listeners.add(of_path_filter(text), session)
-                continue
-            try:
-                name = text.removeprefix(QUEUE)
-                queue = self._shared[text].queue if name == text else self._queues.find(name)
-            except (KeyError, PeerError):  # It was deleted meanwhile.
+            elif self.shared.rejoin(session, wanted):
+                session.subscribed(wanted)
+            else:
                 self.store.put(subscription_deleted(stored.number, text))
-                continue
-            self._add_member(session, queue, wanted)
-            session.subscribed(wanted)
         if session.was_connected:
             self._record(session)
         self._set_deadlines(session, session.ended_ms)

@@ -16,27 +16,25 @@ is not delivered again, and the receiver is told again that the number is free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
-from struct import Struct
-from typing import Protocol
 
 from entrepot.broker.ledger import Lease
 from entrepot.broker.queue.message import Run, Taken
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.record_store import RecordStore
 from entrepot.broker.session.ports import (
     Broadcast,
     Granted,
     Parcel,
-    Receipt,
     Receiver,
     Subscription,
     Way,
     Will,
 )
-from entrepot.broker.session.records import released_record, serial_record
+from entrepot.broker.session.records import released_record
+from entrepot.broker.session.sender import Sender
+from entrepot.broker.session.surroundings import Feed, Home, Member
 from entrepot.broker.subject.filter import of_path_filter
 from entrepot.broker.subject.index import FilterIndex
 from entrepot.broker.subject.listener import Published
@@ -49,47 +47,13 @@ RETAINED = "$retained"  # Stands for the exchange of a retained message. Persist
 _SPAN = 32_768
 _NUMBER_LAST = 65_535
 _WAYS_MAX = 1_000  # Names whose ways are remembered, of a session with several subscriptions.
-_IDENTITY = Struct(">QHI")  # Session's number, packet's number, serial.
 _ANY = Way(quality=2)  # Of a message whose subscription has ended meanwhile.
-
-
-class Member(Protocol):
-    """A session's part in a queue that it shares with others."""
-
-    def settle(self, lane: int, offset: int) -> None: ...
-    def attach(self) -> None: ...
-    def detach(self) -> None: ...
-    def wake(self) -> None: ...
-
-
-class Feed(Protocol):
-    """Delivers retained messages to a session, as it has room."""
-
-    def go_on(self) -> None: ...
-
-
-class Home(Protocol):
-    """What a session needs of its registry."""
-
-    @property
-    def store(self) -> RecordStore: ...
-
-    async def subscribe(
-        self, session: Session, wanted: Sequence[Subscription]
-    ) -> list[Granted]: ...
-    async def unsubscribe(self, session: Session, filters: Sequence[str]) -> list[bool]: ...
-    def send_retained(
-        self, session: Session, wanted: Sequence[Subscription], granted: Sequence[Granted]
-    ) -> None: ...
-    def detach(
-        self, session: Session, receiver: Receiver, expiry_ms: int | None, with_will: bool
-    ) -> None: ...
 
 
 KEEP = -1  # As an expiry: the one that the session has.
 
 
-class Session:
+class Session(Sender):
     tag = "session"
     auto_ack = False
     is_exclusive = False
@@ -105,11 +69,9 @@ class Session:
         is_durable: bool,
         is_restored: bool = False,
     ) -> None:
-        self.number = number
+        super().__init__(number, home.store, is_durable=is_durable, is_restored=is_restored)
         self.client_id = client_id
         self.user = user
-        self.is_durable = is_durable  # Whether it outlives its connection.
-        self.is_restored = is_restored  # Whether it is from before the start.
         self.was_connected = False  # Whether it was connected when the broker ended.
         self.expiry_ms: int | None = 0  # None means: it never expires.
         self.ended_ms: int | None = None  # When its connection ended, if it has none.
@@ -120,7 +82,6 @@ class Session:
         self.feeds: dict[Feed, None] = {}  # Of retained messages that are to be delivered.
         self.receiver: Receiver | None = None
         self.is_attached = False  # Whether the receiver takes messages yet.
-        self.serials: dict[int, int] = {}  # By packet: how often it was released.
         self.released_offsets: dict[int, int] = {}  # By number: received and not completed.
         self._home = home
         self._only_way: Way | None = None  # Of its only subscription.
@@ -130,7 +91,6 @@ class Session:
         self._low = 0  # No offset in flight or released is below it.
         self._shared: dict[int, tuple[Member, int, int]] = {}  # Number -> member, lane, offset.
         self._shared_last = _SPAN  # The last number that was given for these.
-        self._receiving: dict[int, bool] = {}  # Packets of the client's; True: it is published.
 
     # --- the verbs of a gateway
 
@@ -495,45 +455,6 @@ class Session:
     def _way_of(self, exchange: str, subject: str) -> Way:
         way = self.way(subject)
         return way._replace(is_retained=True, keeps_retain=True) if exchange == RETAINED else way
-
-    # --- publishing exactly once
-
-    def identity(self, packet: int) -> bytes:
-        """Return what a message that is published exactly once is recognised by."""
-        return _IDENTITY.pack(self.number, packet, self.serials.get(packet, 0))
-
-    def receipt(self, packet: int, *, is_repeat: bool) -> Receipt:
-        """Note that the client publishes a message exactly once, with that packet number.
-
-        `is_repeat` says whether the client says that it may have sent it before.
-        """
-        is_stored = self._receiving.get(packet)
-        if is_stored is not None:
-            return Receipt.KNOWN if is_stored else Receipt.PENDING
-        self._receiving[packet] = False
-        return Receipt.PERHAPS if is_repeat and self.is_restored else Receipt.NEW
-
-    def stored(self, packet: int) -> None:
-        """Note that the message is published everywhere, and committed."""
-        self._receiving[packet] = True
-
-    def refused(self, packet: int) -> None:
-        """Note that the message was not published: the packet number is free."""
-        self._receiving.pop(packet, None)
-
-    def released(self, packet: int, done: Callable[[StorageError | None], None]) -> bool:
-        """Free a packet number, and call `done` when that is committed.
-
-        Returns whether the number was in use, as far as is known.
-        """
-        is_known = self._receiving.pop(packet, None) is not None
-        if not self.is_durable:
-            done(None)
-            return is_known
-        serial = self.serials[packet] = (self.serials.get(packet, 0) + 1) % 2**32
-        self._home.store.put(serial_record(self.number, packet, serial))
-        self._home.store.when_committed(done)
-        return is_known or self.is_restored
 
 
 def _same(subscription: Subscription) -> Subscription:

@@ -194,16 +194,16 @@ class Inventory:
         if found is None:
             identity = self._broker.new_id()
             topic = streams.queue_topic(self._vhost, name, settings, identity, is_reserved=True)
-            made = await self._keep(StoredQueue(self._vhost, name, topic, settings=settings))
-            assert isinstance(made, Queue)
-            return made
-        return found
+            await self._keep(StoredQueue(self._vhost, name, topic, settings=settings))
+        return self.hidden[name]
 
     def in_memory(self, name: str, settings: QueueSettings) -> Queue:
         """Make a queue in memory that only the caller knows."""
         assert self._maker is not None
         lanes = self._maker.memory_lanes(settings)
-        return self._new(QueueSpec(name, settings=settings), lanes, None)
+        queue = self._new(QueueSpec(name, settings=settings), lanes, None)
+        queue.refuses_when_gone = False
+        return queue
 
     async def delete_hidden(self, name: str) -> None:
         queue = self.hidden.get(name)
@@ -259,6 +259,7 @@ class Inventory:
             return self.delayed
         if name.startswith(_HIDDEN):
             hidden = self.hidden[name] = self._new(spec, lanes, None)
+            hidden.refuses_when_gone = False
             return hidden
         queue = self._add(spec, lanes, None)
         if error is not None:
@@ -493,6 +494,7 @@ class Inventory:
         """Wait for deletions under way, and close all queues."""
         if self._removals:
             await asyncio.wait(list(self._removals))
-        own = filter(None, [self.delayed])
-        for queue in [*self.queues.values(), *self.hidden.values(), *own]:
+        for queue in [*self.queues.values(), *self.hidden.values()]:
             queue.close()
+        if self.delayed is not None:
+            self.delayed.close()

@@ -111,7 +111,7 @@ class VirtualHost:
             broker.turns,
             broker.faults,
         )
-        self._inventory.on_hidden_gone = self._sessions.hidden_gone
+        self._inventory.on_hidden_gone = self._sessions.shared.gone
 
     @property
     def is_deleted(self) -> bool:

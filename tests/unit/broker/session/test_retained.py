@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from entrepot.broker.session import registry
+from entrepot.broker.session import shared
 from entrepot.broker.session.ports import RetainedWanted, Subscription
 from entrepot.core import limits
 from tests.unit.broker.session.bed import Sessions, on
@@ -170,7 +170,7 @@ async def test_a_durable_member_comes_back(bed: Sessions) -> None:
 async def test_a_group_that_nobody_comes_back_to_is_deleted(bed: Sessions) -> None:
     await bed.start()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_SHARED", replace(registry._SHARED, expires_ms=10_000))
+        patch.setattr(shared, "_SETTINGS", replace(shared._SETTINGS, expires_ms=10_000))
         peer = await bed.connect("c", "$share/g/a", expiry_ms=0)
     bed.call(peer.own.detach, peer)
     await asyncio.sleep(9)
