@@ -190,8 +190,12 @@ def test_publishing_to_the_brokers_own_topics(address: tuple[str, int]) -> None:
         raw.send(Pingreq())
         assert raw.read() == Pingresp()
     with connected(address, "dollar", V311) as raw:
-        raw.publish("$SYS/broker/uptime", b"x", 1, 1)
-        assert raw.ends() == []
+        raw.send(Subscribe(1, (Subscription("$SYS/mine", 1),)))
+        raw.read()
+        raw.publish("$SYS/mine", b"x", 1, 1)
+        assert raw.read() == Acks(PacketType.PUBACK, [1])
+        raw.send(Pingreq())
+        assert raw.read() == Pingresp()
 
 
 def test_answers_come_in_the_order_of_the_messages(address: tuple[str, int]) -> None:
@@ -270,10 +274,15 @@ def test_pipelined_packets_before_connack(address: tuple[str, int]) -> None:
         assert sorted(kinds[2:]) == ["Acks", "Pingresp", "Publishes"]
 
 
-def test_a_will_that_must_not_be_published(address: tuple[str, int]) -> None:
-    with Raw(address) as raw:
-        answer = raw.connect("w", will=Will("$SYS/x", b"x"))
-        assert answer.reason is Reason.NOT_AUTHORIZED
+def test_a_will_on_the_brokers_own_topics_is_not_published(address: tuple[str, int]) -> None:
+    with connected(address) as reader:
+        reader.send(Subscribe(1, (Subscription("$SYS/will/#", 0),)))
+        reader.read()
+        with connected(address, "w", will=Will("$SYS/will/x", b"x")):
+            pass
+        reader.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            reader.read()
 
 
 def test_enhanced_authentication_is_refused_where_nobody_is_asked(

@@ -47,6 +47,13 @@ class Answer:
             self._before(self)
         self._answers.send_known()
 
+    def give_up(self) -> None:
+        """Send no answer: the client will ask again."""
+        self._answers.count -= len(self.ids)
+        self.ids = ()
+        self.is_known = True
+        self._answers.send_known()
+
 
 class Answers:
     __slots__ = ("_first", "_refuse", "_send", "_type", "_version", "_waiting", "count")
@@ -85,7 +92,7 @@ class Answers:
             self.count -= len(answer.ids)
             if answer.reasons:
                 self._send_reasons(answer)
-            else:
+            elif answer.ids:
                 self._send(short(self._first, answer.ids))
 
     def _send_reasons(self, answer: Answer) -> None:

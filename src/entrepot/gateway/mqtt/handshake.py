@@ -18,6 +18,7 @@ from entrepot.gateway.mqtt.authentication import Exchange, log_in, mechanism_of
 from entrepot.gateway.mqtt.context import Context, Terms
 from entrepot.gateway.mqtt.delivery import Delivery
 from entrepot.gateway.mqtt.format import MQTT
+from entrepot.gateway.mqtt.publishing import PRIVATE
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.packets import (
     V5,
@@ -190,11 +191,12 @@ class Handshake:
             expiry_ms,
         )
 
-    def _will(self, will: Will, principal: Principal) -> ports.Will:
-        """Return the will. Raises MqttError if the client may not publish it."""
+    def _will(self, will: Will, principal: Principal) -> ports.Will | None:
+        """Return the will. Raises MqttError if the client has no right to publish it."""
         subject = to_subject(will.topic)
-        may_write = principal.may(Operation.WRITE, ResourceKind.TOPIC, subject)
-        if subject.startswith("$") or not may_write:
+        if subject.startswith(PRIVATE):
+            return None  # It will not be published: Mosquitto's bridges have such a will.
+        if not principal.may(Operation.WRITE, ResourceKind.TOPIC, subject):
             raise MqttError(Reason.NOT_AUTHORIZED, "a will that must not be published")
         delay_s = will.properties.will_delay_interval or 0
         properties = replace(will.properties, will_delay_interval=None)

@@ -4,9 +4,10 @@ A message of QoS 1 is answered with PUBACK, and one of QoS 2 with PUBREC, when i
 everywhere. The session knows the packet identifiers of QoS 2 until the client's PUBREL, so that
 a message that is sent again is published once.
 
-What a client may not publish is answered with a reason code in version 5. Before version 5 there
-is none, and an answer would promise what was not done: the connection is closed. Messages of QoS
-0 that must not be published are dropped.
+What a client has no right to publish is answered with a reason code in version 5. Before version
+5 there is none, and an answer would promise what was not done: the connection is closed. Messages
+of QoS 0 that must not be published are dropped. Topics that begin with `$` are the broker's own:
+what is published there is refused in version 5, and dropped before. Mosquitto's bridges do that.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from entrepot.broker.session.session import Session
     from entrepot.gateway.mqtt.adapter import MqttAdapter
     from entrepot.gateway.mqtt.context import Context, Terms
+
+PRIVATE = "$"  # Begins the broker's own topics.
 
 
 class InFlight(Publication):
@@ -112,7 +115,7 @@ class Publishing:
             if id(message) in allowed:
                 self._send([message], answer, is_retained=run.is_retained)
             else:
-                _deny(answer)
+                self._deny(answer, message[0])
 
     def _publish_exactly(self, run: Publishes) -> None:
         """Publish messages of QoS 2 that were not published before, those in a row together."""
@@ -132,12 +135,14 @@ class Publishing:
         for message, packet_id in zip(run.messages, run.ids, strict=True):
             if id(message) not in permitted:
                 send()
-                _deny(self._pubrecs.expect([packet_id]))
+                self._deny(self._pubrecs.expect([packet_id]), message[0])
                 continue
             receipt = session.receipt(packet_id, is_repeat=run.is_repeated)
-            if receipt is Receipt.PENDING:
-                continue
             self._exactly[packet_id] = None
+            if receipt is Receipt.PENDING:
+                send()
+                self._answer_when_stored(packet_id)
+                continue
             if receipt is Receipt.KNOWN:
                 send()
                 self._pubrecs.expect([packet_id])(None)
@@ -149,6 +154,19 @@ class Publishing:
             if receipt is Receipt.PERHAPS:
                 send(is_repeated=True)
         send()
+
+    def _answer_when_stored(self, packet_id: int) -> None:
+        """Answer a message that an earlier packet publishes, perhaps of an earlier connection."""
+        answer = self._pubrecs.expect([packet_id])
+
+        def stored(is_stored: bool) -> None:
+            if is_stored:
+                answer(None)
+            else:  # The client has to send it again.
+                self._exactly.pop(packet_id, None)
+                answer.give_up()
+
+        self._session.when_stored(packet_id, partial(self.guard, stored))
 
     def _identified(self, message: Message, packet_id: int) -> Message:
         if not self._session.is_durable:
@@ -220,12 +238,17 @@ class Publishing:
         return [message for message in messages if id(message[0]) not in denied]
 
     def _may_publish(self, envelope: Envelope) -> bool:
-        if envelope.subject.startswith("$"):
+        if envelope.subject.startswith(PRIVATE):
             return False
         return not self._is_limited or self._may_write(envelope.subject)
 
     def _may_write(self, subject: str) -> bool:
         return self._terms.principal.may(Operation.WRITE, ResourceKind.TOPIC, subject)
+
+    def _deny(self, answer: Answer, envelope: Envelope) -> None:
+        if self._terms.version == V5 or not envelope.subject.startswith(PRIVATE):
+            answer.reasons = dict.fromkeys(range(len(answer.ids)), Reason.NOT_AUTHORIZED)
+        answer(None)
 
     def _check(self, name: str) -> None:
         """Raise TopicDenied if the client may not write to a topic that its message lands in."""
@@ -257,11 +280,6 @@ class Publishing:
             self._bytes_uncommitted > mqtt_limits.UNCOMMITTED_BYTES_MAX
             or self._runs_uncommitted > mqtt_limits.UNCOMMITTED_RUNS_MAX
         )
-
-
-def _deny(answer: Answer) -> None:
-    answer.reasons = dict.fromkeys(range(len(answer.ids)), Reason.NOT_AUTHORIZED)
-    answer(None)
 
 
 def _places(messages: Sequence[Message], nobody: Sequence[Message]) -> dict[int, Reason]:
