@@ -352,7 +352,8 @@ class VirtualHost:
         if feed is None:
             assert self._maker is not None
             served = partial(self._served_partitions_of, name)
-            feed = TopicFeed(served, self._broker.codec_worker, self._broker.turns)
+            exchange = self._maker.dialect.subject_exchange
+            feed = TopicFeed(served, self._broker.codec_worker, self._broker.turns, exchange)
             self._feeds[name] = feed
         return feed
 

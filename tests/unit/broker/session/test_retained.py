@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from entrepot.broker.session import shared
 from entrepot.broker.session.ports import RetainedWanted, Subscription
 from entrepot.core import limits
+from entrepot.core.partitioner import partition_of
 from tests.unit.broker.session.bed import Sessions, on
 from tests.unit.broker.virtual_host.bed import message
 from tests.unit.log.bed import simulated
@@ -240,3 +241,34 @@ async def test_a_long_name_is_for_sessions(bed: Sessions) -> None:
     await bed.tell(on("x" * 300, b"1", 0))
     assert len(peer.direct) == 1
     assert bed.bodies("q") == []
+
+
+@simulated
+async def test_a_bound_topic_has_the_names_as_keys(bed: Sessions) -> None:
+    await bed.start()
+    await bed.create("sensors", 3)
+    await bed.bind("amq.topic", "sensors", "sensors.#")
+    names = [f"sensors/{number}/heat" for number in range(20)]
+    for number in range(4):
+        await bed.tell(*[on(name, b"%d" % number, number % 2) for name in names])
+    await bed.publish("amq.topic", "sensors.7.heat", message(b"4"))
+    found: dict[bytes | None, list[bytes | None]] = {}
+    for index in range(3):
+        records = bed.records("sensors", index)
+        assert records
+        for record in records:
+            assert record.key is not None
+            assert partition_of(record.key, 3) == index
+            found.setdefault(record.key, []).append(record.value)
+    assert sorted(found) == sorted(name.encode() for name in names)
+    assert found.pop(b"sensors/7/heat") == [b"0", b"1", b"2", b"3", b"4"]
+    assert all(values == [b"0", b"1", b"2", b"3"] for values in found.values())
+
+
+@simulated
+async def test_a_compacted_topic_takes_what_is_published_on_a_subject(bed: Sessions) -> None:
+    await bed.start()
+    await bed.create("last", cleanup_policy="compact")
+    await bed.bind("amq.topic", "last", "a.#")
+    await bed.tell(on("a/b", b"1"), on("a/b", bytes(100)))
+    assert [record.key for record in bed.records("last")] == [b"a/b", b"a/b"]
