@@ -44,6 +44,7 @@ from entrepot.broker.virtual_host.routing import Routing
 from entrepot.broker.virtual_host.session_queues import SessionQueues
 from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
+from entrepot.broker.virtual_host.topic_taps import TopicTaps
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, QueuesUnavailable
 from entrepot.core.message import Message
@@ -77,6 +78,8 @@ class VirtualHost:
         self._publisher: Publisher | None = None
         self._sessions: SessionRegistry | None = None
         self._subjects: Subjects | None = None
+        self._routes: SubjectRoutes | None = None
+        self._taps: TopicTaps | None = None
         self._repeats: Memory | None = None  # Of messages published before the start.
         if maker is not None:
             self._assemble(maker)
@@ -96,6 +99,10 @@ class VirtualHost:
             routes,
             maker.clock,
             broker.turns,
+        )
+        self._routes = routes
+        self._taps = TopicTaps(
+            exchange, maker.formats, broker.faults, self._is_heard, self._publish_from_topic
         )
         retained = Retained(self.name, maker.retained, maker.clock)
         self._subjects = Subjects(exchange, retained, self._publish_on_subjects)
@@ -310,6 +317,23 @@ class VirtualHost:
             self._repeats = Memory(exchange, self._maker.formats, is_old=True)
         return self._repeats
 
+    def topic_appended(self, name: str, served: ServedPartition, offset_first: int) -> None:
+        """Publish what is appended to a topic on the subject of its name, if anybody listens."""
+        if self._taps is not None:
+            self._taps.appended(name, served, offset_first)
+
+    def _is_heard(self, name: str) -> bool:
+        """Return whether anybody but the topic of that name gets what is published there."""
+        assert self._routes is not None
+        bound = self.router.route(self.subject_exchange, name, inside=True)
+        queues, held, listeners = self._routes.route(name, bound, None)
+        return bool(listeners or held or any(queue != name for queue in queues))
+
+    def _publish_from_topic(self, name: str, messages: Sequence[Message]) -> None:
+        assert self._publisher is not None
+        exchange = self.subject_exchange
+        self._publisher.publish(exchange, messages, None, inside=True, avoided=(name,))
+
     def _publish_will(self, message: Message, is_retained: bool, publication: Publication) -> None:
         self.subjects.publish([message], publication, is_retained=is_retained)
 
@@ -393,6 +417,8 @@ class VirtualHost:
         """Remove a deleted topic and its bindings, and record both together with `records`."""
         self._inventory.remove_stream(name, *records)
         self._feeds.pop(name, None)
+        if self._taps is not None:
+            self._taps.close(name)
 
     def restore(self, stored: Sequence[StoredQueue], events: Sequence[Event]) -> None:
         """Restore queues, exchanges and bindings from the catalog.
