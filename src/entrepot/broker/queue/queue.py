@@ -314,7 +314,8 @@ class Queue:
 
     def _gone(self) -> Refused | None:
         """Return the answer to publishers of a queue that is gone."""
-        return Refused("the queue is gone") if self.refuses_when_gone else None
+        is_failure = self.refuses_when_gone or self.is_stopped
+        return Refused("the queue is gone") if is_failure else None
 
     def _append_admitted(self, pending: list[Pending]) -> None:
         """Append the runs that are not refused, up to a large message, and begin to write that."""

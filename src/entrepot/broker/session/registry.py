@@ -126,7 +126,8 @@ class SessionRegistry:
     ) -> tuple[Session, bool]:
         """Open the session of a client, and return whether it was there before.
 
-        A connection that has the session loses it. `clean_start` ends a session that was there.
+        A connection that has the session loses it. `clean_start` ends a session that was there,
+        and so does another user: nobody gets what waits for somebody else.
         The session ends `expiry_ms` after its connection; None means never, and 0 that it does
         not outlive its connection. Raises SessionRefused, StorageError.
         """
@@ -137,7 +138,7 @@ class SessionRegistry:
                 session.receiver.taken_over()
                 self.detach(session, session.receiver, KEEP, with_will=True)
                 session = self._sessions.get(client_id)  # It may have ended with its connection.
-            if session is not None and clean_start:
+            if session is not None and (clean_start or session.user != user):
                 await self._end(session)
                 session = None
             is_present = session is not None
@@ -352,6 +353,9 @@ class SessionRegistry:
             await self._make_queue(session)
         if self._sessions.get(session.client_id) is not session:
             self.shared.leave(session, text)
+            if session.queue is not None:
+                queue, session.queue = session.queue, None
+                self._drop_queue(session, queue)
             raise SessionRefused("the session has ended")
         session.subscribed(wanted)
         if is_new and text not in session.members:

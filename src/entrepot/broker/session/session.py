@@ -88,6 +88,7 @@ class Session(Sender):
         self._ways: dict[str, Way] = {}  # By subject, a cache.
         self._index: FilterIndex[Subscription] | None = None  # If there are several.
         self._in_flight: dict[int, int] = {}  # Number -> offset in the queue.
+        self._is_starved = False  # Whether something waits until there is room.
         self._low = 0  # No offset in flight or released is below it.
         self._shared: dict[int, tuple[Member, int, int]] = {}  # Number -> member, lane, offset.
         self._shared_last = _SPAN  # The last number that was given for these.
@@ -149,6 +150,7 @@ class Session(Sender):
 
     def wake(self) -> None:
         """Deliver more, if there is room."""
+        self._is_starved = False
         if self.is_attached:
             for feed in [*self.feeds]:
                 feed.go_on()
@@ -156,6 +158,11 @@ class Session(Sender):
                 self.queue.dispatch()
             for member in self.members.values():
                 member.wake()
+
+    def _wake_if_starved(self) -> None:
+        """Deliver more if something waits for room; otherwise there is nothing to deliver."""
+        if self._is_starved:
+            self.wake()
 
     # --- the receiver's answers
 
@@ -171,7 +178,7 @@ class Session(Sender):
         if offsets:
             assert self.queue is not None
             self.queue.settle(self, 0, _row(offsets))
-        self.wake()
+        self._wake_if_starved()
 
     def _acknowledge_shared(self, number: int) -> None:
         found = self._shared.pop(number, None)
@@ -241,7 +248,7 @@ class Session(Sender):
             offset = self.released_offsets.pop(number, None)
             if offset is not None and self.is_durable:
                 self._home.store.put(released_record(self.number, offset, is_over=True))
-        self.wake()
+        self._wake_if_starved()
 
     # --- as the consumer of its queue
 
@@ -249,7 +256,12 @@ class Session(Sender):
         if self.receiver is None or not self.is_attached:
             return 0
         room = self.receiver.room()
-        return min(room, self._room_in_span()) if room > 0 else 0
+        if room > 0:
+            room = min(room, self._room_in_span())
+        if room <= 0:
+            self._is_starved = True
+            return 0
+        return room
 
     def _room_in_span(self) -> int:
         """Return how many offsets the next messages may lie beyond the oldest in flight."""
@@ -326,7 +338,11 @@ class Session(Sender):
     def shared_room(self) -> int:
         if self.receiver is None or not self.is_attached:
             return 0
-        return max(0, min(self.receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared)))
+        room = min(self.receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared))
+        if room <= 0:
+            self._is_starved = True
+            return 0
+        return room
 
     def deliver_shared(self, member: Member, way: Way, lane: int, taken: Taken) -> None:
         """Deliver messages of a shared queue, with numbers of their own."""

@@ -7,12 +7,12 @@ which is compacted. A message without a body deletes the one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Publication, Refused
 from entrepot.broker.record_store import RecordStore
-from entrepot.broker.subject.filter import Filter, Wildcard
+from entrepot.broker.subject.filter import Filter
 from entrepot.broker.subject.name import levels_of
 from entrepot.broker.subject.name_index import NameIndex
 from entrepot.core import limits
@@ -22,7 +22,6 @@ from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.core.steps import Steps
 
-_ALL: Filter = (Wildcard.MANY,)
 _STEP_NODES = 100  # Nodes of the index that are looked at in one step.
 
 
@@ -80,7 +79,7 @@ class Retained:
             self._put(kept)
             headers = ((envelope.format.name, envelope.format.pack(envelope)),)
             key = _key(self._vhost, envelope.subject)
-            self._store.put(Record(key, kept.message[1], headers, kept.time_ms))  # type: ignore[arg-type]
+            self._store.put(Record(key, bytes(body), headers, kept.time_ms))
         if publication is not None:
             publication.expect()
             self._store.when_committed(publication.arrived)
@@ -141,6 +140,11 @@ def _key(vhost: str, subject: str) -> bytes:
     return f"{vhost}\0{subject}".encode("utf-8", "surrogateescape")
 
 
+def _split(key: bytes) -> tuple[str, str]:
+    vhost, _, subject = key.decode("utf-8", "surrogateescape").partition("\0")
+    return vhost, subject
+
+
 class StoredRetained:
     """The retained messages of all virtual hosts, folded from their records."""
 
@@ -155,10 +159,15 @@ class StoredRetained:
         else:
             self._records[record.key] = record
 
+    def deletions(self, vhosts: Container[str]) -> list[Record]:
+        """Return records that delete what is left of virtual hosts that are deleted."""
+        keys = [key for key in self._records if _split(key)[0] not in vhosts]
+        return [Record(key, None) for key in keys]
+
     def by_vhost(self) -> dict[str, list[RetainedMessage]]:
         found: dict[str, list[RetainedMessage]] = {}
         for key, record in self._records.items():
-            vhost, _, subject = key.decode("utf-8", "surrogateescape").partition("\0")
+            vhost, subject = _split(key)
             envelope = self._formats.envelope(record._replace(key=None))
             assert record.value is not None
             if envelope.subject == subject:

@@ -152,6 +152,7 @@ class VirtualHosts:
                 by_vhost.setdefault(stored.facts.vhost, []).append(stored)
             elif not stored.is_empty:  # A crash left them when the session ended.
                 maker.sessions.put(*stored.deletions())
+        maker.retained.put(*retained.deletions(self._vhosts))
         messages = retained.by_vhost()
         for name, vhost in self._vhosts.items():
             vhost.restore_sessions(by_vhost.get(name, ()), messages.get(name, ()))

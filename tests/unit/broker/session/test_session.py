@@ -2,7 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from entrepot.broker.session.ports import Receipt, Subscription, Will
+from entrepot.core import limits
+from entrepot.core.errors import SessionRefused
 from tests.unit.broker.session.bed import Peer, Sessions, on
 from tests.unit.log.bed import simulated
 
@@ -346,3 +350,91 @@ async def test_a_message_expires_while_it_waits(bed: Sessions) -> None:
     again = await bed.connect("c")
     await bed.settle()
     assert again.bodies == [b"long"]
+
+
+@simulated
+async def test_a_virtual_host_takes_its_sessions_along(bed: Sessions) -> None:
+    await bed.start()
+    bed.vhost = await bed.do(bed.broker.vhosts.create("other"))
+    peer = await bed.connect("c", "a", "$share/g/a")
+    await bed.tell(on("a", b"1"), is_retained=True)
+    await bed.do(bed.broker.vhosts.delete("other"))
+    assert peer.end is not None
+    await bed.settle()
+    for _ in range(2):
+        await bed.restart("crash")
+        bed.vhost = await bed.do(bed.broker.vhosts.create("other"))
+        assert len(bed.vhost.sessions) == 0
+        assert bed.vhost.retained.count == 0
+        assert bed.vhost.all_queues == []
+
+
+@simulated
+async def test_nobody_gets_what_waits_for_another_user(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a")
+    bed.call(peer.own.detach, peer)
+    await bed.tell(on("a", b"1"))
+    other = Peer()
+    sessions = bed.vhost.sessions
+    opened = sessions.open("c", "somebody else", other, clean_start=False, expiry_ms=None)
+    other.session, is_present = await bed.do(opened)
+    bed.call(other.own.attach, other)
+    await bed.settle()
+    assert not is_present
+    assert other.got == []
+
+
+@simulated
+async def test_who_publishes_does_not_notice_that_a_session_ends(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", expiry_ms=0)
+    _, answer = bed.begin_to_tell(on("a", b"1"))
+    bed.call(peer.own.detach, peer)
+    assert await answer is None
+
+
+@simulated
+async def test_two_connections_publish_the_same(bed: Sessions) -> None:
+    await bed.start()
+    own = (await bed.connect("c")).own
+    told: list[bool] = []
+    assert own.receipt(1, is_repeat=False) is Receipt.NEW
+    assert own.receipt(1, is_repeat=True) is Receipt.PENDING
+    own.when_stored(1, told.append)
+    own.stored(1)
+    own.when_stored(1, told.append)
+    assert own.receipt(2, is_repeat=False) is Receipt.NEW
+    own.when_stored(2, told.append)
+    own.refused(2)
+    assert told == [True, True, False]
+    assert own.receipt(2, is_repeat=True) is Receipt.NEW
+
+
+@simulated
+async def test_bounds(bed: Sessions) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "SESSION_SUBSCRIPTIONS_MAX", 2)
+        patch.setattr(limits, "SESSIONS_MAX", 1)
+        await bed.start()
+        peer = await bed.connect("c", "a", "b")
+        granted = await bed.subscribe(peer, Subscription("c", 1), Subscription("b", 0))
+        assert [each.quality for each in granted] == [None, 0]
+        with pytest.raises(SessionRefused):
+            await bed.connect("d")
+        await bed.connect("c")
+
+
+@simulated
+async def test_a_thousand_filters_at_once(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c")
+    await bed.subscribe(peer, *[Subscription(f"a/{n}", 1) for n in range(1_000)])
+    await bed.restart("crash")
+    peer = await bed.connect("c")
+    assert len(peer.own.subscriptions) == 1_000
+    await bed.tell(on("a/7", b"1"))
+    assert peer.bodies == [b"1"]
+    bed.call(lambda: peer.own.detach(peer, expiry_ms=0))
+    await bed.settle()
+    assert await bed.tell(on("a/7", b"1")) == [b"1"]
