@@ -285,7 +285,7 @@ class SessionRegistry:
                 self.store.put(subscription_deleted(session.number, text))
             yield
         if session.is_durable:
-            rest = deletions(session.number, (), session.serials, session.released_offsets, True)
+            rest = deletions(session.number, (), session.serials, session.offsets_recorded, True)
             for record in rest:
                 self.store.put(record)
                 yield

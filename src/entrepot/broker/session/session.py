@@ -16,6 +16,7 @@ is not delivered again, and the receiver is told again that the number is free.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -46,6 +47,8 @@ from entrepot.core.message import distinct
 RETAINED = "$retained"  # Stands for the exchange of a retained message. Persisted.
 _SPAN = 32_768
 _NUMBER_LAST = 65_535
+_COMPLETED_MAX = 100  # With so many, their records are deleted;
+_COMPLETED_S = 1.0  # otherwise after this time.
 _WAYS_MAX = 1_000  # Names whose ways are remembered, of a session with several subscriptions.
 _ANY = Way(quality=2)  # Of a message whose subscription has ended meanwhile.
 
@@ -88,6 +91,8 @@ class Session(Sender):
         self._ways: dict[str, Way] = {}  # By subject, a cache.
         self._index: FilterIndex[Subscription] | None = None  # If there are several.
         self._in_flight: dict[int, int] = {}  # Number -> offset in the queue.
+        # Offsets that are completed, and still recorded as received.
+        self._completed: dict[int, None] = {}
         self._is_starved = False  # Whether something waits until there is room.
         self._low = 0  # No offset in flight or released is below it.
         self._shared: dict[int, tuple[Member, int, int]] = {}  # Number -> member, lane, offset.
@@ -243,12 +248,38 @@ class Session(Sender):
         self.discard(self.released_offsets.values())
 
     def completed(self, numbers: Sequence[int]) -> None:
-        """Forget numbers that were released and that the receiver has completed."""
-        for number in numbers:
-            offset = self.released_offsets.pop(number, None)
-            if offset is not None and self.is_durable:
-                self._home.store.put(released_record(self.number, offset, is_over=True))
+        """Forget numbers that were released and that the receiver has completed.
+
+        Their records are deleted later, some together, when it is committed that the messages
+        are settled: without either, a crash would deliver them again.
+        """
+        offsets = [self.released_offsets.pop(each, None) for each in numbers]
+        if self.is_durable:
+            if not self._completed:
+                loop = asyncio.get_running_loop()
+                loop.call_later(_COMPLETED_S, self._forget_completed)
+            self._completed |= {each: None for each in offsets if each is not None}
+            if len(self._completed) >= _COMPLETED_MAX:
+                self._forget_completed()
         self._wake_if_starved()
+
+    def _forget_completed(self) -> None:
+        queue = self.queue
+        if self._completed and queue is not None and not queue.is_gone:
+            done = partial(self._settled, [*self._completed])
+            queue.when_settlements_committed(done)
+
+    def _settled(self, offsets: Sequence[int], failure: StorageError | None) -> None:
+        if failure is None and self.queue is not None:
+            store, number = self._home.store, self.number
+            for offset in offsets:
+                if self._completed.pop(offset, self) is None:
+                    store.put(released_record(number, offset, is_over=True))
+
+    @property
+    def offsets_recorded(self) -> list[int]:
+        """The messages that are recorded as received."""
+        return [*self.released_offsets.values(), *self._completed]
 
     # --- as the consumer of its queue
 
@@ -271,7 +302,7 @@ class Session(Sender):
         if ledger.returned:
             self._low = min(self._low, ledger.returned.first)
         if next_one - self._low >= _SPAN // 2:
-            held = chain(self._in_flight.values(), self.released_offsets.values())
+            held = chain(self._in_flight.values(), self.offsets_recorded)
             self._low = min(held, default=next_one)
             if ledger.returned:
                 self._low = min(self._low, ledger.returned.first)
