@@ -26,7 +26,8 @@ from entrepot.gateway.mqtt.keep_alive import KeepAlive
 from entrepot.gateway.mqtt.outbox import Outbox
 from entrepot.gateway.pump import Pump
 from entrepot.wire.mqtt import limits as mqtt_limits
-from entrepot.wire.mqtt.packets import REASONS, V5, Disconnect, write
+from entrepot.wire.mqtt.packet_reasons import REASONS
+from entrepot.wire.mqtt.packets import V5, Disconnect, write
 from entrepot.wire.mqtt.properties import NO_PROPERTIES, PacketType, Properties
 from entrepot.wire.mqtt.reasons import MqttError, Reason
 from entrepot.wire.mqtt.scan import Event, PacketBuffer, Scanner

@@ -10,6 +10,7 @@ from entrepot.broker.login import LoginPolicy
 from entrepot.core import limits
 from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock, Entropy
+from entrepot.gateway.mqtt.sharing import SharedEncoding
 from entrepot.wire.mqtt.packets import V5
 
 
@@ -27,6 +28,7 @@ class Context:
     message_bytes_max: int = limits.MESSAGE_BYTES
     keep_alive_s_max: int = 0  # What clients are told if they want more. 0 means: no limit.
     messages: MessageCount = field(default_factory=MessageCount)
+    shared: SharedEncoding = field(default_factory=SharedEncoding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.session.ports import Broadcast, Parcel, Way
-from entrepot.broker.subject.name import to_path
 from entrepot.core import limits
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Buffer
 from entrepot.gateway.mqtt.answers import short
 from entrepot.gateway.mqtt.format import MQTT
+from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding
 from entrepot.wire.mqtt import limits as mqtt_limits
-from entrepot.wire.mqtt.deliver import EncodedRun, Outgoing, encode_run, head
+from entrepot.wire.mqtt.deliver import Outgoing, encode_one, encode_run, head
 from entrepot.wire.mqtt.packets import Ack, write
 from entrepot.wire.mqtt.properties import (
     PacketType,
     alias_bytes,
-    expiry_of,
-    identifier_bytes,
-    with_expiry,
 )
 from entrepot.wire.mqtt.reasons import MqttError, Reason
 from entrepot.wire.mqtt.scan import Acks
@@ -54,6 +51,7 @@ class Delivery:
         self._outbox = adapter.outbox
         self._clock = context.clock
         self._counted = context.messages
+        self._shared: SharedEncoding = context.shared
         self._terms = terms
         self._is_5 = terms.is_5
         self._is_limited = not terms.principal.is_unlimited
@@ -91,17 +89,20 @@ class Delivery:
             self._receive_each(broadcast, way)
             return
         key = self._is_5, way.keeps_retain, way.identifiers
-        encoded = broadcast.encoded.get(key)
-        if encoded is None:
-            found = _Encoder(self._is_5, way, 0)
-            encoded = encode_run([found.outgoing(*message, 0) for message in messages])
-            broadcast.encoded[key] = encoded
-        assert isinstance(encoded, EncodedRun)
-        self._outbox.send(encoded.data)
+        data = broadcast.encoded.get(key)
+        if data is None:
+            encoder = Encoder(self._is_5, way, 0)
+            if len(messages) == 1:
+                data = encode_one(encoder.outgoing(*messages[0], 0))
+            else:
+                data = encode_run([encoder.outgoing(*each, 0) for each in messages]).data
+            broadcast.encoded[key] = data
+        assert isinstance(data, bytes)
+        self._outbox.send(data)
 
     def _receive_each(self, broadcast: Broadcast, way: Way) -> None:
         time_ms, messages = broadcast.run
-        encoder = _Encoder(self._is_5, way, self._elapsed_s(time_ms))
+        encoder = Encoder(self._is_5, way, self._elapsed_s(time_ms))
         for envelope, body in messages:
             outgoing = self._fitting(envelope, encoder.outgoing(envelope, body, 0))
             if outgoing is not None:
@@ -110,11 +111,19 @@ class Delivery:
     def deliver(self, parcel: Parcel) -> None:
         run, numbers, way, is_repeated = parcel
         time_ms, messages = run
-        encoder = _Encoder(self._is_5, way, self._elapsed_s(time_ms))
+        elapsed_s = self._elapsed_s(time_ms)
+        if self._is_plain and not is_repeated and not elapsed_s:
+            shared = self._shared.encoded(messages, self._is_5, way)
+            if shared is not None:
+                encoded, qos = shared
+                awaited = _PUBACK if qos == 1 else _PUBREC
+                self._in_flight.update(dict.fromkeys(numbers, awaited))
+                self._sent(len(numbers), [encoded.with_ids(numbers)])
+                return
+        encoder = Encoder(self._is_5, way, elapsed_s)
         in_flight = self._in_flight
         chunks: list[Buffer] = []
         finished: list[int] = []
-        size = 0
         for (envelope, body), number in zip(messages, numbers, strict=True):
             qos = min(way.quality, MQTT.quality(envelope))
             outgoing: Outgoing | None = encoder.outgoing(envelope, body, qos)
@@ -127,18 +136,22 @@ class Delivery:
             if qos:
                 in_flight[number] = _PUBACK if qos == 1 else _PUBREC
             lead = head(outgoing, number, is_again=is_repeated and qos > 0)
-            size += len(lead) + len(body)
             if len(body) <= _SMALL_BYTES:
                 chunks.append(lead + body)
             else:
                 chunks += (lead, body)
         if chunks:
-            self._counted.delivered += len(chunks)
-            self._message_bytes = size // len(chunks) + 1
-            self._outbox.send_all(chunks)
+            self._sent(len(numbers), chunks)
         if finished:
             self._finished += finished
             self._adapter.wake()
+
+    def _sent(self, count: int, chunks: Sequence[Buffer]) -> None:
+        """Send encoded messages, and remember their average size."""
+        self._counted.delivered += count
+        before = self._outbox.bytes_waiting
+        self._outbox.send_all(chunks)
+        self._message_bytes = (self._outbox.bytes_waiting - before) // count + 1
 
     def release(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -244,40 +257,3 @@ _AWAITED = {
     PacketType.PUBREC: _PUBREC,
     PacketType.PUBCOMP: _PUBCOMP,
 }
-
-
-class _Encoder:
-    """Makes packets of messages that come the same way; those alike share what is worked out."""
-
-    __slots__ = ("_elapsed_s", "_envelope", "_is_5", "_properties", "_topic", "_way", "has_expired")
-
-    def __init__(self, is_5: bool, way: Way, elapsed_s: int) -> None:
-        self._is_5 = is_5
-        self._way = way
-        self._elapsed_s = elapsed_s
-        self._envelope: Envelope | None = None  # The one before.
-        self._topic = b""
-        self._properties: bytes | None = None
-        self.has_expired = False  # Whether the last message is older than it may become.
-
-    def outgoing(self, envelope: Envelope, body: Buffer, qos: int) -> Outgoing:
-        way = self._way
-        if envelope is not self._envelope:
-            self._envelope = envelope
-            self._topic = to_path(envelope.subject).encode("utf-8", "surrogateescape")
-            if self._is_5:
-                self._properties = self._raw_properties(envelope)
-        is_retained = way.is_retained or (way.keeps_retain and MQTT.is_retained(envelope))
-        return Outgoing(qos, is_retained, self._topic, self._properties, body)
-
-    def _raw_properties(self, envelope: Envelope) -> bytes:
-        raw = MQTT.raw_properties(envelope)
-        self.has_expired = False
-        if raw and self._elapsed_s:
-            expiry_s = expiry_of(raw)
-            if expiry_s is not None:
-                self.has_expired = expiry_s <= self._elapsed_s
-                raw = with_expiry(raw, max(0, expiry_s - self._elapsed_s))
-        if self._way.identifiers:
-            raw += identifier_bytes(self._way.identifiers)
-        return raw

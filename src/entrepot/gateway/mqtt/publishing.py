@@ -109,7 +109,7 @@ class Publishing:
         if len(permitted) == len(messages):
             self._send(messages, self._pubacks.expect(ids), is_retained=run.is_retained)
             return
-        allowed = {id(message) for message in permitted}
+        allowed = {id(message): None for message in permitted}
         for message, packet_id in zip(messages, ids, strict=True):
             answer = self._pubacks.expect([packet_id])
             if id(message) in allowed:
@@ -119,7 +119,7 @@ class Publishing:
 
     def _publish_exactly(self, run: Publishes) -> None:
         """Publish messages of QoS 2 that were not published before, those in a row together."""
-        permitted = {id(message) for message in self._permitted(run.messages)}
+        permitted = {id(message): None for message in self._permitted(run.messages)}
         session = self._session
         ids: list[int] = []
         messages: list[Message] = []
@@ -232,6 +232,8 @@ class Publishing:
 
     def _permitted(self, messages: list[Message]) -> list[Message]:
         """Return the messages that the client may publish; the same list, if it may all."""
+        if len(messages) == 1:
+            return messages if self._may_publish(messages[0][0]) else []
         denied = [id(each) for each in distinct(messages) if not self._may_publish(each)]
         if not denied:
             return messages
@@ -286,7 +288,7 @@ def _places(messages: Sequence[Message], nobody: Sequence[Message]) -> dict[int,
     """Return a reason for each message that nobody got, by its place."""
     if len(nobody) == len(messages):
         return dict.fromkeys(range(len(messages)), Reason.NO_MATCHING_SUBSCRIBERS)
-    lost = {id(message) for message in nobody}
+    lost = {id(message): None for message in nobody}
     return {
         place: Reason.NO_MATCHING_SUBSCRIBERS
         for place, message in enumerate(messages)

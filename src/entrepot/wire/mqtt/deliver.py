@@ -44,11 +44,6 @@ def head(message: Outgoing, packet_id: int = 0, *, is_again: bool = False) -> by
     return b"".join((bytes((first,)), variable_bytes(size), _ID.pack(len(topic)), topic, end))
 
 
-def head_bytes_max(message: Outgoing) -> int:
-    """Return an upper bound for the size of `head`."""
-    return 12 + len(message.topic) + len(message.properties or b"")
-
-
 class EncodedRun:
     """Packets of one QoS, to be sent to many receivers."""
 
@@ -64,6 +59,11 @@ class EncodedRun:
         for place, packet_id in zip(self._places, ids, strict=True):
             _write_id(data, place, packet_id)
         return data
+
+
+def encode_one(message: Outgoing) -> bytes:
+    """Encode a message of QoS 0."""
+    return head(message) + message.body
 
 
 def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:

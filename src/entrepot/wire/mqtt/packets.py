@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from entrepot.wire.mqtt.limits import FILTERS_MAX
+from entrepot.wire.mqtt.packet_reasons import REASONS
 from entrepot.wire.mqtt.properties import (
     NO_PROPERTIES,
     PacketType,
@@ -36,6 +37,11 @@ QOS_MAX = 2
 _SUBACK_FAILURE = 0x80  # Before version 5.
 
 _DUP, _QOS_1 = 0x08, 0x02  # Bits of the first byte.
+_T = PacketType
+# Before version 5.
+_SUBACK_OLD = frozenset(
+    (Reason.SUCCESS, Reason.GRANTED_QOS_1, Reason.GRANTED_QOS_2, Reason.UNSPECIFIED_ERROR)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,106 +173,6 @@ Packet = (
     | Auth
 )
 
-# Reason codes that a packet may have, of version 5.
-_R = Reason
-_COMMON = (
-    _R.UNSPECIFIED_ERROR,
-    _R.IMPLEMENTATION_SPECIFIC_ERROR,
-    _R.NOT_AUTHORIZED,
-)
-_PUBLISHED = (
-    _R.SUCCESS,
-    _R.NO_MATCHING_SUBSCRIBERS,
-    *_COMMON,
-    _R.TOPIC_NAME_INVALID,
-    _R.PACKET_IDENTIFIER_IN_USE,
-    _R.QUOTA_EXCEEDED,
-    _R.PAYLOAD_FORMAT_INVALID,
-)
-_FOUND = (_R.SUCCESS, _R.PACKET_IDENTIFIER_NOT_FOUND)
-_DISCONNECT = (
-    _R.SUCCESS,
-    _R.DISCONNECT_WITH_WILL,
-    *_COMMON,
-    _R.MALFORMED_PACKET,
-    _R.PROTOCOL_ERROR,
-    _R.SERVER_BUSY,
-    _R.SERVER_SHUTTING_DOWN,
-    _R.KEEP_ALIVE_TIMEOUT,
-    _R.SESSION_TAKEN_OVER,
-    _R.TOPIC_FILTER_INVALID,
-    _R.TOPIC_NAME_INVALID,
-    _R.RECEIVE_MAXIMUM_EXCEEDED,
-    _R.TOPIC_ALIAS_INVALID,
-    _R.PACKET_TOO_LARGE,
-    _R.MESSAGE_RATE_TOO_HIGH,
-    _R.QUOTA_EXCEEDED,
-    _R.ADMINISTRATIVE_ACTION,
-    _R.PAYLOAD_FORMAT_INVALID,
-    _R.RETAIN_NOT_SUPPORTED,
-    _R.QOS_NOT_SUPPORTED,
-    _R.USE_ANOTHER_SERVER,
-    _R.SERVER_MOVED,
-    _R.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
-    _R.CONNECTION_RATE_EXCEEDED,
-    _R.MAXIMUM_CONNECT_TIME,
-    _R.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
-    _R.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
-)
-_CONNACK = (
-    _R.SUCCESS,
-    *_COMMON,
-    _R.MALFORMED_PACKET,
-    _R.PROTOCOL_ERROR,
-    _R.UNSUPPORTED_PROTOCOL_VERSION,
-    _R.CLIENT_IDENTIFIER_NOT_VALID,
-    _R.BAD_USER_NAME_OR_PASSWORD,
-    _R.SERVER_UNAVAILABLE,
-    _R.SERVER_BUSY,
-    _R.BANNED,
-    _R.BAD_AUTHENTICATION_METHOD,
-    _R.TOPIC_NAME_INVALID,
-    _R.PACKET_TOO_LARGE,
-    _R.QUOTA_EXCEEDED,
-    _R.PAYLOAD_FORMAT_INVALID,
-    _R.RETAIN_NOT_SUPPORTED,
-    _R.QOS_NOT_SUPPORTED,
-    _R.USE_ANOTHER_SERVER,
-    _R.SERVER_MOVED,
-    _R.CONNECTION_RATE_EXCEEDED,
-)
-_SUBACK = (
-    _R.SUCCESS,
-    _R.GRANTED_QOS_1,
-    _R.GRANTED_QOS_2,
-    *_COMMON,
-    _R.TOPIC_FILTER_INVALID,
-    _R.PACKET_IDENTIFIER_IN_USE,
-    _R.QUOTA_EXCEEDED,
-    _R.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
-    _R.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
-    _R.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
-)
-_UNSUBACK = (
-    _R.SUCCESS,
-    _R.NO_SUBSCRIPTION_EXISTED,
-    *_COMMON,
-    _R.TOPIC_FILTER_INVALID,
-    _R.PACKET_IDENTIFIER_IN_USE,
-)
-_T = PacketType
-REASONS: dict[PacketType, frozenset[Reason]] = {
-    _T.CONNACK: frozenset(_CONNACK),
-    _T.PUBACK: frozenset(_PUBLISHED),
-    _T.PUBREC: frozenset(_PUBLISHED),
-    _T.PUBREL: frozenset(_FOUND),
-    _T.PUBCOMP: frozenset(_FOUND),
-    _T.SUBACK: frozenset(_SUBACK),
-    _T.UNSUBACK: frozenset(_UNSUBACK),
-    _T.DISCONNECT: frozenset(_DISCONNECT),
-    _T.AUTH: frozenset((_R.SUCCESS, _R.CONTINUE_AUTHENTICATION, _R.REAUTHENTICATE)),
-}
-
 
 def _read_reason(reader: Reader, packet: PacketType) -> Reason:
     code = reader.byte()
@@ -378,7 +284,7 @@ def _read_suback(reader: Reader, version: int) -> Suback:
         properties, allowed = decode(reader, PacketType.SUBACK), REASONS[PacketType.SUBACK]
     else:
         properties = NO_PROPERTIES
-        allowed = frozenset((_R.SUCCESS, _R.GRANTED_QOS_1, _R.GRANTED_QOS_2, _R.UNSPECIFIED_ERROR))
+        allowed = _SUBACK_OLD
     return Suback(packet_id, _read_reasons(reader, allowed), properties)
 
 

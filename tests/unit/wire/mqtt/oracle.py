@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from entrepot.wire.mqtt import packets
+from entrepot.wire.mqtt.packet_reasons import REASONS
 from entrepot.wire.mqtt.packets import V5, V31, V311, Ack, Connack, Connect, Will, write
 from entrepot.wire.mqtt.properties import PacketType, Properties
 from entrepot.wire.mqtt.reasons import MqttError, Reason
@@ -185,7 +186,7 @@ filters = st.lists(st.sampled_from(("a", "", "+", "$SYS", "ä")), min_size=1, ma
 
 
 def _reasons(packet: PacketType) -> st.SearchStrategy[Reason]:
-    return st.sampled_from(sorted(packets.REASONS[packet]))
+    return st.sampled_from(sorted(REASONS[packet]))
 
 
 @st.composite
