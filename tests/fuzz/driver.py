@@ -23,10 +23,15 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from bench.pinger import Pinger, Waits
 from entrepot.testing import Broker
 from tests.end_to_end.bare import BareClient
-from tests.fuzz import amqp, http, kafka
+from tests.fuzz import amqp, http, kafka, mqtt
 from tests.fuzz.session import Session, Speak, make_session
 
-SPEAKERS: dict[str, Speak] = {"kafka": kafka.speak, "amqp": amqp.speak, "http": http.speak}
+SPEAKERS: dict[str, Speak] = {
+    "kafka": kafka.speak,
+    "amqp": amqp.speak,
+    "mqtt": mqtt.speak,
+    "http": http.speak,
+}
 SETTINGS = {"ports.http": 0, "durability": "os"}
 
 IDLE_S = 1.5  # Nothing came for so long: the session is over, unless its end was heard before.

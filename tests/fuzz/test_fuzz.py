@@ -14,9 +14,10 @@ from entrepot.wire.http.request import RequestReader
 from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import read_request_header
 from entrepot.wire.kafka.layout import decode
-from tests.fuzz import amqp, http, kafka
+from tests.fuzz import amqp, http, kafka, mqtt
 from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
 from tests.fuzz.session import MANNERS, Session, make_session
+from tests.unit.wire.mqtt.oracle import feed, opened
 
 
 @pytest.mark.parametrize("protocol", SPEAKERS)
@@ -77,6 +78,18 @@ def test_requests_of_http_are_right_before_they_are_damaged() -> None:
         (whole,) = found
         methods.add(whole.method)
     assert {"GET", "PUT", "POST", "DELETE"} <= methods
+
+
+def test_conversations_of_mqtt_are_right_before_they_are_damaged() -> None:
+    random, found = Random(1), set()
+    for version in (3, 4, 5):
+        for _ in range(300):
+            codec = opened(version)
+            codec.accept(topic_aliases_max=200)
+            for event in feed(codec, mqtt.packet(random, version)):
+                found.add(type(event).__name__)
+    assert {"Publishes", "Acks", "Subscribe", "Unsubscribe", "Pingreq"} <= found
+    assert feed(opened(5, is_open=False), mqtt.connect(random, 5))
 
 
 def test_a_finding_can_be_read_again(tmp_path: Path) -> None:

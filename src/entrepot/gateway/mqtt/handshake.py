@@ -12,6 +12,7 @@ from entrepot.broker.access import Operation, Principal, ResourceKind
 from entrepot.broker.login import LoginRefused
 from entrepot.broker.session import ports
 from entrepot.broker.subject.name import to_subject
+from entrepot.core.errors import SessionRefused, StorageError
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Link
 from entrepot.gateway.mqtt.authentication import Exchange, log_in, mechanism_of
@@ -145,14 +146,17 @@ class Handshake:
         will = None if packet.will is None else self._will(packet.will, principal)
         delivery = Delivery(self._adapter, context, terms)
         vhost = context.broker.vhosts.default
-        session, is_present = await vhost.sessions.open(
-            client_id,
-            principal.user,
-            delivery,
-            clean_start=packet.clean_start,
-            expiry_ms=terms.session_expiry_ms,
-            will=will,
-        )
+        try:
+            session, is_present = await vhost.sessions.open(
+                client_id,
+                principal.user,
+                delivery,
+                clean_start=packet.clean_start,
+                expiry_ms=terms.session_expiry_ms,
+                will=will,
+            )
+        except (SessionRefused, StorageError) as error:
+            raise MqttError(Reason.SERVER_UNAVAILABLE, str(error)) from None
         delivery.session = session
         self._state = HandshakeState.OVER
         is_open = self._adapter.opened(terms, session, delivery)

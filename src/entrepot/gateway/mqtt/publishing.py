@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.message import Failure, Publication
 from entrepot.broker.session.ports import Receipt
-from entrepot.core.errors import PeerError, TopicDenied
+from entrepot.core.errors import PeerError, StorageError, TopicDenied
 from entrepot.core.message import Envelope, Message, distinct
 from entrepot.gateway.mqtt.answers import Answer, Answers
 from entrepot.gateway.mqtt.format import with_identity
@@ -206,6 +206,9 @@ class Publishing:
         except PeerError:
             in_flight.give_up()
             raise
+        except StorageError as error:
+            in_flight.arrived(error)
+            return
         if nobody and answer is not None and self._terms.version == V5 and not is_repeated:
             answer.reasons = _places(messages, nobody)
         in_flight.arrived()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.access import Operation, Principal, ResourceKind
 from entrepot.broker.session import ports
 from entrepot.broker.subject.name import to_subject
-from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.errors import PeerError, SessionRefused, StorageError
 from entrepot.wire.mqtt.packets import Suback, Subscribe, Subscription, Unsuback, Unsubscribe, write
 from entrepot.wire.mqtt.reasons import Reason
 from entrepot.wire.mqtt.topics import shared_filter
@@ -48,6 +48,8 @@ class Subscribing:
         if subscriptions:
             try:
                 granted = await self._session.subscribe(subscriptions)
+            except SessionRefused:
+                reasons |= dict.fromkeys(wanted, Reason.QUOTA_EXCEEDED)
             except (PeerError, StorageError):
                 reasons |= dict.fromkeys(wanted, Reason.UNSPECIFIED_ERROR)
         for place, answer in zip(wanted, granted, strict=False):

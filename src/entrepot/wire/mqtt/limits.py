@@ -26,7 +26,6 @@ IN_FLIGHT_MAX = 1_000  # Messages delivered to a client and not acknowledged.
 # Messages of one connection that are published and not committed to disk.
 UNCOMMITTED_BYTES_MAX = 16 * MIB
 UNCOMMITTED_RUNS_MAX = 10_000
-KEEP_ALIVE_S_MAX = 65_535
 
 assert RECEIVE_MAXIMUM < PACKET_ID_END
 assert IN_FLIGHT_MAX < PACKET_ID_END
