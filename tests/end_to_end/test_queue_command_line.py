@@ -117,6 +117,11 @@ def test_exchanges_and_bindings(server: Broker) -> None:
     assert (wrong.exit_code, "is not bound" in wrong.stderr) == (1, True)
     output(server, "unbind", "ex2", "exchange:ex", "--set", "x-match=any", "--set", "n=1")
     output(server, "unbind", "ex", "queue:bound", "-k", "a.#")
+    output(server, "bind", "sensors/+/#", "queue:bound")
+    assert rows(server, "bindings") == [["/", "amq.topic", "queue:bound", "sensors.*.#"]]
+    assert "has no key" in invoke(server, "bind", "a/#", "bound", "-k", "k").output
+    assert "stands alone" in invoke(server, "bind", "a#", "bound").output
+    output(server, "unbind", "sensors/+/#", "queue:bound")
     assert rows(server, "bindings") == []
     output(server, "exchanges", "delete", "ex")
     assert output(server, "exchanges", "delete", "ex", "ex2", "--if-exists") == ""

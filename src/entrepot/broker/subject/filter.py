@@ -48,6 +48,19 @@ def of_path_filter(text: str) -> Filter:
     return tuple([_IN_PATHS.get(level) or to_subject(level) for level in text.split("/")])
 
 
+def to_pattern(text: str) -> str:
+    """Return the pattern that matches what a path filter does. Raises InvalidName.
+
+    There is none for a level that is a lone `*`, which is a wildcard in patterns.
+    """
+    check_path_filter(text)
+    filter = of_path_filter(text)
+    if "*" in filter:
+        raise InvalidName("a level * cannot be bound: it would match every level")
+    written = {value: key for key, value in _IN_PATTERNS.items()}
+    return ".".join([written.get(level, str(level)) for level in filter])
+
+
 def check_path_filter(text: str) -> None:
     """Raise InvalidName if this is no path filter. One of a group or a queue is checked, too."""
     check_size(text)

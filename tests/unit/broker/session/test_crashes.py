@@ -28,7 +28,7 @@ class _Cut(Exception):
 
 
 @dataclass
-class Sender_:
+class Publisher:
     """Publishes numbered messages on its own name, one after the other, exactly once."""
 
     name: str
@@ -172,7 +172,7 @@ async def _opened(bed: Sessions, name: str, peer: Peer | None = None) -> Peer:
 @simulated
 async def test_the_power_fails(bed: Sessions, seed: int) -> None:
     chance = random.Random(seed)
-    senders = [Sender_(f"s{number}") for number in range(3)]
+    senders = [Publisher(f"s{number}") for number in range(3)]
     takers = [Taken("exact", True), Taken("other exact", True), Taken("at least", False)]
     await bed.start()
     for taker in takers:
@@ -186,7 +186,7 @@ async def test_the_power_fails(bed: Sessions, seed: int) -> None:
             each.cancel()
     await bed.restart("crash")
     for taker in takers:
-        asyncio.ensure_future(bed.do(taker.work(bed, chance)))
+        work.append(asyncio.ensure_future(bed.do(taker.work(bed, chance))))
     await asyncio.sleep(5)
     assert sum(len(sender.completed) for sender in senders) > 10
     for taker in takers:

@@ -10,6 +10,7 @@ from entrepot.broker.subject.filter import (
     of_path_filter,
     of_pattern,
     shared_filter,
+    to_pattern,
 )
 from entrepot.broker.subject.name import (
     check_path,
@@ -67,6 +68,14 @@ def test_filters_that_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["#", "+", "+/+", "/+", "a/#", "$share/g/a/#", "$queue/a b"])
 def test_filters(text: str) -> None:
     check_path_filter(text)
+
+
+def test_a_path_filter_as_a_pattern() -> None:
+    assert to_pattern("sensors/+/v1.2/#") == "sensors.*.v1/2.#"
+    assert of_pattern(to_pattern("+/a/#")) == of_path_filter("+/a/#")
+    for text in ("a/*", "a#"):
+        with pytest.raises(InvalidName):
+            to_pattern(text)
 
 
 def test_groups() -> None:
