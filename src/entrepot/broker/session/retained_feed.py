@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.session.ports import Broadcast, Receiver, Subscription
-from entrepot.broker.session.session import RETAINED, Session, way_of
+from entrepot.broker.session.session import RETAINED, Session
+from entrepot.broker.session.ways import way_of
 from entrepot.broker.subject.retained import RetainedMessage
 from entrepot.core import limits
 from entrepot.core.faults import Faults

@@ -36,11 +36,8 @@ from entrepot.broker.session.ports import (
 from entrepot.broker.session.records import released_record
 from entrepot.broker.session.sender import Sender
 from entrepot.broker.session.surroundings import Feed, Home, Member
-from entrepot.broker.subject.filter import of_path_filter
-from entrepot.broker.subject.index import FilterIndex
+from entrepot.broker.session.ways import Ways
 from entrepot.broker.subject.listener import Published
-from entrepot.broker.subject.name import levels_of
-from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.message import distinct
 
@@ -49,8 +46,6 @@ _SPAN = 32_768
 _NUMBER_LAST = 65_535
 _COMPLETED_MAX = 100  # With so many, their records are deleted;
 _COMPLETED_S = 1.0  # otherwise after this time.
-_WAYS_MAX = 1_000  # Names whose ways are remembered, of a session with several subscriptions.
-_ANY = Way(quality=2)  # Of a message whose subscription has ended meanwhile.
 
 
 KEEP = -1  # As an expiry: the one that the session has.
@@ -87,9 +82,7 @@ class Session(Sender):
         self.is_attached = False  # Whether the receiver takes messages yet.
         self.released_offsets: dict[int, int] = {}  # By number: received and not completed.
         self._home = home
-        self._only_way: Way | None = None  # Of its only subscription.
-        self._ways: dict[str, Way] = {}  # By subject, a cache.
-        self._index: FilterIndex[Subscription] | None = None  # If there are several.
+        self._ways = Ways()
         self._in_flight: dict[int, int] = {}  # Number -> offset in the queue.
         # Offsets that are completed, and still recorded as received.
         self._completed: dict[int, None] = {}
@@ -401,7 +394,7 @@ class Session(Sender):
         messages = run.messages
         if len(messages) == 1 or len(distinct(messages)) == 1:
             envelope = messages[0][0]
-            way = self.way(envelope.subject)
+            way = self._ways.of(envelope.subject)
             if way.no_local and published.sender is self:
                 return
             if way.quality and envelope.handling.is_persistent and self.queue is not None:
@@ -416,7 +409,7 @@ class Session(Sender):
         stored: list[int] = []
         direct: list[tuple[int, Way]] = []
         for place, (envelope, _) in enumerate(run.messages):
-            way = self.way(envelope.subject)
+            way = self._ways.of(envelope.subject)
             if way.no_local and published.sender is self:
                 continue
             if way.quality and envelope.handling.is_persistent and self.queue is not None:
@@ -449,73 +442,22 @@ class Session(Sender):
                 self.receiver.receive(broadcast.part(start, end), first)
             start, end, first = place, place + 1, way
 
-    # --- ways
+    # --- subscriptions
 
     def subscribed(self, wanted: Subscription) -> None:
         """Add a subscription, or replace the one to the same filter."""
-        self.unindex(wanted.filter)
         self.subscriptions[wanted.filter] = wanted
-        if self._index is not None and wanted.filter not in self.members:
-            self._index.get_or_add(of_path_filter(wanted.filter), lambda: wanted)
-        self._find_only_way()
+        if wanted.filter not in self.members:
+            self._ways.add(wanted)
 
     def unsubscribed(self, filter: str) -> None:
-        self.unindex(filter)
         del self.subscriptions[filter]
-        self._find_only_way()
-
-    def unindex(self, filter: str) -> None:
-        if self._ways:
-            self._ways = {}
-        if self._index is not None and filter in self.subscriptions and filter not in self.members:
-            self._index.remove(of_path_filter(filter))
-
-    def _find_only_way(self) -> None:
-        self._only_way = None
-        if len(self.subscriptions) - len(self.members) == 1:
-            own = (each for text, each in self.subscriptions.items() if text not in self.members)
-            self._only_way = way_of([next(own)])
-
-    def way(self, subject: str) -> Way:
-        """Return how the session gets what is published on a subject."""
-        way = self._only_way
-        if way is None:
-            way = self._ways.get(subject)
-            if way is None:
-                way = self._found_way(subject)
-        return way
-
-    def _found_way(self, subject: str) -> Way:
-        if self._index is None:
-            self._index = FilterIndex()
-            for text, each in self.subscriptions.items():
-                if text not in self.members:
-                    self._index.get_or_add(of_path_filter(text), partial(_same, each))
-        found = self._index.match(levels_of(subject), is_private=subject[:1] == "$")
-        way = way_of(found) if found else _ANY
-        if len(self._ways) >= _WAYS_MAX:
-            self._ways.clear()
-        if len(subject) <= limits.SUBJECT_REMEMBERED_CHARACTERS_MAX:
-            self._ways[subject] = way
-        return way
+        if filter not in self.members:
+            self._ways.remove(filter)
 
     def _way_of(self, exchange: str, subject: str) -> Way:
-        way = self.way(subject)
+        way = self._ways.of(subject)
         return way._replace(is_retained=True, keeps_retain=True) if exchange == RETAINED else way
-
-
-def _same(subscription: Subscription) -> Subscription:
-    return subscription
-
-
-def way_of(subscriptions: Sequence[Subscription]) -> Way:
-    """Return how a session gets a message that all of these subscriptions match."""
-    return Way(
-        max([each.quality for each in subscriptions]),
-        tuple([each.identifier for each in subscriptions if each.identifier]),
-        any(each.keeps_retain for each in subscriptions),
-        all(each.no_local for each in subscriptions),
-    )
 
 
 def _row(offsets: list[int]) -> Sequence[int]:
