@@ -9,18 +9,16 @@ messages take too much memory.
 from __future__ import annotations
 
 import logging
+from asyncio import TimerHandle
 from typing import TYPE_CHECKING
 
 from entrepot.broker.sessions import ConnectionFacts
-from entrepot.broker.subject.name import to_subject
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
-from entrepot.core.message import Envelope
 from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Link, Unfinished
 from entrepot.gateway.mqtt.connection import VERSIONS, Connection
 from entrepot.gateway.mqtt.context import Context, Terms
 from entrepot.gateway.mqtt.delivery import Delivery
-from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.handshake import Handshake
 from entrepot.gateway.mqtt.keep_alive import KeepAlive
 from entrepot.gateway.mqtt.outbox import Outbox
@@ -43,21 +41,18 @@ _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
 class MqttAdapter(Pump[Event]):
+    # With more than 30 attributes, Python takes a KiB more for each connection.
+
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
-        exchange = broker.vhosts.default.subject_exchange
-
-        def make_envelope(topic: str, head: bytes) -> Envelope:
-            return Envelope(exchange, to_subject(topic), head, MQTT)
-
-        scanner = Scanner(message_bytes_max=context.message_bytes_max, make_envelope=make_envelope)
+        scanner = Scanner(
+            message_bytes_max=context.message_bytes_max, make_envelope=context.make_envelope
+        )
         self._inbox = PacketBuffer(scanner)
-        self._handshake = Handshake(self, link, context)
-        super().__init__(link, self._inbox, self._handshake.serve, context.clock, broker.faults)
+        handshake = Handshake(self, link, context)
+        self._handshake: Handshake | None = handshake  # None when it is over.
+        super().__init__(link, self._inbox, handshake.serve, context.clock, broker.faults)
         self._context = context
-        memory = broker.vhosts.memory_use
-        assert memory is not None, "a broker without queues"
-        self._memory = memory
         self._connected_ms = context.clock.now_ms()
         self.outbox = Outbox(link, self.wake)
         self._connection: Connection | None = None  # None until the handshake is over.
@@ -67,7 +62,7 @@ class MqttAdapter(Pump[Event]):
         self._unfinished_bytes = 0  # Of an incomplete packet.
         self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
         self._keep_alive: KeepAlive | None = None
-        self._deadline = self._loop.call_later(
+        self._deadline: TimerHandle | None = self._loop.call_later(
             limits.LOGIN_MS_MAX / 1_000, self.guard, self.give_up, "no login in time"
         )
 
@@ -88,7 +83,7 @@ class MqttAdapter(Pump[Event]):
         self._inbox = PacketBuffer(Scanner())  # Frees the input now, not when this is collected.
         self.use(self._inbox)
         self._unfinished_bytes = 0
-        self._deadline.cancel()
+        self._end_deadline()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)
 
@@ -116,7 +111,7 @@ class MqttAdapter(Pump[Event]):
         is_much = bool(self._events) or self.outbox.backlog > _BACKLOG_BYTES_MAX
         if connection is not None:
             publishing = connection.publishing
-            is_blocked = self._memory.is_high and publishing.has_published
+            is_blocked = publishing.has_published and self._context.memory.is_high
             is_much = is_much or is_blocked or publishing.is_much
         if is_much is not self.is_paused:
             self.pause(is_much)
@@ -134,7 +129,7 @@ class MqttAdapter(Pump[Event]):
             self._keep_alive.stop()
         if self._connection is not None:
             self._context.broker.sessions.remove(self)
-            self._memory.unlisten(self)
+            self._context.memory.unlisten(self)
         session, self._session = self._session, None
         if session is not None:
             assert self._connection is not None
@@ -145,17 +140,18 @@ class MqttAdapter(Pump[Event]):
 
     def opened(self, terms: Terms, session: Session, delivery: Delivery) -> bool:
         """Let the connection serve all events from now on; return whether it is still open."""
-        self._deadline.cancel()
+        self._end_deadline()
         self._session = session
         self._expiry_ms = terms.session_expiry_ms
         self._connection = Connection(self, self._context, terms, session, delivery)
         if not self._is_open:
             return False  # The session is given back when this turn is over.
         self.serve = self._connection.serve
+        self._handshake = None
         self._inbox.accept(topic_aliases_max=mqtt_limits.TOPIC_ALIASES_IN_MAX)
         if terms.keep_alive_s:
             self._keep_alive = KeepAlive(self, terms.keep_alive_s)
-        self._memory.listen(self, self._memory_changed)
+        self._context.memory.listen(self, self._memory_changed)
         self._context.broker.sessions.add(self)
         log.info(
             "%s: client '%s' of user '%s', %s",
@@ -165,6 +161,11 @@ class MqttAdapter(Pump[Event]):
             VERSIONS[terms.version],
         )
         return self._is_open
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def log_refusal(self, reason: str) -> None:
         log.warning("%s: %s", self.link.peer, reason)
@@ -187,7 +188,8 @@ class MqttAdapter(Pump[Event]):
         log.warning("%s: closed: %s", self.link.peer, error.text)
         connection = self._connection
         if connection is None:
-            self._handshake.refuse(error)
+            if self._handshake is not None:
+                self._handshake.refuse(error)
         elif connection.terms.version == V5:
             self.outbox.send(_disconnect(error, connection.terms.packet_bytes_max))
         self.hang_up(error.text)

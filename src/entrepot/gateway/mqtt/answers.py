@@ -71,7 +71,7 @@ class Answers:
         self._first = type << 4 | (_PUBREL_FLAGS if type is PacketType.PUBREL else 0)
         self._send = send
         self._refuse = refuse
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[Answer] | None = None  # Made for the first one.
         self.count = 0  # Packets that are not answered.
 
     def expect(self, ids: Sequence[int], before: Callable[[Answer], None] | None = None) -> Answer:
@@ -80,6 +80,8 @@ class Answers:
         `before` is called with it before the answer is sent.
         """
         answer = Answer(self, ids, before)
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append(answer)
         self.count += len(ids)
         return answer

@@ -41,6 +41,16 @@ VERSIONS = {V31: "MQTT 3.1", V311: "MQTT 3.1.1", V5: "MQTT 5.0"}
 
 
 class Connection:
+    __slots__ = (
+        "_adapter",
+        "_context",
+        "_subscribing",
+        "delivery",
+        "publishing",
+        "session",
+        "terms",
+    )
+
     def __init__(
         self,
         adapter: MqttAdapter,

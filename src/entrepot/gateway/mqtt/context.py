@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from entrepot.broker.access import Principal
 from entrepot.broker.broker import Broker
 from entrepot.broker.login import LoginPolicy
+from entrepot.broker.queue.memory_use import MemoryUse
+from entrepot.broker.subject.name import to_subject
 from entrepot.core import limits
 from entrepot.core.measures import MessageCount
+from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock, Entropy
+from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.sharing import SharedEncoding
 from entrepot.wire.mqtt.packets import V5
 
@@ -29,6 +33,18 @@ class Context:
     keep_alive_s_max: int = 0  # What clients are told if they want more. 0 means: no limit.
     messages: MessageCount = field(default_factory=MessageCount)
     shared: SharedEncoding = field(default_factory=SharedEncoding)
+
+    @property
+    def memory(self) -> MemoryUse:
+        """How much memory messages take that are not on disk."""
+        memory = self.broker.vhosts.memory_use
+        assert memory is not None, "a broker without queues"
+        return memory
+
+    def make_envelope(self, topic: str, head: bytes) -> Envelope:
+        """Return the envelope of messages that clients publish."""
+        exchange = self.broker.vhosts.default.subject_exchange
+        return Envelope(exchange, to_subject(topic), head, MQTT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,27 @@ _PUBACK, _PUBREC, _COMMIT, _PUBCOMP = 1, 2, 3, 4
 class Delivery:
     """Implements `Receiver`."""
 
+    __slots__ = (
+        "_adapter",
+        "_aliases",
+        "_aliases_max",
+        "_clock",
+        "_counted",
+        "_finished",
+        "_has_answered",
+        "_in_flight",
+        "_is_5",
+        "_is_backlogged",
+        "_is_limited",
+        "_is_plain",
+        "_message_bytes",
+        "_outbox",
+        "_shared",
+        "_terms",
+        "dropped",
+        "session",
+    )
+
     def __init__(self, adapter: MqttAdapter, context: Context, terms: Terms) -> None:
         self._adapter = adapter
         self._outbox = adapter.outbox

@@ -18,6 +18,8 @@ _TICKS_SILENT_MAX = 3
 
 
 class KeepAlive:
+    __slots__ = ("_adapter", "_interval_s", "_reads", "_ticks_silent", "_timer")
+
     def __init__(self, adapter: MqttAdapter, interval_s: int) -> None:
         self._adapter = adapter
         self._interval_s = interval_s

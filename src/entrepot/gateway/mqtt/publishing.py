@@ -64,6 +64,24 @@ class InFlight(Publication):
 
 
 class Publishing:
+    __slots__ = (
+        "_adapter",
+        "_bytes_uncommitted",
+        "_counted",
+        "_exactly",
+        "_is_limited",
+        "_pubacks",
+        "_pubcomps",
+        "_pubrecs",
+        "_runs_uncommitted",
+        "_session",
+        "_subjects",
+        "_terms",
+        "guard",
+        "has_published",
+        "is_much",
+    )
+
     def __init__(
         self, adapter: MqttAdapter, context: Context, terms: Terms, session: Session
     ) -> None:

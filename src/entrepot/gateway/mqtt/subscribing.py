@@ -26,6 +26,8 @@ _QUEUE = "$queue/"
 
 
 class Subscribing:
+    __slots__ = ("_outbox", "_session", "_terms", "_vhost")
+
     def __init__(self, outbox: Outbox, terms: Terms, session: Session, vhost: str) -> None:
         self._outbox = outbox
         self._terms = terms

@@ -42,7 +42,7 @@ from entrepot.wire.mqtt.reasons import FAILURE, MqttError, Reason, malformed, vi
 from entrepot.wire.mqtt.states import FROM_CLIENT, FROM_SERVER, State
 from entrepot.wire.mqtt.topics import check_name, read_text
 
-AREA_BYTES_MIN = 2 * KIB  # The buffer of an idle connection.
+AREA_BYTES_MIN = 512  # The buffer of an idle connection.
 AREA_BYTES_MAX = 128 * KIB  # Read at once from a busy connection.
 SMALL_BYTES = 512  # Up to this size a copy costs less than a reference.
 
