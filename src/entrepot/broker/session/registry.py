@@ -210,6 +210,8 @@ class SessionRegistry:
         if session.expiry_ms == 0 or not session.is_durable:
             self._begin_end(session)
             return
+        if session.will is not None and not session.will.delay_ms:
+            self._faults.guard("publishing a will", self._publish_will, session)
         session.ended_ms = self._clock.now_ms()
         self._record(session)
         self._set_deadlines(session, session.ended_ms)

@@ -38,8 +38,8 @@ class Subjects:
         sessions with matching subscriptions, but for the `sender` if it does not want its own.
         With `is_retained` each replaces the retained message of its subject, and deletes it if it
         has no body. `is_repeated` says that they may have been published before a restart: then
-        only those get them who have not got them yet. `check` is called with the name of a topic
-        in which they would land by their own name; if it raises a PeerError, they do not.
+        only those get them who have not got them yet. `check` is called with the name of a topic or
+        queue in which they would land by their own name; if it raises a PeerError, they do not.
         """
         nowhere = self._publish(messages, publication, check, sender, is_repeated)
         if is_retained:

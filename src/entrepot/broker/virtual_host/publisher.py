@@ -69,6 +69,7 @@ class _Sending(NamedTuple):
     memory: Memory | None  # None means: duplicates are not dropped.
     to_topics: bool = True  # Whether topics may get them.
     sender: object | None = None  # The session that publishes them.
+    check: Check | None = None  # Whether they may land where their subject says.
 
 
 class _Postponed(NamedTuple):
@@ -139,10 +140,11 @@ class Publisher:
         """
         if memory is None:
             memory = self._deduplication.memory(start)
-        sending = _Sending(publication, avoided, memory, to_topics, sender)
         has_subjects = start == self._subjects.exchange
+        on_subject = check if has_subjects else None
+        sending = _Sending(publication, avoided, memory, to_topics, sender, on_subject)
         if has_subjects and not self._router.reads_headers(start) and not _are_special(messages):
-            return self._publish_on_subjects(messages, sending, inside, check)
+            return self._publish_on_subjects(messages, sending, inside)
         if start != DEFAULT_EXCHANGE:
             check = None
         keys = subjects(messages)
@@ -160,11 +162,11 @@ class Publisher:
         return self._send_parts(messages, ways, sending)
 
     def _publish_on_subjects(
-        self, messages: Sequence[Message], sending: _Sending, inside: bool, check: Check | None
+        self, messages: Sequence[Message], sending: _Sending, inside: bool
     ) -> Sequence[Message]:
         keys, start = subjects(messages), self._subjects.exchange
         routes = [
-            self._subjects.route(key, self._router.route(start, key, inside=inside), check)
+            self._subjects.route(key, self._router.route(start, key, inside=inside), sending.check)
             for key in keys
         ]
         if len(routes) == 1 or routes.count(routes[0]) == len(routes):
@@ -197,7 +199,7 @@ class Publisher:
         ways: _Ways = {}
         try:
             for envelope in distinct(messages):
-                way = self._way(start, envelope, inside)
+                way = self._way(start, envelope, inside, sending.check)
                 if check is not None:
                     self._check_topics(way.route.queues, check)
                 ways[id(envelope)] = way
@@ -210,12 +212,12 @@ class Publisher:
             return self._send_whole(messages, first.route, sending, first.until_settled)
         return self._send_parts(messages, ways, sending)
 
-    def _way(self, start: str, envelope: Envelope, inside: bool) -> _Way:
+    def _way(self, start: str, envelope: Envelope, inside: bool, check: Check | None) -> _Way:
         route = self._router.route(start, envelope.subject, envelope, inside=inside)
         handling = envelope.handling
         if start == self._subjects.exchange:
             for key in (envelope.subject, *handling.copies, *handling.blind_copies):
-                route = self._subjects.route(key, route, None)
+                route = self._subjects.route(key, route, check)
         if not handling.blind_copies:
             return _Way(route, handling.confirms_when_consumed)
         seen = envelope.with_head(envelope.format.without_blind_copies(envelope.head))

@@ -23,7 +23,7 @@ class _Known(NamedTuple):
     bound: Route  # By bindings.
     listeners: tuple[Listener, ...]
     route: Route  # Both together, and where it lands.
-    landing: str | None  # The topic in which it lands, if the sender may write to it.
+    landing: str | None  # Where it lands, if the sender may write there.
 
 
 class SubjectRoutes:
@@ -44,7 +44,7 @@ class SubjectRoutes:
     def route(self, subject: str, bound: Route, check: Callable[[str], None] | None) -> Route:
         """Return where a message on this subject goes; `bound` is what bindings lead to.
 
-        `check` is asked whether the topic of that name may be written to.
+        `check` is asked whether the topic or queue of that name may be written to.
         """
         if self._names_version != self._router.names_version:
             self._names_version = self._router.names_version
@@ -70,7 +70,7 @@ class SubjectRoutes:
             place = self._place(subject)
             if place is not None and place not in bound.queues:
                 joined = bound._replace(queues=(*bound.queues, place))
-                landing = None if place in self._queues else place
+                landing = place
         known = _Known(bound, listeners, _joined(joined, listeners), landing)
         if len(subject) <= limits.SUBJECT_REMEMBERED_CHARACTERS_MAX:
             if len(self._known) >= limits.SUBJECTS_REMEMBERED_MAX:

@@ -46,7 +46,7 @@ from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.broker.virtual_host.topic_taps import TopicTaps
 from entrepot.core import limits
-from entrepot.core.errors import PeerError, QueuesUnavailable
+from entrepot.core.errors import PeerError, QueuesUnavailable, TopicDenied
 from entrepot.core.message import Message
 from entrepot.core.record import Record
 from entrepot.core.steps import parts
@@ -335,7 +335,14 @@ class VirtualHost:
         self._publisher.publish(exchange, messages, None, inside=True, avoided=(name,))
 
     def _publish_will(self, message: Message, is_retained: bool, publication: Publication) -> None:
-        self.subjects.publish([message], publication, is_retained=is_retained)
+        subject = message[0].subject
+
+        def check(name: str) -> None:
+            """Allow only the name itself: whether it may be written was checked before."""
+            if name != subject:
+                raise TopicDenied(f"a will for {subject!r} does not land in {name!r}")
+
+        self.subjects.publish([message], publication, is_retained=is_retained, check=check)
 
     def _publish_dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from entrepot.broker.session import shared
 from entrepot.broker.session.ports import RetainedWanted, Subscription
 from entrepot.core import limits
+from entrepot.core.errors import TopicDenied
 from entrepot.core.partitioner import partition_of
 from tests.unit.broker.session.bed import Sessions, on
-from tests.unit.broker.virtual_host.bed import message
+from tests.unit.broker.virtual_host.bed import addressed, message, properties
 from tests.unit.log.bed import simulated
 
 
@@ -230,6 +231,27 @@ async def test_a_subject_lands_in_what_has_its_name(bed: Sessions) -> None:
     assert await bed.tell(on("work", b"6")) == [b"6"]
     await bed.queue("mine", owner=bed, exclusive=True)
     assert await bed.tell(on("mine", b"7")) == [b"7"]
+
+
+@simulated
+async def test_who_may_not_write_does_not_land(bed: Sessions) -> None:
+    def check(name: str) -> None:
+        raise TopicDenied(name)
+
+    await bed.start()
+    await bed.create("orders")
+    await bed.queue("work")
+    peer = await bed.connect("c", "#")
+    await bed.tell(on("orders", b"1"), on("work", b"2"), check=check)
+    assert peer.bodies == [b"1", b"2"]
+    assert bed.values("orders") == []
+    copied = properties(headers={"CC": ["work"]}), b"3"
+    message = addressed("amq.topic", "orders", copied)
+    bed.vhost.publish("amq.topic", [message], None, check)
+    await bed.settle()
+    assert peer.bodies == [b"1", b"2", b"3"]
+    assert bed.values("orders") == []
+    assert bed.bodies("work") == []
 
 
 @simulated

@@ -237,6 +237,20 @@ async def test_wills(bed: Sessions) -> None:
 
 
 @simulated
+async def test_a_will_without_delay_is_published_though_the_client_is_back_at_once(
+    bed: Sessions,
+) -> None:
+    await bed.start()
+    hearer = await bed.connect("h", "w")
+    await bed.connect("c", will=Will(on("w", b"1")))
+    await bed.connect("c")
+    assert hearer.bodies == [b"1"]
+    await bed.restart("crash")
+    await asyncio.sleep(1)
+    assert (await bed.connect("h")).bodies == [b"1"]
+
+
+@simulated
 async def test_a_will_survives_the_broker(bed: Sessions) -> None:
     await bed.start()
     await bed.connect("h", "w")
