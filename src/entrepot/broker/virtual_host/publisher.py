@@ -48,6 +48,7 @@ Hold = Callable[[Held, Run, Publication | None, bool], None]
 
 # A queue or topic by its name, a delayed exchange, or one who hears what is published on subjects.
 Destination: TypeAlias = str | Held | Listener
+_NAMED = (str, Held)
 
 
 class _Way(NamedTuple):
@@ -138,13 +139,13 @@ class Publisher:
         what `check` raises for a topic that is reached by its name; the messages before the faulty
         one are published.
         """
-        if memory is None:
-            memory = self._deduplication.memory(start)
-        has_subjects = start == self._subjects.exchange
-        on_subject = check if has_subjects else None
-        sending = _Sending(publication, avoided, memory, to_topics, sender, on_subject)
-        if has_subjects and not self._router.reads_headers(start) and not _are_special(messages):
-            return self._publish_on_subjects(messages, sending, inside)
+        if start == self._subjects.exchange:  # It never deduplicates by itself.
+            sending = _Sending(publication, avoided, memory, to_topics, sender, check)
+            if not self._router.reads_headers(start) and not _are_special(messages):
+                return self._publish_on_subjects(messages, sending, inside)
+        else:
+            memory = memory or self._deduplication.memory(start)
+            sending = _Sending(publication, avoided, memory, to_topics)
         if start != DEFAULT_EXCHANGE:
             check = None
         keys = subjects(messages)
@@ -164,7 +165,13 @@ class Publisher:
     def _publish_on_subjects(
         self, messages: Sequence[Message], sending: _Sending, inside: bool
     ) -> Sequence[Message]:
-        keys, start = subjects(messages), self._subjects.exchange
+        start = self._subjects.exchange
+        if len(messages) == 1:
+            key = messages[0][0].subject
+            bound = self._router.route(start, key, inside=inside)
+            route = self._subjects.route(key, bound, sending.check)
+            return self._send_whole(messages, route, sending)
+        keys = subjects(messages)
         routes = [
             self._subjects.route(key, self._router.route(start, key, inside=inside), sending.check)
             for key in keys
@@ -280,7 +287,7 @@ class Publisher:
         if not self._postponed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
             broadcast: Broadcast | None = None
             for destination in destinations:
-                if isinstance(destination, str | Held):
+                if isinstance(destination, _NAMED):
                     self._send_to(destination, run, sending, until_settled)
                 else:
                     if broadcast is None:
@@ -309,7 +316,7 @@ class Publisher:
         destinations, run, sending, until_settled = postponed
         broadcast, published = Broadcast(run), _published(sending)
         for destination in destinations:
-            if not isinstance(destination, str | Held):
+            if not isinstance(destination, _NAMED):
                 destination.hear(run, broadcast, published)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled)
@@ -341,12 +348,11 @@ class Publisher:
 def _published(sending: _Sending) -> Published:
     """Return what those who hear a run need to know."""
     memory = sending.memory
+    if memory is None:
+        return Published(sending.publication, sending.sender, Queue.publish)
 
     def send(queue: Queue, run: Run, publication: Publication | None) -> None:
-        if memory is None:
-            queue.publish(run, publication)
-        else:
-            memory.send(queue, run, publication, queue.publish)
+        memory.send(queue, run, publication, queue.publish)
 
     return Published(sending.publication, sending.sender, send)
 
