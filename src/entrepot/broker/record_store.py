@@ -80,6 +80,9 @@ class RecordStore:
             self._served = self._topics.served_partition(topic, 0)
             if self.failure is None:
                 self._write()
+            else:
+                waiters, self._waiters = self._waiters, []
+                self._tell(waiters, self.failure)
 
     def close(self) -> None:
         """Write what is left, before the log is closed."""
