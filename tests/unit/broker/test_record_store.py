@@ -3,8 +3,6 @@
 import asyncio
 import errno
 
-import pytest
-
 from entrepot.broker.record_store import RecordStore
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
@@ -105,14 +103,13 @@ async def test_a_stopped_partition_takes_no_more(bed: Bed) -> None:
 
 
 @simulated
-async def test_damage_is_told(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damage_is_told(bed: Bed) -> None:
     await bed.start()
     store, _ = found(bed)
     await committed(bed, store, Record(b"a", b"1"))
     await committed(bed, store, Record(b"b", b"1"))
-    bed.kill()
+    await bed.stop()  # Cleanly: so it is not what a crash left at the end.
     bed.flip(f"partitions/{TOPIC}-0/00000000000000000000.log", 20)
     await bed.start()
     store, values = found(bed)
     assert (store.failure is None, values) == (False, {})
-    caplog.clear()
