@@ -81,6 +81,7 @@ class Session(Sender):
         self.receiver: Receiver | None = None
         self.is_attached = False  # Whether the receiver takes messages yet.
         self.released_offsets: dict[int, int] = {}  # By number: received and not completed.
+        self._recording: dict[int, None] = {}  # Those of them whose record is not committed.
         self._home = home
         self._ways = Ways()
         self._in_flight: dict[int, int] = {}  # Number -> offset in the queue.
@@ -114,8 +115,9 @@ class Session(Sender):
             return
         self.is_attached = True
         released = sorted(self.released_offsets.items(), key=lambda each: each[1])
-        if released:
-            receiver.release([number for number, _ in released])
+        numbers = [number for number, _ in released if number not in self._recording]
+        if numbers:
+            receiver.release(numbers)
         if self.queue is not None:
             self.queue.add_consumer(self)
         for member in self.members.values():
@@ -190,19 +192,20 @@ class Session(Sender):
         others: list[int] = []
         for number in numbers:
             offset = self._in_flight.pop(number, None)
-            if offset is None:
+            if offset is not None:
+                known.append(number)
+                self.released_offsets[number] = offset
+                self._recording[number] = None
+            elif number not in self._recording:
                 others.append(number)
                 if number > _SPAN:
                     self._acknowledge_shared(number)
-            else:
-                known.append(number)
-                self.released_offsets[number] = offset
         if others and self.receiver is not None:
             self.receiver.release(others)
         if not known:
             return
         offsets = [self.released_offsets[number] for number in known]
-        done = partial(self._released, self.receiver, known, offsets)
+        done = partial(self._released, known, offsets)
         if self.is_durable:
             store = self._home.store
             store.put(*[released_record(self.number, offset) for offset in offsets])
@@ -211,18 +214,22 @@ class Session(Sender):
             done(None)
 
     def _released(
-        self,
-        receiver: Receiver | None,
-        numbers: Sequence[int],
-        offsets: Sequence[int],
-        failure: StorageError | None,
+        self, numbers: Sequence[int], offsets: Sequence[int], failure: StorageError | None
     ) -> None:
-        """Settle the messages, and tell the receiver that their numbers are free."""
-        if failure is not None:  # It will be told when it connects again and answers again.
+        """Settle the messages, and tell the receiver that their numbers are free.
+
+        It may be another receiver by now. After a failure they stay in flight, and are delivered
+        again to the next one.
+        """
+        for number in numbers:
+            del self._recording[number]
+        if failure is not None:
+            for number in numbers:
+                self.released_offsets.pop(number, None)
             return
         self.discard(offsets)
-        if receiver is not None and receiver is self.receiver:
-            receiver.release(numbers)
+        if self.receiver is not None and self.is_attached:
+            self.receiver.release(numbers)
 
     def discard(self, offsets: Iterable[int]) -> None:
         """Settle messages, whether they are in flight or ready again."""
@@ -321,8 +328,9 @@ class Session(Sender):
         """Deliver all but those that the receiver has received already; these are settled."""
         for place, (offset, found) in enumerate(zip(taken.offsets, known, strict=True)):
             if found == offset:
-                assert self.queue is not None
-                self.queue.settle(self, 0, range(offset, offset + 1))
+                if offset % _SPAN + 1 not in self._recording:  # Otherwise when it is recorded.
+                    assert self.queue is not None
+                    self.queue.settle(self, 0, range(offset, offset + 1))
             else:
                 rest = taken.part(slice(place, place + 1))
                 numbers = [offset % _SPAN + 1]

@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
+from entrepot.broker.session import registry
 from entrepot.broker.session.ports import Receipt, Subscription, Will
 from entrepot.core import limits
 from entrepot.core.errors import SessionRefused
@@ -452,3 +454,78 @@ async def test_a_thousand_filters_at_once(bed: Sessions) -> None:
     bed.call(lambda: peer.own.detach(peer, expiry_ms=0))
     await bed.settle()
     assert await bed.tell(on("a/7", b"1")) == [b"1"]
+
+
+@simulated
+async def test_very_many_hear_it_in_turns_and_in_order(bed: Sessions) -> None:
+    await bed.start()
+    peers = []
+    for number in range(limits.DESTINATIONS_AT_ONCE_MAX + 100):
+        peer = Peer()
+        opened = bed.vhost.sessions.open(f"c{number}", "u", peer, clean_start=True, expiry_ms=0)
+        peer.session, _ = await bed.do(opened)
+        bed.call(peer.own.attach, peer)
+        await bed.do(peer.own.subscribe([Subscription("a", number % 2)]))
+        peers.append(peer)
+    answers = [bed.begin_to_tell(on("a", b"%d" % number))[1] for number in range(3)]
+    bed.call(peers[7].own.detach, peers[7])  # Meanwhile.
+    assert await asyncio.gather(*answers) == [None, None, None]
+    await bed.settle()
+    for peer in (*peers[:7], *peers[8:]):
+        bodies = peer.bodies or [body for _, body in peer.direct]
+        assert bodies == [b"0", b"1", b"2"]
+
+
+@simulated
+async def test_with_too_many_waiting_the_oldest_are_dropped(bed: Sessions) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_KEPT", replace(registry._KEPT, length_max=3))
+        await bed.start()
+        peer = await bed.connect("c", "a")
+        bed.call(peer.own.detach, peer)
+        await bed.tell(*[on("a", b"%d" % number) for number in range(10)])
+        assert peer.own.queue is not None
+        assert dict(peer.own.queue.dropped) == {"maxlen": 7}
+        assert (await bed.connect("c")).bodies == [b"7", b"8", b"9"]
+
+
+@simulated
+async def test_exactly_once_without_a_memory(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2, expiry_ms=0)
+    await bed.tell(on("a", b"1"))
+    (number,) = peer.in_flight
+    bed.call(peer.own.received, [number])
+    bed.call(peer.own.received, [number, 9])
+    assert peer.freed == [number, number, 9]
+    bed.call(peer.own.completed, [number])
+    assert peer.own.receipt(5, is_repeat=True) is Receipt.NEW
+    told: list[object] = []
+    assert peer.own.released(5, told.append)
+    assert not peer.own.released(6, told.append)
+    assert told == [None, None]
+
+
+@simulated
+async def test_no_number_is_free_before_that_is_recorded(bed: Sessions) -> None:
+    """Neither for a client that answers twice, nor for one that connects again meanwhile."""
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2)
+    await bed.tell(on("a", b"1"))
+    (number,) = peer.in_flight
+    again = Peer()
+
+    def answer_and_come_back() -> None:
+        peer.own.received([number])
+        peer.own.received([number])
+        peer.own.stop()
+        peer.own.receiver = again
+        peer.own.attach(again)
+
+    bed.call(answer_and_come_back)
+    assert (peer.freed, again.freed) == ([], [])
+    await bed.settle()
+    assert (peer.freed, again.freed, again.got) == ([], [number], [])
+    await bed.restart("crash")
+    last = await bed.connect("c")
+    assert (last.freed, last.got) == ([number], [])
