@@ -158,8 +158,8 @@ def start_entrepot(
     program = [python, "-m", "entrepot.cli"]
     data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
-    arguments += ["--amqp-port", "0", "--http-port", "0" if http else "off", "--sqs-port", "off"]
-    arguments += ["--stomp-port", "off"]
+    arguments += ["--amqp-port", "0", "--mqtt-port", "0", "--http-port", "0" if http else "off"]
+    arguments += ["--stomp-port", "off", "--sqs-port", "off"]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
     for each in settings:

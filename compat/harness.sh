@@ -29,7 +29,7 @@ start_server() {
   [ -n "${BOOTSTRAP:-}" ] && return
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/data" \
-    --kafka-port 0 --amqp-port off --http-port off --stomp-port off --sqs-port off "$@" >"$WORK/stdout" 2>"$WORK/stderr" &
+    --kafka-port 0 --amqp-port off --http-port off --mqtt-port off --stomp-port off --sqs-port off "$@" >"$WORK/stdout" 2>"$WORK/stderr" &
   SERVER=$!
   for _ in $(seq 300); do
     grep -qx ready "$WORK/stdout" && break

@@ -12,6 +12,7 @@ from entrepot.core import limits
 from entrepot.gateway.kafka.apis import SERVED
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.http import limits as http_limits
+from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.sqs import limits as sqs_limits
 from entrepot.wire.stomp import limits as stomp_limits
 
@@ -52,18 +53,22 @@ def test_every_topic_setting_is_documented() -> None:
     assert missing(list(SETTINGS), "reference/configuration.md") == []
 
 
+_LIMITS = {
+    "": limits,
+    "AMQP_": amqp_limits,
+    "HTTP_": http_limits,
+    "MQTT_": mqtt_limits,
+    "SQS_": sqs_limits,
+    "STOMP_": stomp_limits,
+}
+
+
 def test_every_limit_is_documented() -> None:
     text = (DOCS / "reference" / "limits.md").read_text("utf-8")
     listed = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
     units = {"KiB": limits.KIB, "MiB": limits.MIB, "GiB": limits.GIB}
     expected = {}
-    for prefix, module in (
-        ("", limits),
-        ("AMQP_", amqp_limits),
-        ("HTTP_", http_limits),
-        ("SQS_", sqs_limits),
-        ("STOMP_", stomp_limits),
-    ):
+    for prefix, module in _LIMITS.items():
         defined = re.findall(r"^([A-Z_]+) =", inspect.getsource(module), flags=re.MULTILINE)
         expected |= {prefix + name: getattr(module, name) for name in defined}
     for unit in ("KIB", "MIB", "GIB"):

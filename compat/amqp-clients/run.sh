@@ -18,7 +18,7 @@ start_broker() {
   : >"$WORK/stdout"
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/data" --kafka-port 0 \
-    --amqp-port "${AMQP##*:}" --http-port off --stomp-port off --sqs-port off >"$WORK/stdout" 2>>"$WORK/stderr" &
+    --amqp-port "${AMQP##*:}" --http-port off --mqtt-port off --stomp-port off --sqs-port off >"$WORK/stdout" 2>>"$WORK/stderr" &
   SERVER=$!
   for _ in $(seq 300); do
     grep -qx ready "$WORK/stdout" && return

@@ -20,7 +20,7 @@ fetch_module() {
 start_broker() {
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/data" --kafka-port off \
-    --amqp-port 0 --http-port 15672 --stomp-port off --sqs-port off >"$WORK/stdout" 2>"$WORK/stderr" &
+    --amqp-port 0 --http-port 15672 --mqtt-port off --stomp-port off --sqs-port off >"$WORK/stdout" 2>"$WORK/stderr" &
   SERVER=$!
   for _ in $(seq 300); do
     grep -qx ready "$WORK/stdout" && break

@@ -40,7 +40,7 @@ start_entrepot() {
   : >"$WORK/entrepot"
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/ours" --kafka-port 0 \
-    --amqp-port "${AMQP##*:}" --http-port off --stomp-port off --sqs-port off >"$WORK/entrepot" 2>"$WORK/entrepot.errors" &
+    --amqp-port "${AMQP##*:}" --http-port off --mqtt-port off --stomp-port off --sqs-port off >"$WORK/entrepot" 2>"$WORK/entrepot.errors" &
   PROCESSES+=" $!"
   until_says entrepot '^ready$' $!
 }

@@ -11,7 +11,7 @@ start_managed() {
   [ -n "${MANAGEMENT:-}" ] && return
   # shellcheck disable=SC2086 # The command may have arguments.
   ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/data" \
-    --kafka-port off --amqp-port off --http-port 0 --stomp-port off --sqs-port off >"$WORK/stdout" 2>"$WORK/stderr" &
+    --kafka-port off --amqp-port off --http-port 0 --mqtt-port off --stomp-port off --sqs-port off >"$WORK/stdout" 2>"$WORK/stderr" &
   SERVER=$!
   for _ in $(seq 300); do
     grep -qx ready "$WORK/stdout" && break

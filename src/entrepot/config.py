@@ -23,7 +23,18 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 # Each has a port in `Ports` and a flag `--<protocol>-port`.
-PROTOCOLS = ("kafka", "kafka_tls", "amqp", "amqp_tls", "stomp", "stomp_tls", "http", "sqs")
+PROTOCOLS = (
+    "kafka",
+    "kafka_tls",
+    "amqp",
+    "amqp_tls",
+    "mqtt",
+    "mqtt_tls",
+    "stomp",
+    "stomp_tls",
+    "http",
+    "sqs",
+)
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -43,6 +54,8 @@ class Ports:
     kafka_tls: _Port | None = None
     amqp: _Port | None = 5672
     amqp_tls: _Port | None = None
+    mqtt: _Port | None = 1883
+    mqtt_tls: _Port | None = None
     stomp: _Port | None = 61613
     stomp_tls: _Port | None = None
     http: _Port | None = 15672  # Management.
@@ -107,11 +120,19 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Settings of all queues, and of messages published over AMQP, STOMP and HTTP."""
+    """Settings of all queues, and of messages published over AMQP, MQTT, STOMP and HTTP."""
 
     max_message_bytes: Annotated[int, Meta(ge=1, le=limits.MESSAGE_BYTES_MAX)] = (
         limits.MESSAGE_BYTES
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Mqtt:
+    """Settings of MQTT's clients."""
+
+    # What a client of version 5 is told that wants a longer keep-alive, or none. 0: no limit.
+    max_keep_alive_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +172,7 @@ class Config:
     advertised: Advertised = field(default_factory=Advertised)
     topics: Topics = field(default_factory=Topics)
     queues: Queues = field(default_factory=Queues)
+    mqtt: Mqtt = field(default_factory=Mqtt)
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)

@@ -49,6 +49,7 @@ from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
 from entrepot.gateway.kafka.principals import principal_of, user_named
+from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
@@ -60,6 +61,7 @@ from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
+    from entrepot.gateway.mqtt.context import Context as MqttContext
     from entrepot.gateway.stomp.context import Context as StompContext
 
 log = logging.getLogger("entrepot.server")
@@ -136,9 +138,10 @@ def _check_exposure(config: Config) -> None:
     The others always have a login: without authentication, that of guest from this machine.
     """
     ports, security = config.ports, config.security
-    asks_nobody = security.authentication == "none" and (
-        ports.kafka is not None or (ports.kafka_tls is not None and config.tls.client_ca is None)
-    )
+    plain = ports.kafka, ports.mqtt
+    encrypted = ports.kafka_tls, ports.mqtt_tls  # Who has a certificate is known by it.
+    asked = plain if config.tls.client_ca is not None else (*plain, *encrypted)
+    asks_nobody = security.authentication == "none" and any(port is not None for port in asked)
     is_exposed = config.host != "localhost" and not is_loopback(config.host)
     if asks_nobody and is_exposed and not security.insecure:
         raise StartError(
@@ -201,7 +204,7 @@ class Server:
                 worker=worker,
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
-                formats=Formats((AMQP,)),
+                formats=Formats((AMQP, MQTT)),
                 dialect=RabbitDialect(),
                 predeclared=PREDECLARED,
                 faults=doors.faults,
@@ -267,6 +270,12 @@ class Server:
             assert doors.tls_net is not None
             amqp = self._amqp(replies, "amqp_tls")
             await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
+        if config.ports.mqtt is not None:
+            await self._listen(doors.net, "mqtt", config.ports.mqtt, self._mqtt("mqtt"))
+        if config.ports.mqtt_tls is not None:
+            assert doors.tls_net is not None
+            mqtt = self._mqtt("mqtt_tls")
+            await self._listen(doors.tls_net, "mqtt_tls", config.ports.mqtt_tls, mqtt)
         if config.ports.stomp is not None:
             await self._listen(doors.net, "stomp", config.ports.stomp, self._stomp("stomp"))
         if config.ports.stomp_tls is not None:
@@ -341,7 +350,7 @@ class Server:
                 listeners.append(f"{sasl}{plain}://{_bracketed(host)}:{port}")
         return ",".join(listeners)
 
-    # AMQP, STOMP and HTTP are imported for their first client: the start does not wait for them.
+    # AMQP, MQTT, STOMP and HTTP are imported for their first client: the start does not wait for them.
 
     def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())
@@ -394,6 +403,32 @@ class Server:
             from entrepot.gateway.stomp.adapter import StompAdapter
 
             return StompAdapter(link, context())
+
+        return accept
+
+    def _mqtt(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(endpoint, MessageCount())
+
+        @cache
+        def context() -> MqttContext:
+            from entrepot.gateway.mqtt.context import Context as MqttContext
+
+            return MqttContext(
+                self.broker,
+                self._doors.clock,
+                self._doors.entropy,
+                self._login,
+                *self.endpoints[endpoint],
+                is_tls=endpoint.endswith("_tls"),
+                message_bytes_max=self._config.queues.max_message_bytes,
+                keep_alive_s_max=self._config.mqtt.max_keep_alive_seconds,
+                messages=messages,
+            )
+
+        def accept(link: Link) -> ServingReceiver:
+            from entrepot.gateway.mqtt.adapter import MqttAdapter
+
+            return MqttAdapter(link, context())
 
         return accept
 

@@ -59,6 +59,11 @@ class Broker:
         return f"amqp://guest:guest@{host}:{port}/%2F"
 
     @property
+    def mqtt_address(self) -> tuple[str, int]:
+        """For MQTT's clients: host and port."""
+        return self.endpoints["mqtt"]
+
+    @property
     def stomp_address(self) -> tuple[str, int]:
         """For STOMP's clients: host and port."""
         return self.endpoints["stomp"]
@@ -140,8 +145,9 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
-        off = {"ports.http": "off", "ports.sqs": "off"}  # Unless they are asked for.
-        settings = {"ports.kafka": 0, "ports.amqp": 0, "ports.stomp": 0, **off, **self._settings}
+        ports = {"ports.kafka": 0, "ports.amqp": 0, "ports.mqtt": 0, "ports.stomp": 0}
+        ports |= {"ports.http": "off", "ports.sqs": "off"}  # Unless they are asked for.
+        settings = {**ports, **self._settings}
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():

@@ -199,8 +199,8 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_ready_says_where(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "entrepot.cli", "serve"]
-    ports = ["--kafka-port", "0", "--amqp-port", "off", "--http-port", "off", "--sqs-port", "off"]
-    ports += ["--stomp-port", "off"]
+    ports = ["--kafka-port", "0", "--amqp-port", "off", "--mqtt-port", "off", "--http-port", "off"]
+    ports += ["--stomp-port", "off", "--sqs-port", "off"]
     flags = ["--data-dir", str(tmp_path), *ports, "--log-format", "json"]
     process = subprocess.Popen(
         command + flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -219,7 +219,13 @@ def test_ready_says_where(tmp_path: Path) -> None:
 
 
 def test_off_opens_nothing(tmp_path: Path) -> None:
-    ports = {"ports.kafka": "off", "ports.amqp": "off", "ports.http": "off", "ports.stomp": "off"}
+    ports = {
+        "ports.kafka": "off",
+        "ports.amqp": "off",
+        "ports.http": "off",
+        "ports.stomp": "off",
+        "ports.mqtt": "off",
+    }
     with_settings = broker(tmp_path / "data", settings=ports)
     with with_settings as started:
         assert started.endpoints == {}

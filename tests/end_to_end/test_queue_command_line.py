@@ -119,6 +119,11 @@ def test_exchanges_and_bindings(server: Broker) -> None:
     assert (wrong.exit_code, "is not bound" in wrong.stderr) == (1, True)
     output(server, "unbind", "ex2", "exchange:ex", "--set", "x-match=any", "--set", "n=1")
     output(server, "unbind", "ex", "queue:bound", "-k", "a.#")
+    output(server, "bind", "sensors/+/#", "queue:bound")
+    assert rows(server, "bindings") == [["/", "amq.topic", "queue:bound", "sensors.*.#"]]
+    assert "has no key" in invoke(server, "bind", "a/#", "bound", "-k", "k").output
+    assert "stands alone" in invoke(server, "bind", "a#", "bound").output
+    output(server, "unbind", "sensors/+/#", "queue:bound")
     assert rows(server, "bindings") == []
     output(server, "exchanges", "delete", "ex")
     assert output(server, "exchanges", "delete", "ex", "ex2", "--if-exists") == ""
@@ -209,8 +214,8 @@ def test_a_server_in_the_background_from_bin_s10(tmp_path: Path) -> None:
     runner.chmod(0o755)
     data = tmp_path / "data"
     env = {**os.environ, "PYTHON": sys.executable, "ENTREPOT_DATA_DIR": str(data)}
-    ports = ["--kafka-port", "off", "--amqp-port", "0", "--http-port", "0", "--sqs-port", "off"]
-    ports += ["--stomp-port", "off"]
+    ports = ["--kafka-port", "off", "--amqp-port", "0", "--mqtt-port", "off", "--http-port", "0"]
+    ports += ["--stomp-port", "off", "--sqs-port", "off"]
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         line = [str(scripts / name), *arguments]

@@ -23,12 +23,13 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from bench.pinger import Pinger, Waits
 from entrepot.testing import Broker
 from tests.end_to_end.bare import BareClient
-from tests.fuzz import amqp, http, kafka, stomp
+from tests.fuzz import amqp, http, kafka, mqtt, stomp
 from tests.fuzz.session import Session, Speak, make_session
 
 SPEAKERS: dict[str, Speak] = {
     "kafka": kafka.speak,
     "amqp": amqp.speak,
+    "mqtt": mqtt.speak,
     "http": http.speak,
     "stomp": stomp.speak,
 }

@@ -15,9 +15,10 @@ from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import read_request_header
 from entrepot.wire.kafka.layout import decode
 from entrepot.wire.stomp.frames import CLIENT_COMMANDS, VERSIONS, Frame
-from tests.fuzz import amqp, http, kafka, stomp
+from tests.fuzz import amqp, http, kafka, mqtt, stomp
 from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
 from tests.fuzz.session import MANNERS, Session, make_session
+from tests.unit.wire.mqtt import oracle as mqtt_oracle
 from tests.unit.wire.stomp.vectors import feed, reader
 
 
@@ -92,6 +93,18 @@ def test_conversations_of_stomp_are_right_before_they_are_damaged() -> None:
                 assert isinstance(event, Frame), event
                 said.add(event.command)
     assert said == {*CLIENT_COMMANDS} - {"CONNECT", "STOMP", "DISCONNECT"}
+
+
+def test_conversations_of_mqtt_are_right_before_they_are_damaged() -> None:
+    random, found = Random(1), set()
+    for version in (3, 4, 5):
+        for _ in range(300):
+            codec = mqtt_oracle.opened(version)
+            codec.accept(topic_aliases_max=200)
+            for event in mqtt_oracle.feed(codec, mqtt.packet(random, version)):
+                found.add(type(event).__name__)
+    assert {"Publishes", "Acks", "Subscribe", "Unsubscribe", "Pingreq"} <= found
+    assert mqtt_oracle.feed(mqtt_oracle.opened(5, is_open=False), mqtt.connect(random, 5))
 
 
 def test_a_finding_can_be_read_again(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_file_and_flags_over_it(tmp_path: Path) -> None:
 def test_the_ports_that_people_know() -> None:
     """Proves P-01 and S-10."""
     ports = Config().ports
-    assert (ports.kafka, ports.amqp, ports.http) == (9092, 5672, 15672)
+    assert (ports.kafka, ports.amqp, ports.mqtt, ports.http) == (9092, 5672, 1883, 15672)
     assert ports.sqs == 9324  # As local servers of SQS have it.
     assert ports.stomp == 61613
 

@@ -31,7 +31,7 @@ SASL = {"authentication": "sasl"}
         ("localhost", {}),
         ("0.0.0.0", {"security": SASL}),
         ("0.0.0.0", {"security": {"insecure": True}}),
-        ("0.0.0.0", {"ports": {"kafka": "off"}}),
+        ("0.0.0.0", {"ports": {"kafka": "off", "mqtt": "off"}}),
     ],
 )
 def test_what_may_be_listened_on(tmp_path: Path, host: str, more: dict[str, Any]) -> None:
@@ -39,7 +39,9 @@ def test_what_may_be_listened_on(tmp_path: Path, host: str, more: dict[str, Any]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "broker.example.org"])
-@pytest.mark.parametrize("more", [{}, {"security": {"authorization": True}}])
+@pytest.mark.parametrize(
+    "more", [{}, {"security": {"authorization": True}}, {"ports": {"kafka": "off"}}]
+)
 def test_other_machines_are_not_let_in_by_accident(
     tmp_path: Path, host: str, more: dict[str, Any]
 ) -> None:
@@ -52,7 +54,7 @@ def test_other_machines_are_not_let_in_by_accident(
 def test_a_certificate_of_a_client_is_a_name(tmp_path: Path) -> None:
     own = certificates.make(tmp_path, "own", subject="/CN=node")
     files = {"certificate": own.certificate, "key": own.key}
-    ports = {"kafka": "off", "kafka_tls": 0}
+    ports = {"kafka": "off", "kafka_tls": 0, "mqtt": "off", "mqtt_tls": 0}
     with pytest.raises(StartError, match="--insecure"):
         doors(tmp_path, host="0.0.0.0", ports=ports, tls=files)
     asking = {**files, "client_ca": own.certificate}
@@ -65,7 +67,7 @@ def test_without_a_tls_port_there_is_no_tls(tmp_path: Path) -> None:
     assert doors(tmp_path).tls_net is None
 
 
-@pytest.mark.parametrize("port", ["kafka_tls", "amqp_tls"])
+@pytest.mark.parametrize("port", ["kafka_tls", "amqp_tls", "mqtt_tls"])
 @pytest.mark.parametrize("tls", [{}, {"certificate": "x.pem"}, {"key": "x.key"}])
 def test_a_tls_port_needs_its_files(tmp_path: Path, tls: dict[str, str], port: str) -> None:
     with pytest.raises(StartError, match=rf"ports\.{port} needs tls\.certificate and tls\.key"):

@@ -218,9 +218,18 @@ class Broker:
             start = self.catalog.offset_starts.get(identity, 0)
             if partition.offset_start < start <= partition.offset_end:
                 partition.offset_start = start
-            served_partitions[identity] = ServedPartition(self._log, self._clock, opened, config)
+            served = ServedPartition(self._log, self._clock, opened, config)
+            if not topic.is_queue and not topic.is_hidden and topic.name not in INTERNAL_NAMES:
+                served.on_append = self._appended
+            served_partitions[identity] = served
             yield
         return served_partitions
+
+    def _appended(self, served: ServedPartition, offset_first: int) -> None:
+        """Let those hear it who listen to the subject that has the topic's name."""
+        topic = self.catalog.by_id.get(served.partition.id.topic)
+        if topic is not None:
+            self.vhosts.default.topic_appended(topic.name, served, offset_first)
 
     def _change(self, *records: Record) -> Awaitable[None]:
         """Append records to the catalog and apply them. Await the result for the commit."""

@@ -30,6 +30,8 @@ INTERNAL_NAMES = frozenset(
         CATALOG_NAME,
         "__consumer_offsets",
         "__queue_ledgers",
+        "__retained",
+        "__sessions",
         "__share_group_state",
         "__transaction_state",
     )

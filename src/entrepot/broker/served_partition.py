@@ -71,6 +71,8 @@ class ServedPartition:
         self.partition.offset_stable = lambda: self.last_stable_offset
         self.partition.is_aborted = self.isolation.is_aborted
         self.partition.aborted_between = self.isolation.aborted_between
+        # Called with the offset of whatever is appended; None for partitions that nobody hears.
+        self.on_append: Callable[[ServedPartition, int], None] | None = None
         self.unreadable_count = 0  # Records that could not be decoded for consumers of messages,
         self._unreadable_end = 0  # and the end offset of the last batch of them.
 
@@ -245,6 +247,8 @@ class ServedPartition:
 
     def _append(self, batches: Batches, *, may_wait: bool = False) -> Appended:
         offset = self._log.append(self.partition, batches, may_wait=may_wait)
+        if self.on_append is not None:
+            self.on_append(self, offset)
         time_ms = batches[-1][0].timestamp_max if self.config.append_time else -1
         return Appended(offset, self.partition.offset_end, time_ms)
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from entrepot.broker.subject.filter import to_pattern
 from entrepot.cli.management import (
     Refused,
     arguments_of,
@@ -15,6 +16,8 @@ from entrepot.cli.management import (
 )
 from entrepot.cli.queues import NOT_FOUND
 from entrepot.cli.talk import json_option, show_json, show_table
+from entrepot.core.errors import InvalidName
+from entrepot.gateway.rabbitmq.names import SUBJECT_EXCHANGE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -121,6 +124,18 @@ def _binding_options(command: _Command) -> _Command:
     return click.argument("exchange")(command)
 
 
+def _source(exchange: str, key: str) -> tuple[str, str]:
+    """Return the exchange and the key; for a filter of paths, as sensors/#, the ones it means."""
+    if not any(mark in exchange for mark in "/+#"):
+        return exchange, key
+    if key:
+        raise click.UsageError("a filter such as sensors/# has no key beside it")
+    try:
+        return SUBJECT_EXCHANGE, to_pattern(exchange)
+    except InvalidName as error:
+        raise click.UsageError(str(error)) from None
+
+
 def _ends(exchange: str, destination: str, vhost: str) -> tuple[str, ...]:
     """The path of what is between the two."""
     kind, colon, name = destination.partition(":")
@@ -134,8 +149,11 @@ def _ends(exchange: str, destination: str, vhost: str) -> tuple[str, ...]:
 def bind(exchange: str, destination: str, key: str, settings: tuple[str, ...], vhost: str) -> None:
     """Send what is published to EXCHANGE with a matching key on to DESTINATION.
 
-    DESTINATION is a queue or a topic (also queue:NAME, topic:NAME), or exchange:NAME.
+    DESTINATION is a queue or a topic (also queue:NAME, topic:NAME), or exchange:NAME. For
+    EXCHANGE there may be a filter of subjects, as MQTT writes it: entrepot bind 'sensors/#'
+    topic:sensors. In a topic, the names are the records' keys.
     """
+    exchange, key = _source(exchange, key)
     body = {"routing_key": key, "arguments": arguments_of(settings)}
     connect().post(*_ends(exchange, destination, vhost), body=body)
     click.echo(f"bound {destination} to {exchange}")
@@ -147,6 +165,7 @@ def unbind(
     exchange: str, destination: str, key: str, settings: tuple[str, ...], vhost: str
 ) -> None:
     """Undo what `bind` did with the same arguments."""
+    exchange, key = _source(exchange, key)
     api, path, arguments = connect(), _ends(exchange, destination, vhost), arguments_of(settings)
     for row in api.get(*path):
         if (row["routing_key"], row["arguments"]) == (key, arguments):

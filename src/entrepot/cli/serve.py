@@ -22,7 +22,13 @@ from entrepot.log.policy import Durability
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_TITLES = {"amqp": "AMQP", "stomp": "STOMP", "http": "management (HTTP)", "sqs": "SQS"}
+_TITLES = {
+    "amqp": "AMQP",
+    "mqtt": "MQTT",
+    "stomp": "STOMP",
+    "http": "management (HTTP)",
+    "sqs": "SQS",
+}
 
 
 def _parse_port(

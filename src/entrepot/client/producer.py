@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from entrepot.client.client import ACKS_ALL, Client
 from entrepot.client.cluster import TopicInfo
 from entrepot.client.errors import ClientError
-from entrepot.client.partitioner import partition_of
 from entrepot.core.batch import Codec, build
 from entrepot.core.limits import KIB, MIB
+from entrepot.core.partitioner import partition_of
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 

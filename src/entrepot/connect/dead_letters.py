@@ -8,10 +8,10 @@ before it goes on, so that after a crash it may be there twice, but never missin
 import logging
 
 from entrepot.client.client import Client
-from entrepot.client.partitioner import partition_of
 from entrepot.client.reader import Message
 from entrepot.connect.interface import ConnectError, Rejected, SourceRecord
 from entrepot.core.batch import build
+from entrepot.core.partitioner import partition_of
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 

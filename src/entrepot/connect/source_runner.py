@@ -16,7 +16,6 @@ from kio.schema.errors import ErrorCode
 from entrepot.client.admin import Admin
 from entrepot.client.client import Client, TopicPartition
 from entrepot.client.errors import ClientError, Refused
-from entrepot.client.partitioner import partition_of
 from entrepot.client.retention import RetentionWatch
 from entrepot.client.transaction_writer import TransactionWriter
 from entrepot.client.transactions import Transactions
@@ -26,6 +25,7 @@ from entrepot.connect.interface import ConnectError, Polled, Rejected, Source, S
 from entrepot.connect.retrying import Patience, Stopped
 from entrepot.connect.settings import Settings
 from entrepot.core.batch import Codec
+from entrepot.core.partitioner import partition_of
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 

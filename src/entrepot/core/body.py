@@ -131,6 +131,25 @@ def encode_plain(
     return output
 
 
+def encode_keyed(
+    values: Iterable[Buffer],
+    keys: Iterable[bytes | None],
+    sections: Iterable[bytes],
+    *,
+    index: int,
+    delta_ms: int,
+) -> list[Buffer]:
+    """Encode records as `encode_plain` does, with keys."""
+    output: list[Buffer] = []
+    beginning = b"\0" + _varint(delta_ms)
+    for value, key, section in zip(values, keys, sections, strict=False):
+        named = _NULL if key is None else _varint(len(key)) + key
+        head = beginning + _varint(index) + named + _varint(len(value))
+        output += (_varint(len(head) + len(value) + len(section)) + head, value, section)
+        index += 1
+    return output
+
+
 def encode_headers(headers: Headers) -> bytes:
     """Encode headers as they stand at the end of a record."""
     return _encode_headers(headers) if headers else b"\0"

@@ -244,3 +244,7 @@ class NotLeased(PeerError):
 
 class LeaseTooLong(PeerError):
     """A lease that would last too long since the message was delivered."""
+
+
+class SessionRefused(PeerError):
+    """A session or subscription that would exceed a limit."""

@@ -107,6 +107,14 @@ assert SCRAM_ITERATIONS_MIN <= SCRAM_ITERATIONS <= SCRAM_ITERATIONS_MAX
 # they come from, every protocol must be able to carry them.
 NAME_BYTES_MAX = 255
 
+# Names of subjects and filters. A name longer than NAME_BYTES_MAX reaches sessions only.
+SUBJECT_BYTES_MAX = 65_535
+SUBJECT_LEVELS_MAX = 256
+SUBJECTS_REMEMBERED_MAX = 50_000  # Names of which is remembered who gets what is published there.
+SUBJECT_REMEMBERED_CHARACTERS_MAX = 512  # Longer names are matched each time.
+
+assert NAME_BYTES_MAX < SUBJECT_LEVELS_MAX <= SUBJECT_BYTES_MAX
+
 # Exchanges and bindings of one virtual host.
 EXCHANGES_MAX = 100_000
 BINDINGS_MAX = 1_000_000
@@ -161,6 +169,25 @@ DELAYED_IN_FLIGHT_MAX = 1_000
 STREAM_BATCH_BYTES_MAX = 129 * MIB
 
 assert MESSAGE_BYTES_MAX < STREAM_BATCH_BYTES_MAX <= FRAME_BYTES_MAX
+
+# Sessions of one virtual host.
+SESSIONS_MAX = 200_000  # With more, none is opened.
+SESSION_SUBSCRIPTIONS_MAX = 100_000  # Of one session; more are refused.
+# Messages that wait for one session, and their bytes; with more, the oldest are dropped.
+SESSION_MESSAGES_MAX = 100_000
+SESSION_BYTES_MAX = 256 * MIB
+SESSION_RETENTION_MS = 60_000  # How long settled messages are kept at least.
+SESSION_EXPIRY_MS_MAX = 2**32 * 1_000  # A longer expiry is none.
+SHARED_QUEUES_MAX = 10_000  # Of shared subscriptions; more are refused.
+SHARED_QUEUE_UNUSED_MS = 7 * 24 * 3_600_000  # Without subscribers, it is deleted after this time.
+# Newest messages of a queue or topic among which a repeated one is looked for.
+REPEATS_SEARCHED_MAX = 10_000
+
+# Retained messages of one virtual host. What exceeds a limit is delivered and not retained.
+RETAINED_MAX = 1_000_000
+RETAINED_BYTES_MAX = 512 * MIB
+RETAINED_MESSAGE_BYTES_MAX = 1 * MIB
+RETAINED_AT_ONCE_MAX = 100  # Retained messages that are delivered to a session in one turn.
 
 # Share groups.
 SHARE_GROUPS_MAX = 10_000

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from entrepot.client.client import Client, TopicPartition
 from entrepot.client.errors import ClientError
-from entrepot.client.partitioner import partition_of
 from entrepot.client.transaction_writer import TransactionWriter
 from entrepot.client.transactions import OpenTransaction, Transactions
 from entrepot.core.batch import Codec
+from entrepot.core.partitioner import partition_of
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.spark.connecting import Connected, Underway

@@ -10,9 +10,9 @@ from kio.schema.errors import ErrorCode
 from entrepot.client.client import Client
 from entrepot.client.cluster import PartitionInfo, TopicInfo
 from entrepot.client.errors import Refused
-from entrepot.client.partitioner import partition_of
 from entrepot.client.producer import Producer
 from entrepot.core.batch import Codec, check, records
+from entrepot.core.partitioner import partition_of
 
 
 class FixedClock:

@@ -127,6 +127,8 @@ class Queue:
         self.name = spec.name
         self.spec = spec
         self.owner = owner  # The connection that the queue is exclusive to, if any.
+        # Whether publishers are told that it is gone. Not if it is nothing to them.
+        self.refuses_when_gone = True
         self.lanes = lanes
         self._clock = surroundings.clock
         self._publish_dead_letters = surroundings.publish_dead_letters
@@ -324,7 +326,7 @@ class Queue:
         try:
             if self._is_gone:
                 for each in pending:
-                    each.arrived(Refused("the queue is gone"))
+                    each.arrived(self._gone())
             elif self._limit.refuses or False in [each.is_plain for each in pending]:
                 self._append_admitted(pending)
             else:
@@ -334,6 +336,11 @@ class Queue:
             for each in pending:
                 each.arrived(Refused("internal error"))
             self._failed(error)
+
+    def _gone(self) -> Refused | None:
+        """Return the answer to publishers of a queue that is gone."""
+        is_failure = self.refuses_when_gone or self.is_stopped
+        return Refused("the queue is gone") if is_failure else None
 
     def _append_admitted(self, pending: list[Pending]) -> None:
         """Append the runs that are not refused, up to a large message, and begin to write that."""
@@ -353,7 +360,7 @@ class Queue:
         try:
             await self.lanes[self._lane_of(large.run.messages[0])].prepare(large.run)
             if self._is_gone:
-                large.arrived(Refused("the queue is gone"))
+                large.arrived(self._gone())
             else:
                 self._append_all([large])
         except Exception as error:

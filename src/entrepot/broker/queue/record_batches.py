@@ -7,7 +7,7 @@ neither is done anew for each message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from entrepot.core.batch import (
     split_records,
     walk,
 )
-from entrepot.core.body import decode_headers, encode_plain
+from entrepot.core.body import decode_headers, encode_keyed, encode_plain
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError
 from entrepot.core.message import Envelope, Message, distinct
 from entrepot.core.neutral import Formats, record_section
@@ -40,24 +40,33 @@ class EncodedBatch(NamedTuple):
     runs: list[Run]
 
 
-def encode_runs(runs: Iterable[Run]) -> list[EncodedBatch]:
-    """Encode runs as batches of at most QUEUE_BATCH_BYTES, unless one message is larger."""
+_KEY_BYTES_MAX = limits.NAME_BYTES_MAX + 4  # With its length.
+
+# Returns the key of a message's record.
+KeyOf = Callable[[Envelope], bytes | None]
+
+
+def encode_runs(runs: Iterable[Run], key_of: KeyOf | None = None) -> list[EncodedBatch]:
+    """Encode runs as batches of at most QUEUE_BATCH_BYTES, unless one message is larger.
+
+    Without `key_of` records have no keys.
+    """
     output: list[EncodedBatch] = []
-    batch = _Batch()
+    batch = _Batch(key_of)
     for run in runs:
         if not run.messages:
             continue
-        for part, sections, size in _parts(run):
+        for part, sections, size in _parts(run, 0 if key_of is None else _KEY_BYTES_MAX):
             if batch.count and batch.size + size > limits.QUEUE_BATCH_BYTES:
                 output.append(batch.finish())
-                batch = _Batch()
+                batch = _Batch(key_of)
             batch.add(part, sections, size)
     if batch.count:
         output.append(batch.finish())
     return output
 
 
-def _parts(run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
+def _parts(run: Run, key_bytes: int) -> Iterator[tuple[Run, Iterable[bytes], int]]:
     """Yield the run as a whole, or in parts that fit into a batch.
 
     Each comes with the encoded headers of its messages, and with its size in bytes.
@@ -65,7 +74,8 @@ def _parts(run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
     messages = run.messages
     first, count = messages[0][0], len(messages)
     section = record_section(first)
-    size = sum([len(body) for _, body in messages]) + count * (len(section) + _RECORD_BYTES)
+    record_bytes = _RECORD_BYTES + key_bytes
+    size = sum([len(body) for _, body in messages]) + count * (len(section) + record_bytes)
     if len(distinct(messages)) == 1 and (size <= limits.QUEUE_BATCH_BYTES or count == 1):
         yield run, repeat(section), size
         return
@@ -73,7 +83,7 @@ def _parts(run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
     sections: list[bytes] = []
     for number, (envelope, body) in enumerate(messages):
         section = record_section(envelope)
-        added = len(body) + len(section) + _RECORD_BYTES
+        added = len(body) + len(section) + record_bytes
         if sections and size + added > limits.QUEUE_BATCH_BYTES:
             yield run._replace(messages=messages[start:number]), sections, size
             start, size, sections = number, 0, []
@@ -83,7 +93,8 @@ def _parts(run: Run) -> Iterator[tuple[Run, Iterable[bytes], int]]:
 
 
 class _Batch:
-    def __init__(self) -> None:
+    def __init__(self, key_of: KeyOf | None) -> None:
+        self._key_of = key_of
         self.count = 0
         self.size = 0  # Bytes: an upper bound.
         self._runs: list[Run] = []
@@ -93,7 +104,14 @@ class _Batch:
         time_first = self._runs[0].time_ms if self._runs else run.time_ms
         bodies = [body for _, body in run.messages]
         delta_ms = run.time_ms - time_first
-        self._pieces += encode_plain(bodies, sections, index=self.count, delta_ms=delta_ms)
+        key_of = self._key_of
+        if key_of is None:
+            self._pieces += encode_plain(bodies, sections, index=self.count, delta_ms=delta_ms)
+        else:
+            keys = [key_of(envelope) for envelope, _ in run.messages]
+            self._pieces += encode_keyed(
+                bodies, keys, sections, index=self.count, delta_ms=delta_ms
+            )
         self._runs.append(run)
         self.count += len(bodies)
         self.size += size

@@ -147,6 +147,10 @@ class Dialect(Protocol):
     def delay_queue(self) -> str:
         """Return the name of the queue in which delayed messages wait. Persisted."""
 
+    @property
+    def subject_exchange(self) -> str:
+        """The exchange whose keys are subjects, for all protocols."""
+
     def is_reserved(self, name: str) -> bool:
         """Return whether the name is reserved. A queue of that name cannot be read as a topic."""
 

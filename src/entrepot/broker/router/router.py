@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.broker.router.event import (
     DEFAULT_EXCHANGE,
@@ -41,6 +41,9 @@ from entrepot.core import limits
 from entrepot.core.errors import ExchangeRefused, UnknownExchange
 from entrepot.core.message import Envelope
 
+if TYPE_CHECKING:
+    from entrepot.broker.subject.listener import Listener
+
 _DEFAULT = Exchange(DEFAULT_EXCHANGE, ExchangeType.DIRECT)
 
 
@@ -54,6 +57,7 @@ class Held(NamedTuple):
 class Route(NamedTuple):
     queues: tuple[str, ...]  # Each once.
     held: tuple[Held, ...] = ()
+    listeners: tuple[Listener, ...] = ()  # Who hears it besides; the router knows none.
 
 
 NOWHERE = Route(())
@@ -126,6 +130,7 @@ class Router:
         self._predeclared = frozenset(self._nodes)
         self._queues: dict[str, bool] = {}  # By name, whether each is durable.
         self._queue_routes: dict[str, Route] = {}  # Of the default exchange: one per queue.
+        self.names_version = 0  # Counts the queues that are added and removed.
         self._bindings: dict[Binding, None] = {}  # All, in the order in which they were made.
         self._by_destination: dict[Destination, dict[Binding, None]] = {}
         self._caching: dict[str, _Node] = {}  # Exchanges that have anything in their caches.
@@ -280,10 +285,12 @@ class Router:
         match event:
             case QueueAdded(name, durable):
                 self._queues[name] = durable
+                self.names_version += 1
                 self._queue_routes.setdefault(name, Route((name,)))
             case QueueRemoved(name):
                 assert not self.bindings_to(Destination(DestinationKind.QUEUE, name)), name
                 self._queues.pop(name, None)
+                self.names_version += 1
                 self._queue_routes.pop(name, None)
             case ExchangeDeclared(exchange):
                 self._declare(exchange)

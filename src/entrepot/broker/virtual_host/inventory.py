@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("entrepot.vhost")
 
+_HIDDEN = ("$session/", "$share/")  # How the names of hidden queues begin. Persisted.
+
 
 class Inventory:
     def __init__(
@@ -66,6 +68,9 @@ class Inventory:
         """Begin without queues. If there is no maker, none can be made; stored ones are kept."""
         self.queues: dict[str, Queue] = {}  # Without streams.
         self.delayed: Queue | None = None  # Has the delayed messages; clients cannot find it.
+        # Of sessions and of those who share a subscription; clients cannot find them.
+        self.hidden: dict[str, Queue] = {}
+        self.on_hidden_gone: Callable[[str], None] = lambda name: None
         self.is_deleted = False  # Whether the virtual host is deleted, or being deleted.
         self._routing = routing
         self._vhost = routing.router.vhost
@@ -142,7 +147,7 @@ class Inventory:
     def _check_name(self, name: str) -> None:
         if not name or not is_short(name):
             raise InvalidQueue(f"a queue's name has 1 to {limits.NAME_BYTES_MAX} bytes")
-        if name in INTERNAL_NAMES or self._is_delay_queue(name):
+        if name in INTERNAL_NAMES or self._is_delay_queue(name) or name.startswith(_HIDDEN):
             raise QueueNameRefused(f"queue name '{name}' is the broker's own")
 
     def _is_delay_queue(self, name: str) -> bool:
@@ -194,6 +199,32 @@ class Inventory:
             topic = streams.queue_topic(self._vhost, name, settings, identity, is_reserved=True)
             await self._keep(StoredQueue(self._vhost, name, topic, settings=settings))
 
+    async def prepare_hidden(self, name: str, settings: QueueSettings) -> Queue:
+        """Return a queue that clients cannot find; make it if need be."""
+        assert name.startswith(_HIDDEN), name
+        if self._maker is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        await self._wait_for(name)
+        found = self.hidden.get(name)
+        if found is None:
+            identity = self._broker.new_id()
+            topic = streams.queue_topic(self._vhost, name, settings, identity, is_reserved=True)
+            await self._keep(StoredQueue(self._vhost, name, topic, settings=settings))
+        return self.hidden[name]
+
+    def in_memory(self, name: str, settings: QueueSettings) -> Queue:
+        """Make a queue in memory that only the caller knows."""
+        assert self._maker is not None
+        lanes = self._maker.memory_lanes(settings)
+        queue = self._new(QueueSpec(name, settings=settings), lanes, None)
+        queue.refuses_when_gone = False
+        return queue
+
+    async def delete_hidden(self, name: str) -> None:
+        queue = self.hidden.get(name)
+        if queue is not None:
+            await asyncio.shield(self._remove(queue))
+
     async def _wait_for(self, name: str) -> None:
         """Wait until nothing of that name is being made or deleted.
 
@@ -241,6 +272,10 @@ class Inventory:
         if self._is_delay_queue(name):
             self.delayed = self._new(spec, lanes, None)
             return self.delayed
+        if name.startswith(_HIDDEN):
+            hidden = self.hidden[name] = self._new(spec, lanes, None)
+            hidden.refuses_when_gone = False
+            return hidden
         queue = self._add(spec, lanes, None)
         if error is not None:
             log.error("%s is not served: %s", self._place(name), error)
@@ -344,7 +379,10 @@ class Inventory:
         deleted = [] if stored is None else [queue_deleted_record(self._vhost, name)]
         events = decision.remove_queue(self._routing.router, name)
         is_recorded = self._routing.change(events, *deleted, is_tolerant=stored is None)
-        del self.queues[name]
+        if self.hidden.get(name) is queue:
+            del self.hidden[name]
+        else:
+            del self.queues[name]
         if queue.owner is not None:
             self._owned[queue.owner].pop(name)
         if stored is None:
@@ -394,11 +432,15 @@ class Inventory:
 
     def _unused(self, queue: Queue) -> None:
         """Delete a queue: its last consumer is gone (auto-delete), or its idle time is over."""
-        if self.queues.get(queue.name) is queue:
+        is_hidden = self.hidden.get(queue.name) is queue
+        if is_hidden or self.queues.get(queue.name) is queue:
             try:
                 self._remove(queue)
             except StorageError as error:
                 log.error("%s stays: %s", self._place(queue.name), error)
+                return
+            if is_hidden:
+                self.on_hidden_gone(queue.name)
 
     def connection_gone(self, owner: object) -> None:
         """Delete the connection's exclusive queues: at once, or in turns if they are many."""
@@ -457,7 +499,7 @@ class Inventory:
             for event in decision.remove_queue(self._routing.router, name):
                 self._routing.router.apply(event)
             self._streams.pop(name, None)
-            queue = self.queues.pop(name, None)
+            queue = self.queues.pop(name, None) or self.hidden.pop(name, None)
             if queue is not None:
                 gone.append(queue)
             yield
@@ -467,5 +509,7 @@ class Inventory:
         """Wait for deletions under way, and close all queues."""
         if self._removals:
             await asyncio.wait(list(self._removals))
-        for queue in [*self.queues.values(), *filter(None, [self.delayed])]:
+        for queue in [*self.queues.values(), *self.hidden.values()]:
             queue.close()
+        if self.delayed is not None:
+            self.delayed.close()

@@ -21,14 +21,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
+from entrepot.broker.session.ports import Broadcast
+from entrepot.broker.subject.listener import Listener, Published
 from entrepot.broker.turns import Turns
 from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
+from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
@@ -41,6 +44,11 @@ Check = Callable[[str], None]
 # Keeps messages until their delay at an exchange is over. The last argument says whether the
 # publication is answered only when they are consumed.
 Hold = Callable[[Held, Run, Publication | None, bool], None]
+
+
+# A queue or topic by its name, a delayed exchange, or one who hears what is published on subjects.
+Destination: TypeAlias = str | Held | Listener
+_NAMED = (str, Held)
 
 
 class _Way(NamedTuple):
@@ -61,12 +69,14 @@ class _Sending(NamedTuple):
     avoided: Sequence[str]  # Queues that must not get them.
     memory: Memory | None  # None means: duplicates are not dropped.
     to_topics: bool = True  # Whether topics may get them.
+    sender: object | None = None  # The session that publishes them.
+    check: Check | None = None  # Whether they may land where their subject says.
 
 
 class _Postponed(NamedTuple):
     """A run for very many destinations, or one that was published after such a run."""
 
-    destinations: Sequence[str | Held]
+    destinations: Sequence[Destination]
     run: Run
     sending: _Sending
     until_settled: bool
@@ -77,7 +87,7 @@ class _Share:
 
     __slots__ = ("destination", "messages", "places", "until_settled")
 
-    def __init__(self, destination: str | Held, until_settled: bool) -> None:
+    def __init__(self, destination: Destination, until_settled: bool) -> None:
         self.destination = destination
         self.until_settled = until_settled
         self.messages: list[Message] = []
@@ -92,6 +102,7 @@ class Publisher:
         feed: Callable[[str], TopicFeed],
         hold: Hold,
         deduplication: Deduplication,
+        subjects: SubjectRoutes,
         clock: Clock,
         turns: Turns,
     ) -> None:
@@ -100,6 +111,7 @@ class Publisher:
         self._feed = feed  # Returns the feed of the topic with that name.
         self._hold = hold
         self._deduplication = deduplication
+        self._subjects = subjects
         self._clock = clock
         self._turns = turns
         self._postponed: deque[_Postponed] = deque()
@@ -115,16 +127,25 @@ class Publisher:
         avoided: Sequence[str] = (),
         check: Check | None = None,
         to_topics: bool = True,
+        sender: object | None = None,
+        memory: Memory | None = None,
     ) -> Sequence[Message]:
         """Route messages from the exchange `start`, and publish them to queues and topics.
 
         `start` is the exchange they were published to, or the one that delayed them. Returns the
         messages that no queue or topic gets. `inside` means: published by the broker itself and
-        not by a client. Raises UnknownExchange, ExchangeRefused, and what `check` raises for a
-        topic that is reached by its name; the messages before the faulty one are published.
+        not by a client; `sender` is the session that publishes them. With a `memory`, a target that
+        has a message already does not get it again. Raises UnknownExchange, ExchangeRefused, and
+        what `check` raises for a topic that is reached by its name; the messages before the faulty
+        one are published.
         """
-        memory = self._deduplication.memory(start)
-        sending = _Sending(publication, avoided, memory, to_topics)
+        if start == self._subjects.exchange:  # It never deduplicates by itself.
+            sending = _Sending(publication, avoided, memory, to_topics, sender, check)
+            if not self._router.reads_headers(start) and not _are_special(messages):
+                return self._publish_on_subjects(messages, sending, inside)
+        else:
+            memory = memory or self._deduplication.memory(start)
+            sending = _Sending(publication, avoided, memory, to_topics)
         if start != DEFAULT_EXCHANGE:
             check = None
         keys = subjects(messages)
@@ -135,6 +156,26 @@ class Publisher:
         ):
             return self._publish_by_envelope(start, messages, sending, inside, check)
         routes = [self._router.route(start, key, inside=inside) for key in keys]
+        if len(routes) == 1 or routes.count(routes[0]) == len(routes):
+            return self._send_whole(messages, routes[0], sending)
+        by_key = dict(zip(keys, map(_Way, routes), strict=True))
+        ways = {id(envelope): by_key[envelope.subject] for envelope in distinct(messages)}
+        return self._send_parts(messages, ways, sending)
+
+    def _publish_on_subjects(
+        self, messages: Sequence[Message], sending: _Sending, inside: bool
+    ) -> Sequence[Message]:
+        start = self._subjects.exchange
+        if len(messages) == 1:
+            key = messages[0][0].subject
+            bound = self._router.route(start, key, inside=inside)
+            route = self._subjects.route(key, bound, sending.check)
+            return self._send_whole(messages, route, sending)
+        keys = subjects(messages)
+        routes = [
+            self._subjects.route(key, self._router.route(start, key, inside=inside), sending.check)
+            for key in keys
+        ]
         if len(routes) == 1 or routes.count(routes[0]) == len(routes):
             return self._send_whole(messages, routes[0], sending)
         by_key = dict(zip(keys, map(_Way, routes), strict=True))
@@ -165,7 +206,7 @@ class Publisher:
         ways: _Ways = {}
         try:
             for envelope in distinct(messages):
-                way = self._way(start, envelope, inside)
+                way = self._way(start, envelope, inside, sending.check)
                 if check is not None:
                     self._check_topics(way.route.queues, check)
                 ways[id(envelope)] = way
@@ -178,9 +219,12 @@ class Publisher:
             return self._send_whole(messages, first.route, sending, first.until_settled)
         return self._send_parts(messages, ways, sending)
 
-    def _way(self, start: str, envelope: Envelope, inside: bool) -> _Way:
+    def _way(self, start: str, envelope: Envelope, inside: bool, check: Check | None) -> _Way:
         route = self._router.route(start, envelope.subject, envelope, inside=inside)
         handling = envelope.handling
+        if start == self._subjects.exchange:
+            for key in (envelope.subject, *handling.copies, *handling.blind_copies):
+                route = self._subjects.route(key, route, check)
         if not handling.blind_copies:
             return _Way(route, handling.confirms_when_consumed)
         seen = envelope.with_head(envelope.format.without_blind_copies(envelope.head))
@@ -194,9 +238,9 @@ class Publisher:
         until_settled: bool = False,
     ) -> Sequence[Message]:
         """Send all messages along one route. Returns those that no queue or topic gets."""
-        destinations: Sequence[str | Held] = route.queues
-        if route.held:
-            destinations = [*destinations, *route.held]
+        destinations: Sequence[Destination] = route.queues
+        if route.held or route.listeners:
+            destinations = [*destinations, *route.held, *route.listeners]
         if sending.avoided or not sending.to_topics:
             destinations = [each for each in destinations if not self._avoids(each, sending)]
         if not destinations:
@@ -220,28 +264,36 @@ class Publisher:
                 part.arrived()
         nowhere = {
             envelope: not way.route.held
+            and not way.route.listeners
             and all(self._avoids(each, sending) for each in way.route.queues)
             for envelope, way in ways.items()
         }
         return [message for message in messages if nowhere[id(message[0])]]
 
-    def _avoids(self, destination: str | Held, sending: _Sending) -> bool:
-        if isinstance(destination, Held):
+    def _avoids(self, destination: Destination, sending: _Sending) -> bool:
+        if not isinstance(destination, str):
             return False
         is_topic = destination not in self._queues
         return destination in sending.avoided or (is_topic and not sending.to_topics)
 
     def _send(
         self,
-        destinations: Sequence[str | Held],
+        destinations: Sequence[Destination],
         run: Run,
         sending: _Sending,
         until_settled: bool,
     ) -> None:
         """Send a run now if it has few destinations and nothing is postponed; or postpone it."""
         if not self._postponed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
+            broadcast: Broadcast | None = None
             for destination in destinations:
-                self._send_to(destination, run, sending, until_settled)
+                if isinstance(destination, _NAMED):
+                    self._send_to(destination, run, sending, until_settled)
+                else:
+                    if broadcast is None:
+                        broadcast = Broadcast(run)
+                        published = _published(sending)
+                    destination.hear(run, broadcast, published)
             return
         if sending.publication is not None:
             sending.publication.expect()
@@ -262,8 +314,11 @@ class Publisher:
 
     def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
         destinations, run, sending, until_settled = postponed
+        broadcast, published = Broadcast(run), _published(sending)
         for destination in destinations:
-            if isinstance(destination, Held) or self._router.has_queue(destination):
+            if not isinstance(destination, _NAMED):
+                destination.hear(run, broadcast, published)
+            elif isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled)
             yield
         if sending.publication is not None:
@@ -290,6 +345,18 @@ class Publisher:
             memory.send(queue, run, publication, publish)
 
 
+def _published(sending: _Sending) -> Published:
+    """Return what those who hear a run need to know."""
+    memory = sending.memory
+    if memory is None:
+        return Published(sending.publication, sending.sender, Queue.publish)
+
+    def send(queue: Queue, run: Run, publication: Publication | None) -> None:
+        memory.send(queue, run, publication, queue.publish)
+
+    return Published(sending.publication, sending.sender, send)
+
+
 def _are_special(messages: Sequence[Message]) -> bool:
     """Return whether any message has copies, or is confirmed only when it is consumed."""
     for envelope in distinct(messages):
@@ -306,9 +373,9 @@ def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
     confirmed only when they are consumed and others are not.
     """
     shares: list[_Share] = []
-    latest: dict[str | Held, _Share] = {}
+    latest: dict[Destination, _Share] = {}
 
-    def add(destination: str | Held, place: int, message: Message, until_settled: bool) -> None:
+    def add(destination: Destination, place: int, message: Message, until_settled: bool) -> None:
         share = latest.get(destination)
         if share is None or share.until_settled is not until_settled:
             share = latest[destination] = _Share(destination, until_settled)
@@ -318,10 +385,12 @@ def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
 
     for place, message in enumerate(messages):
         envelope, body = message
-        (queues, held), until_settled, seen = ways[id(envelope)]
+        (queues, held, listeners), until_settled, seen = ways[id(envelope)]
         sent = message if seen is None else (seen, body)
         for name in queues:
             add(name, place, sent, until_settled)
         for each in held:
             add(each, place, message, until_settled)
+        for listener in listeners:
+            add(listener, place, sent, until_settled)
     return shares

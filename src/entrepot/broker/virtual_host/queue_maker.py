@@ -13,11 +13,14 @@ from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message_cache import MessageCache
 from entrepot.broker.queue.settings import QueueSettings
+from entrepot.broker.record_store import RecordStore
 from entrepot.broker.router.event import Dialect
 from entrepot.core.neutral import Formats
 from entrepot.core.ports import Clock
 
 LEDGERS = "__queue_ledgers"
+SESSIONS = "__sessions"
+RETAINED = "__retained"
 
 
 class QueueMaker:
@@ -29,6 +32,8 @@ class QueueMaker:
         self.dialect = dialect
         self.memory_use = MemoryUse()
         self.ledgers = LedgerStore(topics, clock, LEDGERS, "queues")
+        self.sessions = RecordStore(topics, clock, SESSIONS)
+        self.retained = RecordStore(topics, clock, RETAINED)
         self._topics = topics
         self._cache = MessageCache()
 

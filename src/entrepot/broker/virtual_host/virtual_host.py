@@ -23,20 +23,30 @@ from entrepot.broker.router.event import (
     DestinationKind,
     Event,
     Exchange,
+    ExchangeSettings,
     ExchangeType,
     Unbound,
 )
 from entrepot.broker.router.router import Held, Router
 from entrepot.broker.served_partition import ServedPartition
-from entrepot.broker.virtual_host.deduplication import Deduplication
+from entrepot.broker.session.records import StoredSession
+from entrepot.broker.session.registry import SessionRegistry
+from entrepot.broker.subject.listener import Listener
+from entrepot.broker.subject.listeners import Listeners
+from entrepot.broker.subject.retained import Retained, RetainedMessage
+from entrepot.broker.subject.subjects import Subjects
+from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
 from entrepot.broker.virtual_host.delay_store import DelayStore
 from entrepot.broker.virtual_host.inventory import Inventory
 from entrepot.broker.virtual_host.publisher import Check, Publisher
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.routing import Routing
+from entrepot.broker.virtual_host.session_queues import SessionQueues
+from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
+from entrepot.broker.virtual_host.topic_taps import TopicTaps
 from entrepot.core import limits
-from entrepot.core.errors import PeerError
+from entrepot.core.errors import PeerError, QueuesUnavailable, TopicDenied
 from entrepot.core.message import Message
 from entrepot.core.record import Record
 from entrepot.core.steps import parts
@@ -65,23 +75,89 @@ class VirtualHost:
         # None means: no delayed exchange was ever declared.
         self._delay_store: DelayStore | None = None
         self._deduplication: Deduplication | None = None
-        self._publisher = None if maker is None else self._new_publisher(maker)
+        self._publisher: Publisher | None = None
+        self._sessions: SessionRegistry | None = None
+        self._subjects: Subjects | None = None
+        self._routes: SubjectRoutes | None = None
+        self._taps: TopicTaps | None = None
+        self._repeats: Memory | None = None  # Of messages published before the start.
+        if maker is not None:
+            self._assemble(maker)
 
-    def _new_publisher(self, maker: QueueMaker) -> Publisher:
+    def _assemble(self, maker: QueueMaker) -> None:
+        """Make what publishes, and those who hear it."""
+        broker, exchange = self._broker, maker.dialect.subject_exchange
         self._deduplication = Deduplication(self.router, maker.formats)
-        return Publisher(
+        listeners = Listeners[Listener]()
+        routes = SubjectRoutes(exchange, self.router, self._inventory.queues, listeners)
+        self._publisher = Publisher(
             self.router,
             self._inventory.queues,
             self._feed,
             self._hold,
             self._deduplication,
+            routes,
             maker.clock,
-            self._broker.turns,
+            broker.turns,
         )
+        self._routes = routes
+        self._taps = TopicTaps(
+            exchange, maker.formats, broker.faults, self._is_heard, self._publish_from_topic
+        )
+        retained = Retained(self.name, maker.retained, maker.clock)
+        self._subjects = Subjects(exchange, retained, self._publish_on_subjects)
+        self._sessions = SessionRegistry(
+            self.name,
+            SessionQueues(self._inventory),
+            maker.sessions,
+            listeners,
+            retained,
+            self._publish_will,
+            maker.clock,
+            broker.entropy,
+            broker.turns,
+            broker.faults,
+        )
+        self._inventory.on_hidden_gone = self._sessions.shared.gone
 
     @property
     def is_deleted(self) -> bool:
         return self._inventory.is_deleted
+
+    # --- subjects and sessions
+
+    @property
+    def subject_exchange(self) -> str:
+        """The exchange whose keys are subjects."""
+        return self.subjects.exchange
+
+    @property
+    def subjects(self) -> Subjects:
+        """The verbs to publish on subjects. Raises QueuesUnavailable."""
+        if self._subjects is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        return self._subjects
+
+    @property
+    def sessions(self) -> SessionRegistry:
+        """The sessions of clients. Raises QueuesUnavailable."""
+        if self._sessions is None:
+            raise QueuesUnavailable("this broker was started without queues")
+        return self._sessions
+
+    @property
+    def retained(self) -> Retained:
+        """The retained messages. Raises QueuesUnavailable."""
+        return self.subjects.retained
+
+    def restore_sessions(
+        self, stored: Sequence[StoredSession], retained: Sequence[RetainedMessage]
+    ) -> None:
+        """Restore sessions and retained messages from their stores, after the queues."""
+        if self._sessions is not None:
+            self._sessions.restore(stored, [*self._inventory.hidden.values()])
+            for each in retained:
+                self.retained.restore(each)
 
     # --- finding
 
@@ -96,8 +172,9 @@ class VirtualHost:
 
     @property
     def all_queues(self) -> list[Queue]:
-        """Return all queues, including the one of the delayed exchanges."""
-        return [*self.queues.values(), *filter(None, [self.delayed])]
+        """Return all queues, including those of sessions and the one of the delayed exchanges."""
+        hidden = self._inventory.hidden.values()
+        return [*self.queues.values(), *hidden, *filter(None, [self.delayed])]
 
     def queue(self, name: str, owner: object | None = None) -> Queue:
         """Return a queue. `owner` is the connection that asks; None may use exclusive queues, too.
@@ -221,6 +298,62 @@ class VirtualHost:
         assert self._publisher is not None
         return self._publisher.publish(exchange, messages, publication, check=check)
 
+    def _publish_on_subjects(
+        self,
+        messages: Sequence[Message],
+        publication: Publication | None,
+        check: Check | None,
+        sender: object | None,
+        is_repeated: bool,
+    ) -> Sequence[Message]:
+        assert self._publisher is not None
+        memory = self._memory_of_repeats() if is_repeated else None
+        return self._publisher.publish(
+            self.subject_exchange,
+            messages,
+            publication,
+            check=check,
+            sender=sender,
+            memory=memory,
+        )
+
+    def _memory_of_repeats(self) -> Memory:
+        """Return what recognises messages that were published before the start."""
+        if self._repeats is None:
+            assert self._maker is not None
+            settings = ExchangeSettings(ids_max=limits.REPEATS_SEARCHED_MAX)
+            kind = ExchangeType.DEDUPLICATION
+            exchange = Exchange(self.subject_exchange, kind, settings=settings)
+            self._repeats = Memory(exchange, self._maker.formats, is_old=True)
+        return self._repeats
+
+    def topic_appended(self, name: str, served: ServedPartition, offset_first: int) -> None:
+        """Publish what is appended to a topic on the subject of its name, if anybody listens."""
+        if self._taps is not None:
+            self._taps.appended(name, served, offset_first)
+
+    def _is_heard(self, name: str) -> bool:
+        """Return whether anybody but the topic of that name gets what is published there."""
+        assert self._routes is not None
+        bound = self.router.route(self.subject_exchange, name, inside=True)
+        queues, held, listeners = self._routes.route(name, bound, None)
+        return bool(listeners or held or any(queue != name for queue in queues))
+
+    def _publish_from_topic(self, name: str, messages: Sequence[Message]) -> None:
+        assert self._publisher is not None
+        exchange = self.subject_exchange
+        self._publisher.publish(exchange, messages, None, inside=True, avoided=(name,))
+
+    def _publish_will(self, message: Message, is_retained: bool, publication: Publication) -> None:
+        subject = message[0].subject
+
+        def check(name: str) -> None:
+            """Allow only the name itself: whether it may be written was checked before."""
+            if name != subject:
+                raise TopicDenied(f"a will for {subject!r} does not land in {name!r}")
+
+        self.subjects.publish([message], publication, is_retained=is_retained, check=check)
+
     def _publish_dead_letters(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
     ) -> Sequence[Message]:
@@ -260,7 +393,8 @@ class VirtualHost:
         if feed is None:
             assert self._maker is not None
             served = partial(self._served_partitions_of, name)
-            feed = TopicFeed(served, self._broker.codec_worker, self._broker.turns)
+            exchange = self._maker.dialect.subject_exchange
+            feed = TopicFeed(served, self._broker.codec_worker, self._broker.turns, exchange)
             self._feeds[name] = feed
         return feed
 
@@ -300,6 +434,8 @@ class VirtualHost:
         """Remove a deleted topic and its bindings, and record both together with `records`."""
         self._inventory.remove_stream(name, *records)
         self._feeds.pop(name, None)
+        if self._taps is not None:
+            self._taps.close(name)
 
     def restore(self, stored: Sequence[StoredQueue], events: Sequence[Event]) -> None:
         """Restore queues, exchanges and bindings from the catalog.
@@ -320,6 +456,11 @@ class VirtualHost:
         Raises StorageError, and then the virtual host is not deleted.
         """
         await self._inventory.clear(*records)
+        if self._sessions is not None:
+            await self._broker.turns.run(self._sessions.clear())
+            await self._broker.turns.run(self.retained.clear_all())
 
     async def close(self) -> None:
+        if self._sessions is not None:
+            await self._sessions.close()
         await self._inventory.close()

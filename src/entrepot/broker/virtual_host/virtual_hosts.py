@@ -10,6 +10,8 @@ from entrepot.broker.catalog import INTERNAL_NAMES, CatalogView, StoredQueue
 from entrepot.broker.permissions import permission_deleted_record
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.router.event import Dialect, Exchange
+from entrepot.broker.session.records import StoredSession, StoredSessions
+from entrepot.broker.subject.retained import StoredRetained
 from entrepot.broker.virtual_host.queue_maker import QueueMaker
 from entrepot.broker.virtual_host.records import (
     DEFAULT_VHOST,
@@ -136,10 +138,29 @@ class VirtualHosts:
         for name, vhost in self._vhosts.items():
             vhost.restore(stored.get(name, ()), self._kept_routing.take(name))
         if self._maker is not None:
+            self._open_sessions(self._maker)
             self._maker.ledgers.forget_others()
+
+    def _open_sessions(self, maker: QueueMaker) -> None:
+        """Read the stored sessions and retained messages, and give each virtual host its own."""
+        sessions, retained = StoredSessions(maker.formats), StoredRetained(maker.formats)
+        maker.sessions.open(sessions.apply)
+        maker.retained.open(retained.apply)
+        by_vhost: dict[str, list[StoredSession]] = {}
+        for stored in sessions.by_number.values():
+            if stored.facts is not None and stored.facts.vhost in self._vhosts:
+                by_vhost.setdefault(stored.facts.vhost, []).append(stored)
+            elif not stored.is_empty:  # A crash left them when the session ended.
+                maker.sessions.put(*stored.deletions())
+        maker.retained.put(*retained.deletions(self._vhosts))
+        messages = retained.by_vhost()
+        for name, vhost in self._vhosts.items():
+            vhost.restore_sessions(by_vhost.get(name, ()), messages.get(name, ()))
 
     async def close(self) -> None:
         for vhost in self._vhosts.values():
             await vhost.close()
         if self._maker is not None:
+            self._maker.sessions.close()
+            self._maker.retained.close()
             self._maker.ledgers.close()

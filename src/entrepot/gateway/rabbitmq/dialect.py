@@ -7,7 +7,7 @@ from entrepot.broker.router.event import ExchangeSettings, ExchangeType, Match
 from entrepot.core.value import FrozenTable
 from entrepot.gateway.rabbitmq.binding_arguments import header_conditions
 from entrepot.gateway.rabbitmq.exchange_arguments import settings_of
-from entrepot.gateway.rabbitmq.names import DELAY_QUEUE, RESERVED_PREFIX
+from entrepot.gateway.rabbitmq.names import DELAY_QUEUE, RESERVED_PREFIX, SUBJECT_EXCHANGE
 from entrepot.gateway.rabbitmq.queue_arguments import parse
 
 
@@ -15,6 +15,7 @@ class RabbitDialect:
     """Implements `Dialect`."""
 
     delay_queue = DELAY_QUEUE
+    subject_exchange = SUBJECT_EXCHANGE
 
     def is_reserved(self, name: str) -> bool:
         return name.startswith(RESERVED_PREFIX)

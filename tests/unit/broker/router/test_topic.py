@@ -65,8 +65,8 @@ def test_what_is_unbound_leaves_nothing_behind() -> None:
         matcher.add(one)
     for one in bindings:
         matcher.remove(one)
-    assert not matcher._root.has_more()
-    assert not matcher._root.destinations
+    assert not matcher._index._root.has_more()
+    assert matcher._index._root.entry is None
 
 
 def test_many_wildcards_are_not_many_ways() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from entrepot.client.partitioner import murmur2, partition_of
+from entrepot.core.partitioner import murmur2, partition_of
 
 # From Kafka's own test of its hash; negative there, because Java's int is signed.
 VECTORS = {

@@ -1,0 +1,48 @@
+"""The verbs of subjects, for gateways: publish on them, and retain what is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from entrepot.broker.queue.message import Publication
+from entrepot.broker.subject.retained import Retained
+from entrepot.core.message import Message
+
+# Publishes messages to an exchange: see `Publisher.publish`. The last arguments: who may write to
+# which topic, the session that publishes, and whether the messages may be repeated ones.
+Publish = Callable[
+    [Sequence[Message], Publication | None, Callable[[str], None] | None, object | None, bool],
+    Sequence[Message],
+]
+
+
+class Subjects:
+    def __init__(self, exchange: str, retained: Retained, publish: Publish) -> None:
+        self.exchange = exchange  # The exchange of all envelopes that are published here.
+        self.retained = retained
+        self._publish = publish
+
+    def publish(
+        self,
+        messages: Sequence[Message],
+        publication: Publication | None,
+        *,
+        sender: object | None = None,
+        is_retained: bool = False,
+        is_repeated: bool = False,
+        check: Callable[[str], None] | None = None,
+    ) -> Sequence[Message]:
+        """Publish messages on their subjects. Returns those that nobody gets.
+
+        They go to the queues and topics of the same names or with matching bindings, and to the
+        sessions with matching subscriptions, but for the `sender` if it does not want its own.
+        With `is_retained` each replaces the retained message of its subject, and deletes it if it
+        has no body. `is_repeated` says that they may have been published before a restart: then
+        only those get them who have not got them yet. `check` is called with the name of a topic or
+        queue in which they would land by their own name; if it raises a PeerError, they do not.
+        """
+        nowhere = self._publish(messages, publication, check, sender, is_repeated)
+        if is_retained:
+            for message in messages:
+                self.retained.keep(message, publication)
+        return nowhere

@@ -1,0 +1,117 @@
+"""Answers of one type (PUBACK, PUBREC or PUBCOMP), in the order of what they answer.
+
+The messages of a run are committed together, so they share an `Answer`. Runs may be committed in
+another order than they came; an answer waits for those before it, as the specification asks
+(section 4.6).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from entrepot.broker.queue.message import Failure, Refused
+from entrepot.wire.mqtt.packets import V5, Ack, write
+from entrepot.wire.mqtt.properties import PacketType
+from entrepot.wire.mqtt.reasons import FAILURE, Reason
+
+_SHORT = Struct(">BBH").pack
+_PUBREL_FLAGS = 0x02
+
+
+class Answer:
+    """The answer to one run. It is called when its messages are committed or have failed."""
+
+    __slots__ = ("_answers", "_before", "ids", "is_known", "reasons")
+
+    def __init__(
+        self, answers: Answers, ids: Sequence[int], before: Callable[[Answer], None] | None
+    ) -> None:
+        self._answers = answers
+        self._before = before
+        self.ids = ids
+        self.is_known = False
+        self.reasons: dict[int, Reason] = {}  # By place in the run; others have succeeded.
+
+    def __call__(self, failure: Failure | None) -> None:
+        if failure is not None:
+            places: Sequence[int] = range(len(self.ids))
+            reason = Reason.UNSPECIFIED_ERROR
+            if isinstance(failure, Refused):
+                reason = Reason.QUOTA_EXCEEDED
+                places = places if failure.places is None else failure.places
+            self.reasons |= dict.fromkeys(places, reason)
+        self.is_known = True
+        if self._before is not None:
+            self._before(self)
+        self._answers.send_known()
+
+    def give_up(self) -> None:
+        """Send no answer: the client will ask again."""
+        self._answers.count -= len(self.ids)
+        self.ids = ()
+        self.is_known = True
+        self._answers.send_known()
+
+
+class Answers:
+    __slots__ = ("_first", "_refuse", "_send", "_type", "_version", "_waiting", "count")
+
+    def __init__(
+        self,
+        type: PacketType,
+        version: int,
+        send: Callable[[bytes], None],
+        refuse: Callable[[Reason], None],
+    ) -> None:
+        """`refuse` is called for a failure that the version has no answer for."""
+        self._type = type
+        self._version = version
+        self._first = type << 4 | (_PUBREL_FLAGS if type is PacketType.PUBREL else 0)
+        self._send = send
+        self._refuse = refuse
+        self._waiting: deque[Answer] | None = None  # Made for the first one.
+        self.count = 0  # Packets that are not answered.
+
+    def expect(self, ids: Sequence[int], before: Callable[[Answer], None] | None = None) -> Answer:
+        """Return the answer for these identifiers, to be called with the result.
+
+        `before` is called with it before the answer is sent.
+        """
+        answer = Answer(self, ids, before)
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(answer)
+        self.count += len(ids)
+        return answer
+
+    def send_known(self) -> None:
+        """Send all answers that are known and wait for no earlier one."""
+        waiting = self._waiting
+        while waiting and waiting[0].is_known:
+            answer = waiting.popleft()
+            self.count -= len(answer.ids)
+            if answer.reasons:
+                self._send_reasons(answer)
+            elif answer.ids:
+                self._send(short(self._first, answer.ids))
+
+    def _send_reasons(self, answer: Answer) -> None:
+        if self._version != V5:
+            failed = [each for each in answer.reasons.values() if each >= FAILURE]
+            if failed:
+                self._refuse(failed[0])
+                return
+        found = []
+        for place, packet_id in enumerate(answer.ids):
+            reason = answer.reasons.get(place, Reason.SUCCESS)
+            found.append(write(Ack(self._type, packet_id, reason), self._version))
+        self._send(b"".join(found))
+
+
+def short(first: int, ids: Sequence[int]) -> bytes:
+    """Return acknowledgements without a reason code."""
+    if len(ids) == 1:
+        return _SHORT(first, 2, ids[0])
+    return b"".join([_SHORT(first, 2, each) for each in ids])

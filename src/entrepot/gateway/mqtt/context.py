@@ -1,0 +1,66 @@
+"""What all connections of an MQTT endpoint share, and what one client has agreed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from entrepot.broker.access import Principal
+from entrepot.broker.broker import Broker
+from entrepot.broker.login import LoginPolicy
+from entrepot.broker.queue.memory_use import MemoryUse
+from entrepot.broker.subject.name import to_subject
+from entrepot.core import limits
+from entrepot.core.measures import MessageCount
+from entrepot.core.message import Envelope
+from entrepot.core.ports import Clock, Entropy
+from entrepot.gateway.mqtt.format import MQTT
+from entrepot.gateway.mqtt.sharing import SharedEncoding
+from entrepot.wire.mqtt.packets import V5
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Shared by all connections of an endpoint."""
+
+    broker: Broker
+    clock: Clock
+    entropy: Entropy
+    login: LoginPolicy
+    host: str  # Of the endpoint, as is the port.
+    port: int
+    is_tls: bool = False
+    message_bytes_max: int = limits.MESSAGE_BYTES
+    keep_alive_s_max: int = 0  # What clients are told if they want more. 0 means: no limit.
+    messages: MessageCount = field(default_factory=MessageCount)
+    shared: SharedEncoding = field(default_factory=SharedEncoding)
+
+    @property
+    def memory(self) -> MemoryUse:
+        """How much memory messages take that are not on disk."""
+        memory = self.broker.vhosts.memory_use
+        assert memory is not None, "a broker without queues"
+        return memory
+
+    def make_envelope(self, topic: str, head: bytes) -> Envelope:
+        """Return the envelope of messages that clients publish."""
+        exchange = self.broker.vhosts.default.subject_exchange
+        return Envelope(exchange, to_subject(topic), head, MQTT)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a client and the server have agreed on."""
+
+    version: int
+    client_id: str
+    principal: Principal
+    mechanism: str
+    keep_alive_s: int  # 0 means: the client may be silent.
+    in_flight_max: int  # Messages delivered to the client and not acknowledged.
+    packet_bytes_max: int | None  # That the client accepts. None means: any.
+    topic_aliases_max: int  # That the client accepts.
+    session_expiry_ms: int | None  # None means: never.
+
+    @property
+    def is_5(self) -> bool:
+        return self.version == V5

@@ -1,0 +1,45 @@
+"""The output of a connection: collected here, and written once in a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from entrepot.core.ports import Buffer, Link
+
+
+class Outbox:
+    __slots__ = ("_chunks", "_is_closed", "_link", "_wake", "bytes_waiting")
+
+    def __init__(self, link: Link, wake: Callable[[], None]) -> None:
+        """`wake` schedules a turn, which writes the outbox."""
+        self._link = link
+        self._wake = wake
+        self._chunks: list[Buffer] = []
+        self._is_closed = False
+        self.bytes_waiting = 0
+
+    @property
+    def backlog(self) -> int:
+        """Return how many bytes the operating system has not taken yet."""
+        return self.bytes_waiting + self._link.backlog
+
+    def send(self, chunk: Buffer) -> None:
+        if not self._is_closed:
+            self._chunks.append(chunk)
+            self.bytes_waiting += len(chunk)
+            self._wake()
+
+    def send_all(self, chunks: Sequence[Buffer]) -> None:
+        if not self._is_closed:
+            self._chunks += chunks
+            self.bytes_waiting += sum(map(len, chunks))
+            self._wake()
+
+    def take(self) -> list[Buffer]:
+        """Remove and return all chunks, to be written now."""
+        chunks, self._chunks, self.bytes_waiting = self._chunks, [], 0
+        return chunks
+
+    def close(self) -> None:
+        """Ignore what is sent from now on."""
+        self._is_closed = True

@@ -1,0 +1,317 @@
+"""PUBLISH from clients: checked, published in runs, and answered after the commit.
+
+A message of QoS 1 is answered with PUBACK, and one of QoS 2 with PUBREC, when it is committed
+everywhere. The session knows the packet identifiers of QoS 2 until the client's PUBREL, so that
+a message that is sent again is published once.
+
+What a client has no right to publish is answered with a reason code in version 5. Before version
+5 there is none, and an answer would promise what was not done: the connection is closed. Messages
+of QoS 0 that must not be published are dropped. Topics that begin with `$` are the broker's own:
+what is published there is refused in version 5, and dropped before. Mosquitto's bridges do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.queue.message import Failure, Publication
+from entrepot.broker.session.ports import Receipt
+from entrepot.core.errors import PeerError, StorageError, TopicDenied
+from entrepot.core.message import Envelope, Message, distinct
+from entrepot.gateway.mqtt.answers import Answer, Answers
+from entrepot.gateway.mqtt.format import with_identity
+from entrepot.wire.mqtt import limits as mqtt_limits
+from entrepot.wire.mqtt.packets import V5
+from entrepot.wire.mqtt.properties import PacketType
+from entrepot.wire.mqtt.reasons import FAILURE, MqttError, Reason
+from entrepot.wire.mqtt.scan import Publishes
+
+if TYPE_CHECKING:
+    from entrepot.broker.session.session import Session
+    from entrepot.gateway.mqtt.adapter import MqttAdapter
+    from entrepot.gateway.mqtt.context import Context, Terms
+
+PRIVATE = "$"  # Begins the broker's own topics.
+
+
+class InFlight(Publication):
+    """A run that is published and not committed. Its bytes count as uncommitted until it is."""
+
+    __slots__ = ("_publishing", "_size")
+
+    def __init__(
+        self, publishing: Publishing, size: int, done: Callable[[Failure | None], None] | None
+    ) -> None:
+        super().__init__(done)
+        self._publishing = publishing
+        self._size = size
+        publishing.begun(size)
+
+    def _end(self, failure: Failure | None) -> None:
+        self._publishing.guard(self._finish, failure)
+
+    def _finish(self, failure: Failure | None) -> None:
+        if self._done is not None:
+            self._done(failure)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Stop counting the run: it is committed, has failed, or was not published at all."""
+        self._publishing.ended(self._size)
+
+
+class Publishing:
+    __slots__ = (
+        "_adapter",
+        "_bytes_uncommitted",
+        "_counted",
+        "_exactly",
+        "_is_limited",
+        "_pubacks",
+        "_pubcomps",
+        "_pubrecs",
+        "_runs_uncommitted",
+        "_session",
+        "_subjects",
+        "_terms",
+        "guard",
+        "has_published",
+        "is_much",
+    )
+
+    def __init__(
+        self, adapter: MqttAdapter, context: Context, terms: Terms, session: Session
+    ) -> None:
+        self._adapter = adapter
+        self.guard = adapter.guard
+        self._subjects = context.broker.vhosts.default.subjects
+        self._counted = context.messages
+        self._terms = terms
+        self._session = session
+        self._is_limited = not terms.principal.is_unlimited
+        send = adapter.outbox.send
+        self._pubacks = Answers(PacketType.PUBACK, terms.version, send, self._refuse)
+        self._pubrecs = Answers(PacketType.PUBREC, terms.version, send, self._refuse)
+        self._pubcomps = Answers(PacketType.PUBCOMP, terms.version, send, self._refuse)
+        self._exactly: dict[int, None] = {}  # QoS 2, from PUBLISH to PUBCOMP, by identifier.
+        self._bytes_uncommitted = 0
+        self._runs_uncommitted = 0
+        self.has_published = False
+        self.is_much = False  # Too much is published and not committed.
+
+    # --- PUBLISH
+
+    def publish(self, run: Publishes) -> None:
+        """Publish the messages of a run. Raises a PeerError."""
+        self._counted.published += len(run.messages)
+        if run.qos == 0:
+            messages = self._permitted(run.messages)
+            if messages:
+                self._send(messages, None, is_retained=run.is_retained)
+            return
+        waiting = self._pubacks.count + len(self._exactly) + len(run.ids)
+        if waiting > mqtt_limits.RECEIVE_MAXIMUM and self._terms.version == V5:
+            text = f"{waiting} messages that are not answered"
+            raise MqttError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text)
+        if run.qos == 1:
+            self._publish_acknowledged(run)
+        else:
+            self._publish_exactly(run)
+
+    def _publish_acknowledged(self, run: Publishes) -> None:
+        messages, ids = run.messages, run.ids
+        permitted = self._permitted(messages)
+        if len(permitted) == len(messages):
+            self._send(messages, self._pubacks.expect(ids), is_retained=run.is_retained)
+            return
+        allowed = {id(message): None for message in permitted}
+        for message, packet_id in zip(messages, ids, strict=True):
+            answer = self._pubacks.expect([packet_id])
+            if id(message) in allowed:
+                self._send([message], answer, is_retained=run.is_retained)
+            else:
+                self._deny(answer, message[0])
+
+    def _publish_exactly(self, run: Publishes) -> None:
+        """Publish messages of QoS 2 that were not published before, those in a row together."""
+        permitted = {id(message): None for message in self._permitted(run.messages)}
+        session = self._session
+        ids: list[int] = []
+        messages: list[Message] = []
+
+        def send(*, is_repeated: bool = False) -> None:
+            if ids:
+                answer = self._pubrecs.expect(ids.copy(), self._stored)
+                some = messages.copy()
+                ids.clear()
+                messages.clear()
+                self._send(some, answer, is_retained=run.is_retained, is_repeated=is_repeated)
+
+        for message, packet_id in zip(run.messages, run.ids, strict=True):
+            if id(message) not in permitted:
+                send()
+                self._deny(self._pubrecs.expect([packet_id]), message[0])
+                continue
+            receipt = session.receipt(packet_id, is_repeat=run.is_repeated)
+            self._exactly[packet_id] = None
+            if receipt is Receipt.PENDING:
+                send()
+                self._answer_when_stored(packet_id)
+                continue
+            if receipt is Receipt.KNOWN:
+                send()
+                self._pubrecs.expect([packet_id])(None)
+                continue
+            if receipt is Receipt.PERHAPS:
+                send()
+            ids.append(packet_id)
+            messages.append(self._identified(message, packet_id))
+            if receipt is Receipt.PERHAPS:
+                send(is_repeated=True)
+        send()
+
+    def _answer_when_stored(self, packet_id: int) -> None:
+        """Answer a message that an earlier packet publishes, perhaps of an earlier connection."""
+        answer = self._pubrecs.expect([packet_id])
+
+        def stored(is_stored: bool) -> None:
+            if is_stored:
+                answer(None)
+            else:  # The client has to send it again.
+                self._exactly.pop(packet_id, None)
+                answer.give_up()
+
+        self._session.when_stored(packet_id, partial(self.guard, stored))
+
+    def _identified(self, message: Message, packet_id: int) -> Message:
+        if not self._session.is_durable:
+            return message
+        envelope, body = message
+        identity = self._session.identity(packet_id)
+        return envelope.with_head(with_identity(envelope.head, identity)), body
+
+    def _stored(self, answer: Answer) -> None:
+        """Note that messages of QoS 2 are committed, or have failed."""
+        for place, packet_id in enumerate(answer.ids):
+            if answer.reasons.get(place, Reason.SUCCESS) >= FAILURE:
+                self._exactly.pop(packet_id, None)
+                self._session.refused(packet_id)
+            else:
+                self._session.stored(packet_id)
+
+    def _send(
+        self,
+        messages: Sequence[Message],
+        answer: Answer | None,
+        *,
+        is_retained: bool,
+        is_repeated: bool = False,
+    ) -> None:
+        size = len(messages[0][1]) if len(messages) == 1 else sum([len(b) for _, b in messages])
+        in_flight = InFlight(self, size, answer)
+        try:
+            nobody = self._subjects.publish(
+                messages,
+                in_flight,
+                sender=self._session,
+                is_retained=is_retained,
+                is_repeated=is_repeated,
+                check=self._check if self._is_limited else None,
+            )
+        except PeerError:
+            in_flight.give_up()
+            raise
+        except StorageError as error:
+            in_flight.arrived(error)
+            return
+        if nobody and answer is not None and self._terms.version == V5 and not is_repeated:
+            answer.reasons = _places(messages, nobody)
+        in_flight.arrived()
+
+    # --- PUBREL
+
+    def release(self, ids: Sequence[int]) -> None:
+        """Forget identifiers of QoS 2, and answer when that is committed."""
+        for packet_id in ids:
+            answer = self._pubcomps.expect([packet_id], self._completed)
+            # Two have to arrive: the commit, and whether the identifier was known.
+            publication = Publication(partial(self.guard, answer))
+            publication.expect()
+            is_known = self._session.released(packet_id, publication.arrived)
+            if not is_known and self._terms.version == V5:
+                answer.reasons = {0: Reason.PACKET_IDENTIFIER_NOT_FOUND}
+            publication.arrived()
+
+    def _completed(self, answer: Answer) -> None:
+        for packet_id in answer.ids:
+            self._exactly.pop(packet_id, None)
+
+    # --- rights
+
+    def _permitted(self, messages: list[Message]) -> list[Message]:
+        """Return the messages that the client may publish; the same list, if it may all."""
+        if len(messages) == 1:
+            return messages if self._may_publish(messages[0][0]) else []
+        denied = [id(each) for each in distinct(messages) if not self._may_publish(each)]
+        if not denied:
+            return messages
+        return [message for message in messages if id(message[0]) not in denied]
+
+    def _may_publish(self, envelope: Envelope) -> bool:
+        if envelope.subject.startswith(PRIVATE):
+            return False
+        return not self._is_limited or self._may_write(envelope.subject)
+
+    def _may_write(self, subject: str) -> bool:
+        return self._terms.principal.may(Operation.WRITE, ResourceKind.TOPIC, subject)
+
+    def _deny(self, answer: Answer, envelope: Envelope) -> None:
+        if self._terms.version == V5 or not envelope.subject.startswith(PRIVATE):
+            answer.reasons = dict.fromkeys(range(len(answer.ids)), Reason.NOT_AUTHORIZED)
+        answer(None)
+
+    def _check(self, name: str) -> None:
+        """Raise TopicDenied if the client may not write to a topic that its message lands in."""
+        if not self._may_write(name):
+            raise TopicDenied(f"no right to write to {name!r}")
+
+    def _refuse(self, reason: Reason) -> None:
+        self._adapter.end(MqttError(reason, "a message that could not be published"))
+
+    # --- how much is not committed
+
+    def begun(self, size: int) -> None:
+        """Count a run of messages as uncommitted."""
+        self.has_published = True
+        self._bytes_uncommitted += size
+        self._runs_uncommitted += 1
+        self.is_much = self._counts_much()
+
+    def ended(self, size: int) -> None:
+        """Stop counting a run that is committed or has failed."""
+        self._bytes_uncommitted -= size
+        self._runs_uncommitted -= 1
+        if self.is_much:
+            self.is_much = self._counts_much()
+            self._adapter.wake()
+
+    def _counts_much(self) -> bool:
+        return (
+            self._bytes_uncommitted > mqtt_limits.UNCOMMITTED_BYTES_MAX
+            or self._runs_uncommitted > mqtt_limits.UNCOMMITTED_RUNS_MAX
+        )
+
+
+def _places(messages: Sequence[Message], nobody: Sequence[Message]) -> dict[int, Reason]:
+    """Return a reason for each message that nobody got, by its place."""
+    if len(nobody) == len(messages):
+        return dict.fromkeys(range(len(messages)), Reason.NO_MATCHING_SUBSCRIBERS)
+    lost = {id(message): None for message in nobody}
+    return {
+        place: Reason.NO_MATCHING_SUBSCRIBERS
+        for place, message in enumerate(messages)
+        if id(message) in lost
+    }

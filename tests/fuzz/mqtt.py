@@ -1,0 +1,124 @@
+"""MQTT's side: conversations of all versions that make sense, with some packets damaged."""
+
+from random import Random
+
+from entrepot.wire.mqtt import packets
+from entrepot.wire.mqtt.deliver import Outgoing, head
+from entrepot.wire.mqtt.packets import V5, V31, V311, Ack, Connect, Subscription, Will, write
+from entrepot.wire.mqtt.properties import PacketType, Properties, encode_raw
+from entrepot.wire.mqtt.reasons import Reason
+from tests.fuzz.damage import damaged
+
+VERSIONS = (V31, V311, V311, V5, V5, V5)
+NAMES = ("a", "b", "kept", "x/y", "x", "é" * 30, "n" * 500)
+TOPICS = (
+    "a", "a/b", "a/b/c", "/", "a//b", "orders", "work", "x.y", "$SYS/broker/x", "$queue/work",
+    "é/ß", "t" * 300, "/".join("abcdefghij"), "l/" * 150 + "l",
+)  # fmt: skip
+FILTERS = (
+    *TOPICS, "#", "+", "+/+", "a/#", "a/+/c", "/#", "$SYS/#", "$share/g/a/#", "$share/g/+",
+    "$share/h/$queue/work", "$queue/none", "$share/g", "a#", "a/#/b", "+a", "",
+)  # fmt: skip
+BODIES = (b"", b"x", b"text", b"\0" * 100, b"y" * 5_000, b"z" * 200_000)
+ACKS = (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
+NUMBERS = (None, None, 0, 1, 2, 60, 65_535, 2**32 - 1)
+
+
+def speak(random: Random) -> list[bytes]:
+    version = random.choice(VERSIONS)
+    frames = [connect(random, version)]
+    frames += [packet(random, version) for _ in range(random.choice((1, 5, 20, 60)))]
+    if random.random() < 0.5:
+        place = random.randrange(len(frames))
+        frames[place] = damaged(random, frames[place], random.choice((0, 0, 1, 2)))
+    if random.random() < 0.5:
+        reasons = (Reason.SUCCESS, Reason.DISCONNECT_WITH_WILL)
+        frames.append(write(packets.Disconnect(random.choice(reasons)), version))
+    return frames
+
+
+def connect(random: Random, version: int) -> bytes:
+    will = None
+    if random.random() < 0.3:
+        given = (
+            Properties(will_delay_interval=random.choice((None, 0, 1))) if version == V5 else None
+        )
+        will = Will(
+            random.choice(TOPICS),
+            random.choice(BODIES[:4]),
+            random.randrange(3),
+            random.random() < 0.5,
+            given or Properties(),
+        )
+    properties = Properties()
+    if version == V5:
+        properties = Properties(
+            session_expiry_interval=random.choice(NUMBERS),
+            receive_maximum=random.choice((None, None, 1, 10, 65_535)),
+            maximum_packet_size=random.choice((None, None, None, 1, 30, 2**32 - 1)),
+            topic_alias_maximum=random.choice((None, 0, 1, 65_535)),
+            request_response_information=random.choice((None, 0, 1)),
+            user_properties=random.choice(((), (("k", "v"),))),
+            authentication_method="SCRAM-SHA-256" if random.random() < 0.03 else None,
+        )
+    name = random.choice((*NAMES, f"c{random.randrange(1_000)}"))
+    clean = random.random() < 0.5
+    return write(Connect(version, name, clean, 60, will=will, properties=properties), version)
+
+
+def packet(random: Random, version: int) -> bytes:
+    number = random.choice((1, 2, 3, 4, 5, random.randrange(1, 65_536)))
+    match random.randrange(10):
+        case 0 | 1 | 2 | 3:
+            return publish(random, version, number)
+        case 4 | 5:
+            some = tuple(
+                Subscription(
+                    random.choice(FILTERS),
+                    random.randrange(3),
+                    version == V5 and random.random() < 0.1,
+                    version == V5 and random.random() < 0.3,
+                    random.randrange(3) if version == V5 else 0,
+                )
+                for _ in range(random.choice((1, 1, 2, 20)))
+            )
+            identifier = (random.choice((1, 7, 268_435_455)),) if random.random() < 0.3 else ()
+            given = (
+                Properties(subscription_identifiers=identifier) if version == V5 else Properties()
+            )
+            return write(packets.Subscribe(number, some, given), version)
+        case 6:
+            filters = tuple(random.choice(FILTERS) for _ in range(random.choice((1, 3))))
+            return write(packets.Unsubscribe(number, filters), version)
+        case 7:
+            return write(packets.Pingreq(), version)
+        case 8:
+            kind = random.choice(ACKS)
+            reason = random.choice(
+                (Reason.SUCCESS, Reason.SUCCESS, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+            )
+            return write(Ack(kind, number, reason), version)
+        case _:
+            return b"".join(write(Ack(random.choice(ACKS), each), version) for each in range(1, 30))
+
+
+def publish(random: Random, version: int, number: int) -> bytes:
+    topic, body = random.choice(TOPICS), random.choice(BODIES)
+    raw = None
+    if version == V5:
+        alias = random.choice((None, None, None, 1, 2, 100, 101))
+        raw = encode_raw(
+            Properties(
+                topic_alias=alias,
+                message_expiry_interval=random.choice(NUMBERS),
+                content_type=random.choice((None, "x", "é" * 100)),
+                response_topic=random.choice((None, None, "a/b", "a/#")),
+                correlation_data=random.choice((None, b"\xff", b"x" * 1_000)),
+                user_properties=random.choice(((), (("k", "v"), ("k", "w")), (("", ""),) * 200)),
+            )
+        )
+        if alias is not None and random.random() < 0.5:
+            topic = ""
+    qos = random.randrange(3)
+    message = Outgoing(qos, random.random() < 0.2, topic.encode(), raw, body)
+    return head(message, number, is_again=qos > 0 and random.random() < 0.2) + body

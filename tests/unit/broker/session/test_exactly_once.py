@@ -1,0 +1,142 @@
+"""Exactly once, to and from clients: numbers, and what survives a crash."""
+
+import asyncio
+
+from entrepot.broker.session.ports import Receipt
+from tests.unit.broker.session.bed import Peer, Sessions, on
+from tests.unit.log.bed import simulated
+
+
+@simulated
+async def test_exactly_once_to_a_client(bed: Sessions) -> None:
+    """The client's answer is on disk before it is told that the number is free."""
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2)
+    await bed.tell(on("a", b"1"), on("a", b"2"))
+    one, two = peer.in_flight
+    bed.call(peer.own.received, [one])
+    assert peer.freed == []
+    await bed.settle()
+    assert peer.freed == [one]
+    await bed.restart("crash")
+    again = await bed.connect("c")
+    await bed.settle()
+    assert again.freed == [one]
+    assert again.in_flight == {two: ("a", b"2")}
+    bed.call(again.own.completed, [one])
+    bed.call(again.own.received, [two])
+    await asyncio.sleep(2)  # What is completed is forgotten a little later.
+    await bed.restart("crash")
+    last = await bed.connect("c")
+    await bed.settle()
+    assert (last.freed, last.got) == ([two], [])
+
+
+@simulated
+async def test_exactly_once_from_a_client(bed: Sessions) -> None:
+    await bed.start()
+    await bed.connect("h", "a")
+    await bed.queue("q")
+    await bed.bind("amq.topic", "q", "a")
+    peer = await bed.connect("c")
+
+    async def publish(peer: Peer, packet: int, body: bytes, *, is_repeat: bool) -> Receipt:
+        receipt = peer.own.receipt(packet, is_repeat=is_repeat)
+        if receipt in (Receipt.NEW, Receipt.PERHAPS):
+            message = on("a", body, 2, identity=peer.own.identity(packet))
+            await bed.tell(message, sender=peer.own, is_repeated=receipt is Receipt.PERHAPS)
+            peer.own.stored(packet)
+        return receipt
+
+    assert await publish(peer, 7, b"1", is_repeat=False) is Receipt.NEW
+    assert await publish(peer, 7, b"1", is_repeat=True) is Receipt.KNOWN
+    await bed.restart("crash")  # The client did not get its answer.
+    peer = await bed.connect("c")
+    assert await publish(peer, 7, b"1", is_repeat=True) is Receipt.PERHAPS
+    done: asyncio.Future[object] = bed.loop.create_future()
+    assert bed.call(peer.own.released, 7, done.set_result)
+    assert await done is None
+    await bed.restart("crash")  # This one never came: it only says that it may have.
+    peer = await bed.connect("c")
+    assert await publish(peer, 7, b"2", is_repeat=True) is Receipt.PERHAPS
+    assert await publish(peer, 8, b"3", is_repeat=False) is Receipt.NEW
+    assert bed.bodies("q") == [b"1", b"2", b"3"]
+    assert (await bed.connect("h")).bodies == [b"1", b"2", b"3"]
+
+
+@simulated
+async def test_numbers_of_messages_in_flight_differ(bed: Sessions) -> None:
+    """One is never answered, while as many others are as there are numbers."""
+    await bed.start()
+    peer = await bed.connect("c", "a", expiry_ms=0, window=500)
+    for _ in range(80):
+        await bed.tell(*[on("a", b"")] * 499)
+        await bed.settle()
+        first, *others = peer.in_flight
+        if others:
+            bed.call(peer.acknowledge, *others)
+    assert len(peer.in_flight) == 1
+    assert peer.own.queue is not None
+    assert peer.own.queue.ready_count == 80 * 499 - 32_768
+    bed.call(peer.acknowledge, first)
+    await bed.settle()
+    assert len(peer.in_flight) == 500
+
+
+@simulated
+async def test_two_connections_publish_the_same(bed: Sessions) -> None:
+    await bed.start()
+    own = (await bed.connect("c")).own
+    told: list[bool] = []
+    assert own.receipt(1, is_repeat=False) is Receipt.NEW
+    assert own.receipt(1, is_repeat=True) is Receipt.PENDING
+    own.when_stored(1, told.append)
+    own.stored(1)
+    own.when_stored(1, told.append)
+    assert own.receipt(2, is_repeat=False) is Receipt.NEW
+    own.when_stored(2, told.append)
+    own.refused(2)
+    assert told == [True, True, False]
+    assert own.receipt(2, is_repeat=True) is Receipt.NEW
+
+
+@simulated
+async def test_exactly_once_without_a_memory(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2, expiry_ms=0)
+    await bed.tell(on("a", b"1"))
+    (number,) = peer.in_flight
+    bed.call(peer.own.received, [number])
+    bed.call(peer.own.received, [number, 9])
+    assert peer.freed == [number, number, 9]
+    bed.call(peer.own.completed, [number])
+    assert peer.own.receipt(5, is_repeat=True) is Receipt.NEW
+    told: list[object] = []
+    assert peer.own.released(5, told.append)
+    assert not peer.own.released(6, told.append)
+    assert told == [None, None]
+
+
+@simulated
+async def test_no_number_is_free_before_that_is_recorded(bed: Sessions) -> None:
+    """Neither for a client that answers twice, nor for one that connects again meanwhile."""
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2)
+    await bed.tell(on("a", b"1"))
+    (number,) = peer.in_flight
+    again = Peer()
+
+    def answer_and_come_back() -> None:
+        peer.own.received([number])
+        peer.own.received([number])
+        peer.own.stop()
+        peer.own.receiver = again
+        peer.own.attach(again)
+
+    bed.call(answer_and_come_back)
+    assert (peer.freed, again.freed) == ([], [])
+    await bed.settle()
+    assert (peer.freed, again.freed, again.got) == ([], [number], [])
+    await bed.restart("crash")
+    last = await bed.connect("c")
+    assert (last.freed, last.got) == ([number], [])
