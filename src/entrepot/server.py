@@ -350,7 +350,7 @@ class Server:
                 listeners.append(f"{sasl}{plain}://{_bracketed(host)}:{port}")
         return ",".join(listeners)
 
-    # AMQP, MQTT, STOMP and HTTP are imported for their first client: the start does not wait for them.
+    # All but Kafka are imported for their first client: the start does not wait for them.
 
     def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())

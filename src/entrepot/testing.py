@@ -23,6 +23,7 @@ from typing import Self
 START_S_MAX = 30.0
 STOP_S_MAX = 30.0
 _STEP_S = 0.01
+_PROTOCOLS = ("kafka", "amqp", "mqtt", "stomp")  # Whose ports are open, unless told otherwise.
 
 
 class Broker:
@@ -145,9 +146,9 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]
-        ports = {"ports.kafka": 0, "ports.amqp": 0, "ports.mqtt": 0, "ports.stomp": 0}
-        ports |= {"ports.http": "off", "ports.sqs": "off"}  # Unless they are asked for.
-        settings = {**ports, **self._settings}
+        settings: dict[str, object] = {f"ports.{name}": 0 for name in _PROTOCOLS}
+        settings |= {"ports.http": "off", "ports.sqs": "off"}  # Unless they are asked for.
+        settings |= self._settings
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():
