@@ -318,8 +318,8 @@ async def test_another_address_is_begun_from_what_is_here(bed: TierBed) -> None:
     there = Archive(bed.stores.open("file:///other")).partition("t", topic.id, 0)
     assert there is not None
     assert [record.value for record in archived_records(there)] == values[: there.offset_end]
-    partition = bed.served_partition("t").partition
-    assert bed.broker.copier.copied_end(partition) == there.offset_end
+    copied_end = bed.broker.copier.copied_end(bed.served_partition("t").partition)
+    assert copied_end == there.offset_end
 
 
 @simulated
@@ -340,9 +340,7 @@ async def test_records_that_were_deleted_are_a_gap(bed: TierBed) -> None:
     assert after is not None
     assert after.offset_end > 35
     gap = before.offset_end
-    following = after.next_offset(gap)
-    assert following is not None
-    assert gap < following <= 35
+    assert gap < (after.next_offset(gap) or 0) <= 35
 
 
 @simulated
