@@ -97,7 +97,7 @@ def test_a_source_has_one_topic() -> None:
 
 
 def test_a_missing_library_comes_with_the_remedy() -> None:
-    with pytest.raises(ConfigError, match=r"needs nothing: pip install 'entrepot\[connect\]'"):
+    with pytest.raises(ConfigError, match=r"needs nothing: .*pip install -e '\.\[connect\]'"):
         need("no_such_library", "nothing", "x")
 
 
