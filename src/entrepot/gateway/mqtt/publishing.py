@@ -108,7 +108,9 @@ class Publishing:
         """Publish the messages of a run. Raises a PeerError."""
         self._counted.published += len(run.messages)
         if run.qos == 0:
-            messages = self._permitted(run.messages)
+            denied, messages = self._denied(run.messages), run.messages
+            if denied:
+                messages = [message for message in messages if id(message[0]) not in denied]
             if messages:
                 self._send(messages, None, is_retained=run.is_retained)
             return
@@ -123,21 +125,20 @@ class Publishing:
 
     def _publish_acknowledged(self, run: Publishes) -> None:
         messages, ids = run.messages, run.ids
-        permitted = self._permitted(messages)
-        if len(permitted) == len(messages):
+        denied = self._denied(messages)
+        if not denied:
             self._send(messages, self._pubacks.expect(ids), is_retained=run.is_retained)
             return
-        allowed = {id(message): None for message in permitted}
         for message, packet_id in zip(messages, ids, strict=True):
             answer = self._pubacks.expect([packet_id])
-            if id(message) in allowed:
-                self._send([message], answer, is_retained=run.is_retained)
-            else:
+            if id(message[0]) in denied:
                 self._deny(answer, message[0])
+            else:
+                self._send([message], answer, is_retained=run.is_retained)
 
     def _publish_exactly(self, run: Publishes) -> None:
         """Publish messages of QoS 2 that were not published before, those in a row together."""
-        permitted = {id(message): None for message in self._permitted(run.messages)}
+        denied = self._denied(run.messages)
         session = self._session
         ids: list[int] = []
         messages: list[Message] = []
@@ -151,7 +152,7 @@ class Publishing:
                 self._send(some, answer, is_retained=run.is_retained, is_repeated=is_repeated)
 
         for message, packet_id in zip(run.messages, run.ids, strict=True):
-            if id(message) not in permitted:
+            if id(message[0]) in denied:
                 send()
                 self._deny(self._pubrecs.expect([packet_id]), message[0])
                 continue
@@ -251,14 +252,14 @@ class Publishing:
 
     # --- rights
 
-    def _permitted(self, messages: list[Message]) -> list[Message]:
-        """Return the messages that the client may publish; the same list, if it may all."""
-        if len(messages) == 1:
-            return messages if self._may_publish(messages[0][0]) else []
-        denied = [id(each) for each in distinct(messages) if not self._may_publish(each)]
-        if not denied:
-            return messages
-        return [message for message in messages if id(message[0]) not in denied]
+    def _denied(self, messages: Sequence[Message]) -> dict[int, None]:
+        """Return the envelopes that the client may not publish, by their identity.
+
+        A message itself has none: a compiled tuple is made anew whenever it is looked at.
+        """
+        if len(messages) == 1 and self._may_publish(messages[0][0]):
+            return {}
+        return {id(each): None for each in distinct(messages) if not self._may_publish(each)}
 
     def _may_publish(self, envelope: Envelope) -> bool:
         if envelope.subject.startswith(PRIVATE):
@@ -309,9 +310,9 @@ def _places(messages: Sequence[Message], nobody: Sequence[Message]) -> dict[int,
     """Return a reason for each message that nobody got, by its place."""
     if len(nobody) == len(messages):
         return dict.fromkeys(range(len(messages)), Reason.NO_MATCHING_SUBSCRIBERS)
-    lost = {id(message): None for message in nobody}
+    lost = {id(envelope): None for envelope in distinct(nobody)}
     return {
         place: Reason.NO_MATCHING_SUBSCRIBERS
-        for place, message in enumerate(messages)
-        if id(message) in lost
+        for place, (envelope, _) in enumerate(messages)
+        if id(envelope) in lost
     }
