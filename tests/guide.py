@@ -51,6 +51,11 @@ _NOTES = ("", "file", "excerpt", "typed", "not run")
 _SERVES = re.compile(r"^(make run|(bin/)?entrepot serve)\b")
 # What `make test` and pytest, or a shell in which somebody works with entrepot, would pass on.
 _OURS = re.compile(r"MAKE|MFLAGS|PYTEST|ENTREPOT_|DATA$|PYSPARK_|SPARK_")
+# What a broker opens by default, and the port for TLS in the guide to security.
+PORTS = {"9092": "kafka", "5672": "amqp", "1883": "mqtt", "61613": "stomp", "15672": "http"}
+PORTS |= {"9324": "sqs"}
+TLS_PORT = "9093"
+_PORT = re.compile(rf"\b({'|'.join((*PORTS, TLS_PORT))})\b")
 _END = "\x1e"  # Stands before the exit code, when a block has been run.
 
 _SHELL = f"""
@@ -259,8 +264,7 @@ class Page:
 
     def _port_flags(self) -> str:
         at = self.ports
-        flags = {"kafka": "9092", "amqp": "5672", "http": "15672", "sqs": "9324"}
-        return " ".join(f"--{name}-port {at[default]}" for name, default in flags.items())
+        return " ".join(f"--{name}-port {at[default]}" for default, name in PORTS.items())
 
     def run(self) -> None:
         """Run all blocks; raise GuideError with the place of the first that fails."""
@@ -360,9 +364,7 @@ class Page:
 
     def _at_home(self, text: str) -> str:
         """Put the ports and the directory that this run has in the place of the page's."""
-        text = re.sub(
-            r"\b(9092|5672|15672|9093|9324)\b", lambda found: str(self.ports[found[0]]), text
-        )
+        text = _PORT.sub(lambda found: str(self.ports[found[0]]), text)
         at = self.ports["5672"]
         text = text.replace('Parameters("localhost")', f'Parameters("localhost", {at})')
         text = text.replace("/srv/entrepot", str(self.directory))

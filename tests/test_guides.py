@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guide import ROOT, GuideError, Page, blocks_of, matches
+from tests.guide import PORTS, ROOT, TLS_PORT, GuideError, Page, blocks_of, matches
 
 SLOW = tuple(
     f"docs/guides/{name}.md"
@@ -49,7 +49,7 @@ def free_ports() -> dict[str, int]:
     They are below those that systems give to whoever asks for any: it stays free until it is used.
     """
     found: dict[str, int] = {}
-    for default in ("9092", "9093", "5672", "15672", "9324"):
+    for default in (*PORTS, TLS_PORT):
         while default not in found:
             port = random.randrange(10_000, 32_000)
             with socket.socket() as probe, suppress(OSError):

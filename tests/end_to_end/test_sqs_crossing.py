@@ -275,7 +275,7 @@ def test_the_command_line_of_aws(server: Broker) -> None:
 
 def test_the_endpoint_is_printed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(tmp_path / "data")]
-    for protocol in ("kafka", "amqp", "http", "sqs"):
+    for protocol in ("kafka", "amqp", "mqtt", "stomp", "http", "sqs"):
         command += [f"--{protocol}-port", "0" if protocol == "sqs" else "off"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
