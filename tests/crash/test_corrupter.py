@@ -41,6 +41,7 @@ def check(rows: list[Row]) -> None:
     assert all(map(is_expected, rows)), "\n".join(table(rows))
 
 
+@pytest.mark.slow
 def test_a_few_of_each(corrupter: Corrupter) -> None:
     def is_chosen(damage: Damage) -> bool:
         if damage.state != CLEAN or "first" in damage.kind:

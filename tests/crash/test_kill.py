@@ -255,6 +255,7 @@ def kill_the_server(directory: Path, rounds: int, durability: str = "fsync") -> 
 LESS_DURABLE = [pytest.param(each, marks=pytest.mark.slow) for each in ("interval", "os")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["fsync", *LESS_DURABLE])
 def test_a_server_killed_under_load(tmp_path: Path, durability: str) -> None:
     kill_the_server(tmp_path / "data", 2, durability)

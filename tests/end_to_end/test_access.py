@@ -240,6 +240,7 @@ def may_over_stomp(house: House, user: str) -> str:
     return words(read=read, write=writes[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", MAY)
 def test_who_may_do_what(house: House, user: str) -> None:
     over_kafka, in_vhost = MAY[user]

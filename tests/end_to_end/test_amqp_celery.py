@@ -89,6 +89,7 @@ def eventually(condition: Any) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_task_and_its_result(tasks: Any) -> None:
     assert tasks.add.delay(2, 3).get(timeout=RESULT_S_MAX) == 5

@@ -60,6 +60,7 @@ def drain(channel: BlockingChannel, queue: str, wait_s: float = 0.5) -> list[byt
     return bodies
 
 
+@pytest.mark.slow
 def test_what_is_confirmed_survives_kill_9(name: str) -> None:
     with broker() as server:
         with connected(server) as connection:
@@ -96,6 +97,7 @@ def hand_back(server: Broker, queue: str) -> tuple[bool, object]:
         return method.redelivered, (properties.headers or {}).get("x-delivery-count")
 
 
+@pytest.mark.slow
 def test_a_restart_does_not_forget_what_failed(name: str) -> None:
     """However often the broker dies in between: at the limit the message is a dead letter."""
     with broker() as server:
@@ -139,6 +141,7 @@ def test_a_clean_stop_counts_what_consumers_had(name: str) -> None:
         assert hand_back(server, name) == (True, 1)
 
 
+@pytest.mark.slow
 def test_what_is_sent_again_after_a_kill_comes_once(name: str) -> None:
     """Proves D-03: the publisher does not know what arrived, and sends all of it again."""
     ids = [f"{name}-{number}" for number in range(300)]
@@ -436,6 +439,7 @@ def test_a_closed_channel_leaves_the_others(server: Broker, name: str) -> None:
         third.queue_delete(name)
 
 
+@pytest.mark.slow
 def test_heartbeats(server: Broker) -> None:
     with connected(server, heartbeat=1) as connection:
         channel = connection.channel()

@@ -266,6 +266,7 @@ def test_publisher_confirms(desk: Desk, name: str) -> None:
     assert desk.count(f"{name}-2") == 1_000
 
 
+@pytest.mark.slow
 def test_durable_survives_a_kill(tmp_path: Path, name: str) -> None:
     """Proves R-19, S-07 and S-08: what is durable and persistent is there again, and nothing
     else is."""

@@ -143,6 +143,7 @@ def start(server: Broker, *arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_follow_prints_as_it_is_typed_also_from_new_partitions(server: Broker) -> None:
     output(server, "topics", "create", "live")
     reader, writer = start(server, "consume", "live", "--follow"), start(server, "produce", "live")

@@ -153,6 +153,7 @@ def test_a_queue_that_is_full_is_waited_for(
 # --- in
 
 
+@pytest.mark.slow
 def test_messages_become_records(server: Broker, there: There, name: str, tmp_path: Path) -> None:
     queue = there.queue(f"{name}.queue")
     there.publish(queue, b"one", message_id="m1", content_type="a/b", headers={"n": 1})

@@ -68,6 +68,7 @@ def topic(broker: testing.Broker, request: pytest.FixtureRequest) -> str:
 # --- sharing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -386,6 +387,7 @@ def test_an_administrator_looks_and_moves(broker: testing.Broker, topic: str) ->
 # --- over the broker's death
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [CLASSIC, MODERN], ids=["classic", "modern"])
 def test_a_group_outlives_its_broker(settings: dict[str, Any]) -> None:
     """Proves K-03: after kill -9 members and offsets are where they were."""

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -32,6 +34,7 @@ def test_an_email_is_sent_twice() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_money_is_neither_lost_nor_paid_twice() -> None:
     """Proves N-05 and N-07: the crash left one record that nobody sees who need not."""
     assert said("examples.delivery.money") == [

@@ -146,6 +146,7 @@ def test_three_consumers_have_a_partition_each_and_two_take_over(
         assert len(owners(server, "my-group")) == 2
 
 
+@pytest.mark.slow
 def test_groups_read_for_themselves_and_go_on_where_they_were(
     server: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_how_it_is_called(arguments: list[str], said: str) -> None:
     assert said in command("kafka-acls", *arguments, code=2)
 
 
+@pytest.mark.slow
 def test_who_does_not_log_in_is_told_what_is_missing(house: House) -> None:
     said = command("topics", "list", "-b", house.bootstrap("SASL_PLAINTEXT"), code=1)
     assert "closed by peer; it may want a login" in said

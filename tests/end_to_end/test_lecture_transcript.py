@@ -105,6 +105,7 @@ def started(
         server.communicate()
 
 
+@pytest.mark.slow
 def test_transcript_p01_to_p07(tmp_path: Path) -> None:
     with started(tmp_path, "", "kafka.properties") as terminal:
         server = ("--bootstrap-server", terminal.bootstrap)

@@ -69,6 +69,7 @@ def test_a_wrong_password(house: House, mechanism: str, user: tuple[str, str]) -
     assert MISTYPED not in house.broker.log_path.read_text()
 
 
+@pytest.mark.slow
 def test_no_password_at_all(house: House) -> None:
     plain = {"bootstrap.servers": house.bootstrap("SASL_PLAINTEXT")}
     error = produce(plain, b"never")

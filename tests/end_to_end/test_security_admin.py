@@ -145,6 +145,7 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return certificates.make(tmp_path_factory.mktemp("ca"), "ca", subject="/CN=authority")
 
 
+@pytest.mark.slow
 def test_a_certificate_for_a_name(ca: Certificate, tmp_path: Path) -> None:
     node = certificates.make(tmp_path, "node", subject="/CN=node", signer=ca)
     mine = certificates.make(tmp_path, "mine", subject="/O=Acme/CN=ana", signer=ca)
@@ -181,6 +182,7 @@ def test_a_certificate_for_a_name(ca: Certificate, tmp_path: Path) -> None:
         assert plain.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+@pytest.mark.slow
 def test_the_wrong_port_harms_nobody(house: House) -> None:
     for wrong in (
         {"security.protocol": "SASL_PLAINTEXT", "bootstrap.servers": house.bootstrap("SASL_SSL")},

@@ -66,6 +66,7 @@ def leave_open(server: Broker, topic: str, transactional_id: str) -> OpenTransac
     return left
 
 
+@pytest.mark.slow
 def test_what_a_killed_query_left_is_found_and_aborted(server: Broker, topic: str) -> None:
     leave_open(server, topic, "spark-killed-0-0")
     printed = output(server, "transactions", "list")
@@ -151,6 +152,7 @@ def aborts_by_kafka_python(server: Broker, topic: str) -> None:
         admin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("abort", [aborts_by_kafkas_tool, aborts_by_kafka_python])
 def test_kafkas_tools_abort_it_whole(
     server: Broker, topic: str, abort: Callable[[Broker, str], None]

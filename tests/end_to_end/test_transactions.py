@@ -47,6 +47,7 @@ def clients_wrote(server: Broker) -> list[str]:
     return sorted(committed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", CLIENTS)
 def test_every_client_reads_what_every_client_committed(
     server: Broker, clients_wrote: list[str], reader: str
@@ -135,6 +136,7 @@ def test_a_restart_in_every_state(fragile: Broker, how: str) -> None:
     assert read(fragile.bootstrap, "t", committed=False) == ["a0", "a1", "b0", "c0"]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_nothing_behind(fragile: Broker) -> None:
     """Its successor takes the transactional id over, the broker's restart or not."""
     create(fragile.bootstrap, "t")
@@ -157,6 +159,7 @@ def test_a_killed_worker_leaves_nothing_behind(fragile: Broker) -> None:
     assert read(fragile.bootstrap, "t") == ["new"]
 
 
+@pytest.mark.slow
 def test_a_transaction_that_takes_too_long_is_aborted(server: Broker) -> None:
     create(server.bootstrap, "slow")
     producer = confluent_producer(

@@ -45,6 +45,7 @@ def test_many_seeds() -> None:
         run(seed, crashing_node(6.0))
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_trace() -> None:
     result = run(7, crashing_node(2.0))
     assert run(7, crashing_node(2.0)) == result

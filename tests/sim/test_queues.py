@@ -114,6 +114,7 @@ def test_attempts_that_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     is_found_out("that it came back was permanent, and is forgotten")
 
 
+@pytest.mark.slow
 def test_attempts_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     count = Ledger.attempts
     monkeypatch.setattr(Ledger, "attempts", lambda self, offset: min(1, count(self, offset)))

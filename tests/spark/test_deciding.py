@@ -128,6 +128,7 @@ def crash_after(monkeypatch: pytest.MonkeyPatch, requests: int) -> None:
     monkeypatch.setattr(Cluster, "ask", dying)
 
 
+@pytest.mark.slow
 def test_the_driver_may_end_anywhere(server: Broker, new_topic: Callable[[], str]) -> None:
     """After each of its requests, once; then the batch comes again, perhaps with fewer tasks."""
     requests, is_whole = 0, False

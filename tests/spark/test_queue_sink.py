@@ -30,6 +30,7 @@ def write(server: Broker, rows: list[dict[str, Any]], **more: str) -> None:
     asyncio.run(publish(read_queue_sink(options(server, **more)), iter([batch])))
 
 
+@pytest.mark.slow
 def test_rows_are_confirmed_and_in_order(server: Broker, new_topic: Callable[..., str]) -> None:
     queue = declare(server, new_topic("q"))
     count = UNCONFIRMED_MAX + 1_000  # So that it waits for confirms on the way.
@@ -73,6 +74,7 @@ def test_what_cannot_be_written_says_so(server: Broker, new_topic: Callable[...,
         write(server, [{"value": text} for text in texts(3)], queue=full)
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_restarted_is_found_again(new_topic: Callable[..., str]) -> None:
     with broker() as server:
         queue = declare(server, new_topic("q"))

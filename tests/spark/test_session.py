@@ -43,6 +43,7 @@ def test_a_java_that_ends_at_its_start_is_quoted(
         session.start()
 
 
+@pytest.mark.slow
 def test_what_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few small packages: the interpreter, the library, ours; no jars, no Java."""
     source = tmp_path / "site"

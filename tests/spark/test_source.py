@@ -184,6 +184,7 @@ def test_how_far_a_stream_is_behind(
     }
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_where_it_was(
     spark: Any, server: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:

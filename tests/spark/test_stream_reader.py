@@ -179,6 +179,7 @@ def test_a_topic_that_goes_away(
     assert "the partition is gone" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_broker_may_be_started_again(new_topic: Callable[[], str]) -> None:
     with broker() as server:
         topic = create(server, new_topic())

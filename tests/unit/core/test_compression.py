@@ -203,6 +203,7 @@ for codec, bomb in bombs.items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
 def test_a_bomb_is_refused_with_bounded_memory_and_time() -> None:
     """In a process of its own, because the memory is the codecs', not Python's."""
