@@ -139,6 +139,7 @@ def kill_while_copying(directory: Path, rounds: int) -> None:
     assert overlapping, "no kill came between copying and removing"
 
 
+@pytest.mark.slow
 def test_kills_while_segments_are_copied(tmp_path: Path) -> None:
     kill_while_copying(tmp_path, 5)
 

@@ -253,6 +253,7 @@ def test_who_may_do_what(house: House, user: str) -> None:
     assert found == {"kafka": over_kafka} | dict.fromkeys(("amqp", "http", "stomp"), in_vhost)
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_one_line_of_the_log_over_each(house: House) -> None:
     error = produce(house.kafka("both", "a guess"), b"x", TOPIC)
     assert error is not None

@@ -101,6 +101,7 @@ def test_a_group_shares_and_those_who_stay_take_over(
         group.poll_until(lambda: group.sizes() == [1, 1, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [CLASSIC, MODERN], ids=["classic", "modern"])
 def test_a_member_that_is_killed_is_missed(
     broker: testing.Broker, topic: str, settings: dict[str, Any]

@@ -16,6 +16,7 @@ def said(module: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_telemetry_is_lost() -> None:
     """Proves N-01, N-06 and N-07: acks=0, and a crash after the commit loses the event."""
     assert said("examples.delivery.telemetry") == [

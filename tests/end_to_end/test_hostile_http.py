@@ -94,6 +94,7 @@ def test_noise(server: Broker) -> None:
     assert is_well(server)
 
 
+@pytest.mark.slow
 def test_bodies_that_never_end_cost_a_bounded_amount(server: Broker) -> None:
     head = HEAD.replace(b"GET", b"PUT") + b"Content-Length: %d\r\n\r\n"
     size = http_limits.BODY_BYTES_MAX

@@ -134,6 +134,7 @@ def test_mosquittos_clients_with_retained_messages_and_properties(
         assert client.got[0].properties.UserProperty == [("k", "v")]
 
 
+@pytest.mark.slow
 @needs_mosquitto
 def test_a_bridge_of_mosquitto(server: Broker, tmp_path: Path) -> None:
     """A real Mosquitto as a client: it bridges topics in both directions."""

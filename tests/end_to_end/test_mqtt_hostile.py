@@ -84,6 +84,7 @@ def test_a_client_without_a_name_that_wants_its_session_kept(address: tuple[str,
         assert raw.connect("").reason is Reason.CLIENT_IDENTIFIER_NOT_VALID
 
 
+@pytest.mark.slow
 def test_keep_alive_is_one_and_a_half_times(address: tuple[str, int]) -> None:
     """Proves T-21."""
     with Raw(address) as raw:
@@ -328,6 +329,7 @@ def own() -> Broker:
         yield started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_subscriber_that_stops_reading_is_bounded_and_holds_up_nobody(
     own: Broker, qos: int

@@ -238,6 +238,7 @@ def test_a_server_in_the_background_from_bin_s10(tmp_path: Path) -> None:
     assert not (data / "server.pid").exists()
 
 
+@pytest.mark.slow
 def test_where_users_are_asked_for(tmp_path: Path) -> None:
     data = tmp_path / "data"
     users = ("users", "add", "root", "--data-dir", str(data), "--password-stdin")

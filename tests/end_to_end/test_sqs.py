@@ -243,6 +243,7 @@ def test_what_is_not_deleted_comes_to_another(server: Broker, sqs: Any) -> None:
     assert counts["ApproximateNumberOfMessagesNotVisible"] == "0"
 
 
+@pytest.mark.slow
 def test_visibility_is_lengthened_and_shortened(sqs: Any) -> None:
     """Proves H-07."""
     url = new(sqs)
@@ -396,6 +397,7 @@ def test_purges(sqs: Any) -> None:
 # --- many
 
 
+@pytest.mark.slow
 def test_fifty_clients_with_one_message_at_a_time(server: Broker, sqs: Any) -> None:
     url = new(sqs)
     each_count = 10

@@ -249,6 +249,7 @@ def test_rights(tmp_path: Path) -> None:
 # --- other clients
 
 
+@pytest.mark.slow
 def test_the_command_line_of_aws(server: Broker) -> None:
     variables = {
         "AWS_ACCESS_KEY_ID": "any",

@@ -156,6 +156,7 @@ def test_a_store_that_goes_away_and_comes_back(
     assert "copying goes on" in server.log_path.read_text()
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_copies(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     address = (tmp_path / "archive").as_uri()

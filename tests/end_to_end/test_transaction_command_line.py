@@ -90,6 +90,7 @@ def test_what_a_killed_query_left_is_found_and_aborted(server: Broker, topic: st
     ]
 
 
+@pytest.mark.slow
 def test_what_the_query_had_decided_is_committed(server: Broker, topic: str) -> None:
     """The batch is recorded as written, so the query will not write it again."""
     left = leave_open(server, topic, "spark-decided-0-0")

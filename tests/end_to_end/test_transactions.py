@@ -261,6 +261,7 @@ def copy(bootstrap: str, group: str, count: int, *, order: str, dies_at: int = -
         consumer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "first", "second", "expected"),
     [

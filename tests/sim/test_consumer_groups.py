@@ -52,6 +52,7 @@ def test_one_seed_gives_one_trace() -> None:
     assert run(8, consumer_groups(2.0)).trace != result.trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
     def simulate() -> None:

@@ -109,6 +109,7 @@ def test_settlements_that_count_before_they_are_permanent(
     is_found_out("comes again|is forgotten", seeds=40)
 
 
+@pytest.mark.slow
 def test_attempts_that_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Attempts, "note", lambda self, came_back, attempts: None)
     is_found_out("that it came back was permanent, and is forgotten")
@@ -181,6 +182,7 @@ def test_messages_that_are_not_said_to_come_again(monkeypatch: pytest.MonkeyPatc
     is_found_out("was delivered before|after what was sent later")
 
 
+@pytest.mark.slow
 def test_messages_that_come_back_with_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A range with a step, as it is dealt to several, taken for one without."""
     drop = Ledger._drop

@@ -58,6 +58,7 @@ def test_many_seeds() -> None:
         run(seed, transaction_world(6.0))
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_trace() -> None:
     result = run(7, transaction_world(2.0))
     assert run(7, transaction_world(2.0)) == result

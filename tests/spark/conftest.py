@@ -2,7 +2,7 @@
 
 Starting Spark takes longer than most of these tests, so those that use it run one after
 the other in one process: the scheduler in tests/conftest.py knows their files. They are
-slow, but for one marked `smoke`, and skipped where there is no pyspark or no Java.
+slow, and skipped where there is no pyspark or no Java.
 """
 
 import itertools
@@ -34,8 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(300))  # The first one starts Spark.
-            if item.get_closest_marker("smoke") is None:
-                item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

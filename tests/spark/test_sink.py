@@ -48,7 +48,6 @@ def copy(spark: Any, server: Broker, source: str, target: str, place: Path) -> s
     return str(query.id)
 
 
-@pytest.mark.smoke
 def test_a_table_of_every_column(spark: Any, server: Broker, new_topic: Callable[[], str]) -> None:
     one, two = create(server, new_topic(), 3), create(server, new_topic())
     frame = spark.sql(

@@ -107,6 +107,7 @@ def test_many_stories(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tell_and_compare(seed, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_an_archive_gives_what_the_broker_gave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_records_that_leave_the_broker_after_they_were_planned(
 # --- planning
 
 
+@pytest.mark.slow
 def test_several_tasks_read_what_is_in_both(entrepot_broker: Broker, tmp_path: Path) -> None:
     server, address = entrepot_broker, tiered(entrepot_broker, tmp_path / "archive")
     produce(server, "t", texts(2_000), batch_num_messages=50)
@@ -246,6 +248,7 @@ def test_an_archive_alone(tmp_path: Path) -> None:
         table(None, address, subscribe="u").partitions()
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_anew(entrepot_broker: Broker, tmp_path: Path) -> None:
     server, address = entrepot_broker, tiered(entrepot_broker, tmp_path / "archive")
     produce(server, "t", texts(1_000), batch_num_messages=50)

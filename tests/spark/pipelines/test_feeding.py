@@ -36,6 +36,7 @@ def test_every_example_has_a_feeder() -> None:
         assert f"python -m examples.pipelines.feed {name}\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEEDS)
 def test_an_example_is_fed(name: str, server: Broker) -> None:
     feed = [sys.executable, "-m", "examples.pipelines.feed", name, "-b", server.bootstrap]

@@ -187,6 +187,7 @@ async def test_ten_thousand_wait_and_each_message_goes_to_one(bed: Bed) -> None:
     assert (queue.consumer_count, counts(queue)) == (0, (0, 500, 0))
 
 
+@pytest.mark.slow
 @on_queues
 async def test_receipts_are_bounded_and_expire_in_turns(bed: Bed) -> None:
     queue = bed.queue()
