@@ -124,5 +124,6 @@ def test_a_broker_under_fire(protocol: str, tmp_path: Path) -> None:
     tally = Fuzzer(protocol, 1, findings=tmp_path).run(10_000)
     print(tally)
     assert tally.is_clean, tally.kinds
-    assert tally.answers > 1_000
+    # Over MQTT the first mistake ends a connection, so there is an answer to most, and not more.
+    assert tally.answers > (400 if protocol == "mqtt" else 1_000)
     assert tally.rss_mib[-1] - tally.rss_mib[0] < 200
