@@ -146,8 +146,8 @@ def test_kills_while_segments_are_copied(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_fifty_kills_while_segments_are_copied(tmp_path: Path) -> None:
-    kill_while_copying(tmp_path, 50)
+def test_twenty_kills_while_segments_are_copied(tmp_path: Path) -> None:
+    kill_while_copying(tmp_path, 20)
 
 
 @pytest.mark.slow

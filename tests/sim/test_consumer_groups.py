@@ -42,7 +42,7 @@ def test_groups_with_less_durability(number: int, durability: Durability) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(1_500)
 def test_many_seeds() -> None:
-    for seed in range(1_000, 1_150):
+    for seed in range(1_000, 1_100):
         run(seed, consumer_groups(6.0))
 
 
