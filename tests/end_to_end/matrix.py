@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import pika
+import proton
 import stomp
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import (
@@ -28,6 +29,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
+from proton.utils import BlockingConnection
 from rich.console import Console
 from rich.table import Table
 
@@ -138,6 +140,45 @@ def amqp_read(server: Broker, name: str, is_topic: bool) -> Iterator[Read]:
             )
 
         yield read
+
+
+# --- AMQP 1.0
+
+
+def amqp10_write(server: Broker, name: str, message: Message) -> None:
+    client = _amqp10(server)
+    client.create_sender(name).send(
+        proton.Message(
+            body=message.body,
+            durable=True,
+            content_type=message.content_type,
+            correlation_id=message.correlation_id,
+            properties={"colour": message.colour},
+        )
+    )
+    client.close()
+
+
+@contextmanager
+def amqp10_read(server: Broker, name: str, is_topic: bool) -> Iterator[Read]:
+    client = _amqp10(server)
+    receiver = client.create_receiver(f"/topics/{name}" if is_topic else name)
+
+    def read() -> Message:
+        found = receiver.receive(timeout=WAIT_S)
+        receiver.accept()
+        body = found.body if isinstance(found.body, str) else bytes(found.body).decode()
+        colour = (found.properties or {}).get("colour")
+        return Message(body, found.content_type, found.correlation_id, colour)
+
+    yield read
+    client.close()
+
+
+def _amqp10(server: Broker) -> Any:
+    host, port = server.endpoints["amqp"]
+    url = f"amqp://guest:guest@{host}:{port}"
+    return BlockingConnection(url, timeout=WAIT_S, allowed_mechs="PLAIN")
 
 
 # --- MQTT 5
@@ -264,6 +305,7 @@ def sqs_read(server: Broker, name: str, is_topic: bool) -> Iterator[Read]:
 WRITERS: dict[str, Write] = {
     "Kafka": kafka_write,
     "AMQP 0-9-1": amqp_write,
+    "AMQP 1.0": amqp10_write,
     "MQTT": mqtt_write,
     "STOMP": stomp_write,
     "SQS": sqs_write,
@@ -272,6 +314,7 @@ READERS: dict[str, Open] = {
     "Kafka": kafka_read,
     "Kafka share group": share_group_read,
     "AMQP 0-9-1": amqp_read,
+    "AMQP 1.0": amqp10_read,
     "MQTT": mqtt_read,
     "STOMP": stomp_read,
     "SQS": sqs_read,

@@ -127,11 +127,13 @@ class Unacked:
         taken, self._runs, self._firsts, self.count = self._runs, [], [], 0
         return taken
 
-    def drop(self, holder: Holder) -> None:
-        """Remove everything of a holder."""
+    def take_of(self, holder: Holder) -> list[Held]:
+        """Remove and return everything of a holder."""
         kept = [run for run in self._runs if run.holder is not holder]
+        taken = [run for run in self._runs if run.holder is holder]
         self._runs, self._firsts = kept, [run.tag_first for run in kept]
         self.count = sum(map(_size, kept))
+        return taken
 
     def restore(self, runs: list[Held]) -> None:
         """Add runs again that were removed."""

@@ -116,7 +116,7 @@ async def _source(
             raise Amqp10Error(Condition.NOT_FOUND, text, Scope.LINK)
         kept = Source(declaring.address_of(found), 2, _NEVER)
         return found, kept, partial(declaring.delete, connection, kept_name)
-    _check_supported(source)
+    _check_filters(source)
     if source.dynamic:
         queue = await declaring.temporary_queue(connection)
         made = source._replace(address=declaring.address_of(queue))
@@ -125,16 +125,16 @@ async def _source(
         raise _wrong("a source without an address")
     address = parse(source.address, source.capabilities)
     if address.kind is not Kind.EXCHANGE:
+        if source.distribution_mode == _COPY:
+            raise Amqp10Error(Condition.NOT_IMPLEMENTED, "browsing is not supported", Scope.LINK)
         return await declaring.queue_named(connection, address), source, None
     is_kept = source.durable > 0 and source.expiry_policy == _NEVER
     queue = await declaring.subscription_queue(connection, address, kept_name if is_kept else None)
     return queue, source, partial(declaring.delete, connection, queue.name)
 
 
-def _check_supported(source: Source) -> None:
-    """Raise Amqp10Error for what would change which messages come, and is not supported."""
-    if source.distribution_mode == _COPY:
-        raise Amqp10Error(Condition.NOT_IMPLEMENTED, "browsing is not supported", Scope.LINK)
+def _check_filters(source: Source) -> None:
+    """Raise Amqp10Error for filters: they would change which messages come."""
     if source.filter:
         names = ", ".join(sorted(str(each)[:100] for each in source.filter))
         text = f"filters are not supported: {names[:300]}"

@@ -142,6 +142,10 @@ class Connection:
         session.stop()
         self.context.broker.turns.start(self._released([session]))
 
+    @property
+    def link_count(self) -> int:
+        return sum(len(session.links) for session in self.sessions.values())
+
     def send(self, channel: int, performative: Composite) -> None:
         self.outbox.send((frame(channel, performative),))
 
@@ -236,9 +240,9 @@ class Connection:
         sessions, self.sessions = [*self.sessions.values()], {}
         self._answering.clear()
         self._queues_with_room.clear()
-        self.transactions.clear()
         for session in sessions:
             session.stop()
+        self.guard(self.transactions.roll_back_all)
         if sessions:
             self.context.broker.turns.start(self._released(sessions))
         self.guard(self.vhost.connection_gone, self)

@@ -88,8 +88,13 @@ def split(head: bytes) -> Head:
 
 
 def head_of(parts: Parts) -> bytes:
-    """Return the head of a message that a client sent."""
-    return join(Head(parts.body_kind, parts.header, parts.footer, _NO_NOTE, parts.middle))
+    """Return the head of a message that a client sent.
+
+    Its header is that of a first delivery: most messages are delivered once.
+    """
+    sent = message.read_header(parts.header)
+    header = message.write_header(sent._replace(first_acquirer=True, delivery_count=0))
+    return join(Head(parts.body_kind, header, parts.footer, _NO_NOTE, parts.middle))
 
 
 class Amqp10Format:
@@ -203,10 +208,11 @@ class Amqp10Format:
             deaths = envelope.format.deaths(envelope.head)
             if deaths:
                 middle = _with_deaths_annotation(middle, deaths)
-        found = message.read_header(header) if header else Header()
-        if attempts or not header:
-            found = found._replace(first_acquirer=not attempts, delivery_count=attempts)
-            header = message.write_header(found)
+        if attempts:
+            found = message.read_header(header)
+            header = message.write_header(
+                found._replace(first_acquirer=False, delivery_count=attempts)
+            )
         return header + middle + message.body_head(kind, len(body)), footer
 
 

@@ -54,7 +54,6 @@ class ReceiverLink:
         self.tag = name
         self.queue = queue
         self.auto_ack = is_settled
-        self.leased_count = 0
         self.is_active = not queue.settings.single_active
         self._connection = session.connection
         self._frame_bytes_max = session.connection.terms.frame_bytes_max
@@ -81,7 +80,6 @@ class ReceiverLink:
         self._count += count
         first = self.session.next_deliveries(count)
         if not self.auto_ack:  # Before sending: if that fails, they are returned.
-            self.leased_count += count
             self.session.unsettled.add(first, self, lane, taken.offsets)
         self.session.send_transfers(self._encode(first, taken), count)
 
@@ -173,11 +171,9 @@ class ReceiverLink:
             self.queue.remove_consumer(self)
 
     def release(self) -> None:
-        """Return everything that is not settled."""
-        self.session.unsettled.drop(self)
-        if self.leased_count:
-            self.leased_count = 0
-            self.queue.release(self)
+        """Return what is not settled. What an open transaction settles stays with that."""
+        for run in self.session.unsettled.take_of(self):
+            self.requeue(run.lane, run.offsets)
 
     async def detached(self, *, is_closed: bool) -> None:
         """Delete what was made for the link, if the client does not want it any more."""
@@ -187,19 +183,18 @@ class ReceiverLink:
     # --- as a holder
 
     def settle(self, lane: int, offsets: range) -> None:
-        self._freed(len(offsets))
+        self._freed()
         self.queue.settle(self, lane, offsets)
 
     def reject(self, lane: int, offsets: range) -> None:
-        self._freed(len(offsets))
+        self._freed()
         self.queue.reject(self, lane, offsets)
 
-    def requeue(self, lane: int, offsets: range) -> None:
-        self._freed(len(offsets))
-        self.queue.requeue(self, lane, offsets)
+    def requeue(self, lane: int, offsets: range, *, is_attempt: bool = True) -> None:
+        self._freed()
+        self.queue.requeue(self, lane, offsets, is_attempt=is_attempt)
 
-    def _freed(self, count: int) -> None:
-        self.leased_count -= count
+    def _freed(self) -> None:
         self._connection.has_room(self.queue)
 
     def when_settled(self, waiter: Waiter) -> None:

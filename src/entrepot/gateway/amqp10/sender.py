@@ -1,8 +1,9 @@
 """A link on which the client sends: messages are checked, published in runs, and settled.
 
 Transfers that came together are one run for each exchange. A message is accepted when it is
-committed to disk in every queue that it was routed to; one that is routed nowhere is released,
-and one that a queue refused is rejected. The link's credit is renewed when half of it is used.
+committed to disk in every queue that it was routed to; one that a queue refused is rejected. One
+that is routed nowhere is released, but for topics: that nobody listens there is no failure. The
+link's credit is renewed when half of it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from entrepot.broker.queue.message import Failure, Publication, Refused
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, StorageError, UnknownExchange
 from entrepot.core.message import Envelope, Message
-from entrepot.gateway.amqp10.address import Address, Kind, parse
+from entrepot.gateway.amqp10.address import TOPIC_EXCHANGE, Address, Kind, parse
 from entrepot.gateway.amqp10.format import AMQP_1_0, head_of
 from entrepot.wire.amqp10 import limits as amqp_limits
 from entrepot.wire.amqp10 import message as wire
@@ -303,7 +304,7 @@ def publish(session: Session, messages: list[Message], deliveries: Sequence[Deli
     except PeerError:
         in_flight.give_up()
         raise
-    if nowhere:
+    if nowhere and exchange != TOPIC_EXCHANGE:
         gone = {id(envelope) for envelope, _ in nowhere}
         in_flight.nowhere = {
             place: None for place, (each, _) in enumerate(messages) if id(each) in gone

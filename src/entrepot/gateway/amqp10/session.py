@@ -19,10 +19,17 @@ from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.ports import Buffer
 from entrepot.gateway.amqp10 import attaching
 from entrepot.gateway.amqp10.errors import explain
+from entrepot.gateway.amqp10.outcome import (
+    ACCEPTED,
+    FAILED,
+    REJECTED,
+    RELEASED,
+    Outcome,
+    conclude,
+)
 from entrepot.gateway.amqp10.receiver import ReceiverLink
 from entrepot.gateway.amqp10.sender import SenderLink
-from entrepot.gateway.unacked import Disposition as Fate
-from entrepot.gateway.unacked import Held, Unacked, conclude
+from entrepot.gateway.unacked import Held, Unacked
 from entrepot.wire.amqp10 import limits as amqp_limits
 from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
 from entrepot.wire.amqp10.frames import frame
@@ -127,8 +134,8 @@ class Session:
         if handle in self.links or handle in self._detaching:
             text = f"handle {handle} is in use"
             raise Amqp10Error(Condition.HANDLE_IN_USE, text, Scope.SESSION)
-        if handle >= amqp_limits.LINKS_MAX:
-            text = f"handle {handle} is more than {amqp_limits.LINKS_MAX - 1}"
+        if handle >= amqp_limits.LINKS_MAX or self.connection.link_count >= amqp_limits.LINKS_MAX:
+            text = f"more than {amqp_limits.LINKS_MAX} links, or a handle beyond that"
             raise Amqp10Error(Condition.LIMIT_EXCEEDED, text, Scope.SESSION)
         try:
             link, answer = await attaching.attach(self, wanted)
@@ -291,16 +298,16 @@ class Session:
         if isinstance(state, TransactionalState):
             transaction = self.connection.transactions.find(state.txn_id)
             state = state.outcome
-        fate = _fate(state)
-        if fate is None:
+        outcome = _outcome(state)
+        if outcome is None:
             if not wanted.settled:
                 return  # Not an outcome: the client only says how far it is.
-            fate = Fate.REQUEUED
+            outcome = RELEASED
         held = self._take(first, last + 1)
         if transaction is not None:
-            transaction.hold_disposition(held, fate)
+            transaction.hold_outcome(held, outcome)
             return
-        conclude(held, fate)
+        conclude(held, outcome)
         if not wanted.settled:
             for run in held:
                 last_one = (run.tag_end - 1) % _NUMBERS
@@ -361,13 +368,15 @@ class Session:
         return ChannelFacts(self.channel, consumers, self.unsettled.count)
 
 
-def _fate(state: Any) -> Fate | None:
-    """Return what becomes of a message with this outcome; None for a state that is none."""
+def _outcome(state: Any) -> Outcome | None:
+    """Return what becomes of a message in this state; None for a state that is no outcome."""
     match state:
         case Accepted():
-            return Fate.SETTLED
+            return ACCEPTED
         case Rejected() | Modified(undeliverable_here=True):
-            return Fate.REJECTED
-        case Released() | Modified():
-            return Fate.REQUEUED
+            return REJECTED
+        case Released():
+            return RELEASED
+        case Modified():
+            return FAILED if state.delivery_failed else RELEASED
     return None

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from entrepot.broker.queue.message import Failure, Publication
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.message import Message
+from entrepot.gateway.amqp10.outcome import FAILED, Outcome, conclude
 from entrepot.gateway.amqp10.sender import ACCEPTED, Delivery, SenderLink
-from entrepot.gateway.unacked import Disposition, Held, conclude
+from entrepot.gateway.unacked import Held
 from entrepot.wire.amqp10 import limits as amqp_limits
 from entrepot.wire.amqp10 import message as wire
 from entrepot.wire.amqp10 import types
@@ -46,7 +47,7 @@ class Transaction:
     def __init__(self, id: bytes) -> None:
         self.id = id
         self._messages: list[Message] = []
-        self._dispositions: list[tuple[list[Held], Disposition]] = []
+        self._outcomes: list[tuple[list[Held], Outcome]] = []
         self.bytes_held = 0
         self.action_count = 0
 
@@ -59,8 +60,8 @@ class Transaction:
         if not delivery.is_settled:
             session.settle(delivery.number, TransactionalState(self.id, ACCEPTED))
 
-    def hold_disposition(self, held: list[Held], fate: Disposition) -> None:
-        self._dispositions.append((held, fate))
+    def hold_outcome(self, held: list[Held], outcome: Outcome) -> None:
+        self._outcomes.append((held, outcome))
         self.action_count += sum(len(run.offsets) for run in held)
 
     async def commit(self, connection: Connection) -> None:
@@ -71,9 +72,9 @@ class Transaction:
         except PeerError:
             self.roll_back()
             raise
-        holders = {id(run.holder): run.holder for held, _ in self._dispositions for run in held}
-        for held, fate in self._dispositions:
-            conclude(held, fate)
+        holders = {id(run.holder): run.holder for held, _ in self._outcomes for run in held}
+        for held, outcome in self._outcomes:
+            conclude(held, outcome)
         for holder in holders.values():
             publication.expect()
             holder.when_settled(publication.arrived)
@@ -96,9 +97,9 @@ class Transaction:
 
     def roll_back(self) -> None:
         """Drop the messages, and return what was settled."""
-        dispositions, self._dispositions = self._dispositions, []
-        for held, _ in dispositions:
-            conclude(held, Disposition.REQUEUED)
+        outcomes, self._outcomes = self._outcomes, []
+        for held, _ in outcomes:
+            conclude(held, FAILED)
 
 
 def _completion() -> tuple[Publication, asyncio.Future[None]]:
@@ -157,9 +158,11 @@ class Transactions:
             raise Amqp10Error(Condition.UNKNOWN_TRANSACTION, "no such transaction", Scope.LINK)
         return found
 
-    def clear(self) -> None:
-        """Forget all of them: the links' own release returns what they held."""
-        self._open.clear()
+    def roll_back_all(self) -> None:
+        """Roll all of them back: the connection ends."""
+        transactions, self._open = self._open, {}
+        for transaction in transactions.values():
+            transaction.roll_back()
 
     def __len__(self) -> int:
         return len(self._open)

@@ -25,7 +25,7 @@ _HEADERS = (AMQP_HEADER, SASL_HEADER)
 _HEAD = Struct(">IBBH")  # Size, offset of the body in words, type, channel.
 HEAD_BYTES: Final = _HEAD.size
 _AMQP, _SASL = 0, 1
-_RUN_MESSAGES_MAX = 1_000
+_RUN_MESSAGES_MAX = 200
 EMPTY_FRAME: Final = _HEAD.pack(HEAD_BYTES, 2, _AMQP, 0)
 
 AREA_BYTES_MIN = 4 * KIB  # The buffer of an idle connection.

@@ -15,7 +15,7 @@ assert FRAME_BYTES_MIN < LOGIN_FRAME_BYTES_MAX
 IDLE_MS = 120_000  # A connection that was silent for so long is closed.
 IDLE_MS_MIN = 1_000  # A client that asks for more frequent frames is refused.
 SESSIONS_MAX = 256  # Of one connection.
-LINKS_MAX = 1_000  # Of one session.
+LINKS_MAX = 2_000  # Of one connection.
 INCOMING_WINDOW = 2_000  # Transfers of one session that a client may send ahead.
 CREDIT = 1_000  # Messages of one link that a client may send ahead.
 UNSETTLED_MAX = 50_000  # Deliveries of one session that the client has not settled.
