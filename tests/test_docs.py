@@ -11,6 +11,7 @@ from entrepot.broker.topic_config import SETTINGS
 from entrepot.core import limits
 from entrepot.gateway.kafka.apis import SERVED
 from entrepot.wire.amqp import limits as amqp_limits
+from entrepot.wire.amqp10 import limits as amqp10_limits
 from entrepot.wire.http import limits as http_limits
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.sqs import limits as sqs_limits
@@ -56,6 +57,7 @@ def test_every_topic_setting_is_documented() -> None:
 _LIMITS = {
     "": limits,
     "AMQP_": amqp_limits,
+    "AMQP10_": amqp10_limits,
     "HTTP_": http_limits,
     "MQTT_": mqtt_limits,
     "SQS_": sqs_limits,
@@ -65,7 +67,7 @@ _LIMITS = {
 
 def test_every_limit_is_documented() -> None:
     text = (DOCS / "reference" / "limits.md").read_text("utf-8")
-    listed = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
+    listed = dict(re.findall(r"^\| `([A-Z_0-9]+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
     units = {"KiB": limits.KIB, "MiB": limits.MIB, "GiB": limits.GIB}
     expected = {}
     for prefix, module in _LIMITS.items():

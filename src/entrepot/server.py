@@ -43,6 +43,8 @@ from entrepot.core.ports import (
 )
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import Replies
+from entrepot.gateway.amqp10.format import AMQP_1_0
+from entrepot.gateway.greeting import Greeting
 from entrepot.gateway.kafka.adapter import KafkaAdapter
 from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.context import Context
@@ -61,6 +63,7 @@ from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
+    from entrepot.gateway.amqp10.context import Context as Amqp10Context
     from entrepot.gateway.mqtt.context import Context as MqttContext
     from entrepot.gateway.stomp.context import Context as StompContext
 
@@ -204,7 +207,7 @@ class Server:
                 worker=worker,
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
-                formats=Formats((AMQP, MQTT)),
+                formats=Formats((AMQP, AMQP_1_0, MQTT)),
                 dialect=RabbitDialect(),
                 predeclared=PREDECLARED,
                 faults=doors.faults,
@@ -264,11 +267,11 @@ class Server:
             await self._listen(doors.tls_net, "kafka_tls", config.ports.kafka_tls, adapter)
         replies = Replies(doors.entropy)
         if config.ports.amqp is not None:
-            amqp = self._amqp(replies, "amqp")
+            amqp = self._either_amqp(replies, "amqp")
             await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
         if config.ports.amqp_tls is not None:
             assert doors.tls_net is not None
-            amqp = self._amqp(replies, "amqp_tls")
+            amqp = self._either_amqp(replies, "amqp_tls")
             await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
         if config.ports.mqtt is not None:
             await self._listen(doors.net, "mqtt", config.ports.mqtt, self._mqtt("mqtt"))
@@ -351,6 +354,42 @@ class Server:
         return ",".join(listeners)
 
     # All but Kafka are imported for their first client: the start does not wait for them.
+
+    def _either_amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
+        """Return what accepts AMQP 0-9-1 and 1.0 on one port: their first bytes differ."""
+        older, newer = self._amqp(replies, endpoint), self._amqp_1_0(endpoint)
+
+        def choose(first: bytes) -> Callable[[Link], ServingReceiver]:
+            return newer if first in (b"AMQP\0\1\0\0", b"AMQP\3\1\0\0") else older
+
+        return lambda link: Greeting(link, 8, choose)
+
+    def _amqp_1_0(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(endpoint, MessageCount())
+
+        @cache
+        def context() -> Amqp10Context:
+            from entrepot.gateway.amqp10.context import Context as Amqp10Context
+
+            return Amqp10Context(
+                self.broker,
+                self._doors.clock,
+                self._doors.entropy,
+                RabbitDialect(),
+                self._login,
+                _version(),
+                *self.endpoints[endpoint],
+                is_tls=endpoint.endswith("_tls"),
+                message_bytes_max=self._config.queues.max_message_bytes,
+                messages=messages,
+            )
+
+        def accept(link: Link) -> ServingReceiver:
+            from entrepot.gateway.amqp10.adapter import Amqp10Adapter
+
+            return Amqp10Adapter(link, context())
+
+        return accept
 
     def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())

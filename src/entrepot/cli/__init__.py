@@ -77,7 +77,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="entrepot")
 def main() -> None:
-    """One durable log that Kafka clients use: a broker and its tools.
+    """One durable log for clients of Kafka, AMQP, MQTT, STOMP and SQS.
 
     `entrepot serve` starts a broker here; every other command talks to one, or reads
     its files. `entrepot COMMAND --help` says more.

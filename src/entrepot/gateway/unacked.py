@@ -127,6 +127,14 @@ class Unacked:
         taken, self._runs, self._firsts, self.count = self._runs, [], [], 0
         return taken
 
+    def take_of(self, holder: Holder) -> list[Held]:
+        """Remove and return everything of a holder."""
+        kept = [run for run in self._runs if run.holder is not holder]
+        taken = [run for run in self._runs if run.holder is holder]
+        self._runs, self._firsts = kept, [run.tag_first for run in kept]
+        self.count = sum(map(_size, kept))
+        return taken
+
     def restore(self, runs: list[Held]) -> None:
         """Add runs again that were removed."""
         merged = sorted([*self._runs, *runs], key=lambda run: run.tag_first)

@@ -1,0 +1,145 @@
+"""Attach: which queue a link is about, and how the link is answered.
+
+A queue for a temporary address is made when a client attaches with `dynamic`, and deleted when
+it closes that link. A receiver from a topic that is to be kept (`expiry-policy: never`) has a
+queue that is found again by the client's container and the link's name; closing the link deletes
+it, detaching leaves it. That is how JMS's durable subscriptions work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.queue.queue import Queue
+from entrepot.gateway.amqp10 import declaring
+from entrepot.gateway.amqp10.address import Kind, parse
+from entrepot.gateway.amqp10.receiver import ReceiverLink
+from entrepot.gateway.amqp10.sender import SenderLink, check_target
+from entrepot.gateway.amqp10.transaction import CoordinatorLink
+from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
+from entrepot.wire.amqp10.performatives import Attach, Coordinator, Source, Target
+
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp10.session import Session
+
+_SETTLED = 1  # Of a link's sender: every message is settled when it is sent.
+_COPY = "copy"
+_NEVER = "never"
+_OUTCOMES = (
+    "amqp:accepted:list",
+    "amqp:rejected:list",
+    "amqp:released:list",
+    "amqp:modified:list",
+)
+
+OnClosed = Callable[[], Awaitable[None]]
+
+
+async def attach(session: Session, wanted: Attach) -> tuple[SenderLink | ReceiverLink, Attach]:
+    """Make a link and the answer to its attach. Raises PeerError."""
+    if wanted.is_receiver:
+        return await _attach_receiver(session, wanted)
+    return await _attach_sender(session, wanted)
+
+
+async def _attach_sender(session: Session, wanted: Attach) -> tuple[SenderLink, Attach]:
+    connection, target = session.connection, wanted.target
+    bytes_max = connection.context.message_bytes_max
+    answer = Attach(
+        wanted.name,
+        wanted.handle,
+        True,
+        wanted.snd_settle_mode,
+        source=wanted.source,
+        target=target,
+        max_message_size=bytes_max,
+    )
+    if isinstance(target, Coordinator):
+        return CoordinatorLink(session, wanted.handle, wanted.name), answer
+    if not isinstance(target, Target):
+        raise _wrong("a link without a target")
+    on_closed: OnClosed | None = None
+    if target.dynamic:
+        queue = await declaring.temporary_queue(connection)
+        on_closed = partial(declaring.delete, connection, queue.name)
+        target = target._replace(address=declaring.address_of(queue))
+        answer = answer._replace(target=target)
+    if target.address is None:
+        return SenderLink(session, wanted.handle, wanted.name, None), answer
+    address = parse(target.address, target.capabilities)
+    check_target(connection, address)
+    if address.kind is Kind.QUEUE and connection.vhost.stream(address.key) is None:
+        await declaring.queue_named(connection, address)
+    return SenderLink(session, wanted.handle, wanted.name, address, on_closed), answer
+
+
+async def _attach_receiver(session: Session, wanted: Attach) -> tuple[ReceiverLink, Attach]:
+    connection, source = session.connection, wanted.source
+    if source is not None and not isinstance(source, Source):
+        raise _wrong("a link without a source")
+    queue, source, on_closed = await _source(session, wanted.name, source)
+    connection.check(Operation.READ, ResourceKind.QUEUE, queue.name)
+    queue.check_up()
+    link = ReceiverLink(
+        session,
+        wanted.handle,
+        wanted.name,
+        queue,
+        is_settled=wanted.snd_settle_mode == _SETTLED,
+        on_closed=on_closed,
+    )
+    answer = Attach(
+        wanted.name,
+        wanted.handle,
+        False,
+        wanted.snd_settle_mode,
+        source=source._replace(outcomes=_OUTCOMES, filter=None, default_outcome=None),
+        target=wanted.target,
+        initial_delivery_count=0,
+    )
+    return link, answer
+
+
+async def _source(
+    session: Session, name: str, source: Source | None
+) -> tuple[Queue, Source, OnClosed | None]:
+    """Return the queue that a receiver reads, its source as it is, and what closing deletes."""
+    connection = session.connection
+    kept_name = declaring.subscription_name(connection.terms.container, name)
+    if source is None:  # The client asks for a subscription that it has, to end it.
+        found = declaring.find(connection, kept_name)
+        if found is None:
+            text = f"no subscription '{name[:300]}'"
+            raise Amqp10Error(Condition.NOT_FOUND, text, Scope.LINK)
+        kept = Source(declaring.address_of(found), 2, _NEVER)
+        return found, kept, partial(declaring.delete, connection, kept_name)
+    _check_filters(source)
+    if source.dynamic:
+        queue = await declaring.temporary_queue(connection)
+        made = source._replace(address=declaring.address_of(queue))
+        return queue, made, partial(declaring.delete, connection, queue.name)
+    if source.address is None:
+        raise _wrong("a source without an address")
+    address = parse(source.address, source.capabilities)
+    if address.kind is not Kind.EXCHANGE:
+        if source.distribution_mode == _COPY:
+            raise Amqp10Error(Condition.NOT_IMPLEMENTED, "browsing is not supported", Scope.LINK)
+        return await declaring.queue_named(connection, address), source, None
+    is_kept = source.durable > 0 and source.expiry_policy == _NEVER
+    queue = await declaring.subscription_queue(connection, address, kept_name if is_kept else None)
+    return queue, source, partial(declaring.delete, connection, queue.name)
+
+
+def _check_filters(source: Source) -> None:
+    """Raise Amqp10Error for filters: they would change which messages come."""
+    if source.filter:
+        names = ", ".join(sorted(str(each)[:100] for each in source.filter))
+        text = f"filters are not supported: {names[:300]}"
+        raise Amqp10Error(Condition.NOT_IMPLEMENTED, text, Scope.LINK)
+
+
+def _wrong(text: str) -> Amqp10Error:
+    return Amqp10Error(Condition.INVALID_FIELD, text, Scope.LINK)
