@@ -31,9 +31,6 @@ READS_PER_WAKE_MAX = 16  # Then other connections are served.
 SENT_PER_WAKE_BYTES_MAX = 4 * limits.MIB
 SENDS_PER_WAKE_MAX = 8  # Each may read up to a thousand small ranges of files.
 READ_BYTES_MAX = 1 * limits.MIB  # At once, of a range that is not sent with sendfile.
-SENDFILE_BYTES_MIN = (
-    32 * limits.KIB
-)  # A smaller range is read and sent with the rest: that is faster.
 BACKLOG_BYTES_LOW = limits.BACKLOG_BYTES_HIGH // 4
 LINGER_SECONDS = 10.0
 
@@ -413,7 +410,7 @@ def name_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def _by_sendfile(chunk: FileRange) -> bool:
-    return chunk.size >= SENDFILE_BYTES_MIN and chunk.file.fileno() is not None
+    return chunk.size >= limits.SENDFILE_BYTES_MIN and chunk.file.fileno() is not None
 
 
 def read_range(chunk: FileRange, bytes_max: int = READ_BYTES_MAX) -> tuple[bytes, FileRange | None]:
