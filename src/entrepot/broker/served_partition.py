@@ -323,10 +323,24 @@ class ServedPartition:
             self.unreadable_count += header.count
             log.warning("%s: passed over: %s", self.partition.directory, error)
 
-    def aborted(self, offset: int, found: FileRange | None) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of the aborted transactions in a range read from
+    def read_small(self, offset: int, bytes_max: int, is_committed: bool) -> bytes | None:
+        """Return batches as bytes if there are few, and it is cheap to find them: they are the
+        newest, or follow those that were read last. None means: use `partition.read`.
+
+        With `is_committed` there are also none while that needs to be looked at: transactions are
+        open, or were aborted.
+        """
+        partition = self.partition
+        if is_committed and (
+            self.isolation.has_aborted(offset) or self.last_stable_offset < partition.high_watermark
+        ):
+            return None
+        return partition.newest(offset) or partition.read_next(offset, bytes_max)
+
+    def aborted(self, offset: int, found: bytes | FileRange | None) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of the aborted transactions in what was read from
         `offset` on."""
-        if found is None or not self.isolation.has_aborted(offset):
+        if not isinstance(found, FileRange) or not self.isolation.has_aborted(offset):
             return []
         return self.isolation.aborted(offset, self.partition.offset_after(offset, found))
 

@@ -19,7 +19,7 @@ from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Link, Unfinished
 from entrepot.gateway.kafka import api_versions, apis
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.login import Login
-from entrepot.gateway.pump import Pump
+from entrepot.gateway.pump import Cancellable, Pump
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.frames import (
     FrameBuffer,
@@ -50,6 +50,13 @@ class Answer:
         head = response_header(header.api_key, header.version, header.correlation_id)
         self.chunks = [size_prefix(len(head) + size) + head, *body]
         self._adapter.answered(size)
+
+    def hold(self, work: Cancellable) -> None:
+        """Let the next request wait until `go_on`. The work is cancelled if the client is gone."""
+        self._adapter.hold(work)
+
+    def go_on(self) -> None:
+        self._adapter.go_on()
 
     def omit(self) -> None:
         """Send no answer: that of a Produce with acks=0."""

@@ -97,12 +97,17 @@ class _Fetch:
         self._session_error = 0
         self._is_long = False  # Whether there are too many partitions to look at all at once.
         self._served: list[ServedPartition] = []  # Of the last read, in the order of `_wanted`.
+        self._taken = 0  # How many bytes of records the last read found.
         self._wait: _Wait | None = None  # What it waits for, if it has to.
+        self._enough: asyncio.Future[None] | None = None  # Of a long one: done when the wait is.
 
     def serve(self, asked: list[Wanted], forgotten: list[Key]) -> Awaitable[None] | None:
         self._session_error = self._resolve_session(asked, forgotten)
         self._is_long = len(self._wanted) > PARTITIONS_AT_ONCE_MAX
-        return self._answer_in_turns() if self._is_long else self._answer_or_wait()
+        if self._is_long:
+            return self._answer_in_turns()
+        self._answer_or_wait()
+        return None
 
     def _resolve_session(self, asked: list[Wanted], forgotten: list[Key]) -> int:
         """Find the session and the partitions that are wanted. Returns an error code, or 0."""
@@ -129,14 +134,12 @@ class _Fetch:
 
     # --- few partitions: nothing happens between reading them and listening or answering
 
-    def _answer_or_wait(self) -> asyncio.Future[None] | None:
-        if self._answer_if_enough():
-            return None
-        wait = self._begin_waiting()
-        wait.done.add_done_callback(lambda _: wait.stop())
-        for wanted, served in zip(self._wanted, self._served, strict=True):
-            self._listen(wait, wanted, served)
-        return wait.done
+    def _answer_or_wait(self) -> None:
+        if not self._answer_if_enough():
+            wait = self._begin_waiting()
+            self._answer.hold(wait)
+            for wanted, served in zip(self._wanted, self._served, strict=True):
+                self._listen(wait, wanted, served)
 
     def _answer_if_enough(self) -> bool:
         """Read; answer if there is enough, or no time to wait. Returns whether it has answered."""
@@ -156,28 +159,26 @@ class _Fetch:
             fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
             taken += _size_of(fetched)
             found.append(fetched)
+        self._taken = taken
         return found
 
     def _is_enough(self, found: list[FetchedPartition]) -> bool:
         """Return whether the bytes asked for are there, or an error is to be told."""
-        size = 0
+        if self._taken >= self._request.min_bytes:
+            return True
         for fetched in found:
             if fetched.error_code:
                 return True
-            size += _size_of(fetched)
-        if size >= self._request.min_bytes:
-            return True
         # What was read of a partition ends with a segment; there may be more behind it.
-        return size > 0 and finish(self._is_enough_available())
+        return self._taken > 0 and finish(self._is_enough_available())
 
     def _send(self, found: list[FetchedPartition], cost: Cost) -> None:
-        taken = sum(map(_size_of, found))
         rows = [
             (wanted.key, fetched)
             for wanted, fetched in zip(self._wanted, found, strict=True)
             if self._is_news(wanted, fetched)
         ]
-        body, size = fetch.encode_response(self._version, _topics(rows), **self._told(cost, taken))
+        body, size = fetch.encode_response(self._version, _topics(rows), **self._told(cost, self._taken))
         self._answer.send(body, size)
 
     # --- many partitions: anything may happen between two of them
@@ -185,12 +186,13 @@ class _Fetch:
     async def _answer_in_turns(self) -> None:
         turns = self._context.broker.turns
         if self._may_wait and not await turns.run(self._is_enough_available()):
+            self._enough = asyncio.get_running_loop().create_future()
             wait = self._begin_waiting()
             try:
                 await turns.run(self._listen_in_steps())
-                await wait.done
+                await self._enough
             finally:
-                wait.stop()
+                wait.cancel()
         await turns.run(self._send_in_steps())
 
     def _is_enough_available(self) -> Steps[bool]:
@@ -252,11 +254,12 @@ class _Fetch:
         """Count the bytes of a partition whose high watermark has moved; answer if it is enough."""
         wait = self._wait
         assert wait is not None
-        if wait.done.done():
+        if wait.is_over:
             return
         if len(self._wanted) == 1:  # Reading it costs little more than looking at it.
             if self._answer_if_enough():
-                wait.done.set_result(None)
+                wait.cancel()
+                self._answer.go_on()
             return
         try:
             self._note_size(wanted, self._served_partition(wanted))
@@ -282,13 +285,17 @@ class _Fetch:
 
     def _finish(self) -> None:
         """End the wait. With few partitions the answer goes out at once."""
-        assert self._wait is not None
-        done = self._wait.done
-        if not done.done():
-            if not self._is_long:
-                cost = Cost(self._context, self._client_id)
-                self._send(self._read(), cost)
-            done.set_result(None)
+        wait = self._wait
+        assert wait is not None
+        if wait.is_over:
+            return
+        wait.cancel()
+        if self._enough is not None:
+            self._enough.set_result(None)
+        else:
+            cost = Cost(self._context, self._client_id)
+            self._send(self._read(), cost)
+            self._answer.go_on()
 
     # --- partitions
 
@@ -298,12 +305,17 @@ class _Fetch:
             served = self._served_partition(wanted)
             self._served.append(served)
             partition, stable = served.partition, served.last_stable_offset
-            limit = stable if self._is_committed else None
-            found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)), limit)
+            size_max = max(0, min(wanted.bytes_max, room))
+            found: bytes | FileRange | None = None
+            if is_first:  # So that one answer takes little memory.
+                found = served.read_small(wanted.offset, size_max, self._is_committed)
+            if found is None:
+                limit = stable if self._is_committed else None
+                found = partition.read(wanted.offset, size_max, limit)
+                if found is not None and found.size > room and not is_first:
+                    found = None
         except KNOWN as error:
             return FetchedPartition(index, code_of(error), records=_NOTHING)
-        if found is not None and found.size > room and not is_first:
-            found = None
         return FetchedPartition(
             index,
             0,
@@ -325,7 +337,8 @@ class _Fetch:
         session = self._session
         if session is None:
             return True
-        if _size_of(fetched):
+        size = _size_of(fetched)
+        if size:
             session.served(wanted.key)
         told = (wanted.high_watermark, wanted.offset_start, wanted.last_stable_offset)
         wanted.high_watermark = fetched.high_watermark
@@ -333,7 +346,7 @@ class _Fetch:
         wanted.last_stable_offset = fetched.last_stable_offset
         return (
             not self._incremental
-            or isinstance(fetched.records, FileRange)
+            or size > 0
             or fetched.error_code != 0
             or told
             != (fetched.high_watermark, fetched.log_start_offset, fetched.last_stable_offset)
@@ -351,14 +364,13 @@ class _Fetch:
 class _Wait:
     """The wait for more bytes, until one of the partitions has them or the time is over."""
 
-    __slots__ = ("_listening", "_timer", "done", "size", "sizes")
+    __slots__ = ("_listening", "_timer", "is_over", "size", "sizes")
 
     def __init__(self, seconds: float, end: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = loop.create_future()
+        self.is_over = False
         self.size = 0  # How many bytes the partitions have together.
         self.sizes: dict[Key, int] = {}  # How many each of them has.
-        self._timer = loop.call_later(seconds, end)
+        self._timer = asyncio.get_running_loop().call_later(seconds, end)
         self._listening: list[ServedPartition] = []
 
     def listen(self, served: ServedPartition, moved: Callable[[], None]) -> None:
@@ -366,7 +378,9 @@ class _Wait:
         served.partition.listen(self, moved)
         self._listening.append(served)
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
+        """End the wait without an answer."""
+        self.is_over = True
         self._timer.cancel()
         for served in self._listening:
             served.partition.unlisten(self)
@@ -392,7 +406,9 @@ def _topic(key: str | UUID, partitions: list[FetchedPartition]) -> FetchedTopic:
 
 def _size_of(fetched: FetchedPartition) -> int:
     records = fetched.records
-    return records.size if isinstance(records, FileRange) else 0
+    if records is None:
+        return 0
+    return records.size if isinstance(records, FileRange) else len(records)
 
 
 def _asked_at_once(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
