@@ -140,7 +140,7 @@ class Broker:
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
-        self._served: dict[PartitionId, ServedPartition] = {}
+        self._served: dict[tuple[TopicId, int], ServedPartition] = {}  # By `PartitionId`.
         self._partitions_coming = 0  # Partitions that are being created.
         self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Internal topics, being created.
@@ -302,7 +302,7 @@ class Broker:
             raise InvalidName(f"{name!r} is a queue: as a topic it can be read, and no more")
 
     def served_partition(self, topic: Topic, index: int) -> ServedPartition:
-        found = self._served.get(PartitionId(topic.id, index))
+        found = self._served.get((topic.id, index))
         if found is None:
             raise UnknownTopic(f"topic {topic.name!r} has no partition {index}")
         return found

@@ -25,13 +25,13 @@ from entrepot.wire.kafka.frames import (
     FrameBuffer,
     RequestHeader,
     read_request_header,
-    response_header,
-    size_prefix,
+    response_start,
 )
 
 log = logging.getLogger("entrepot.kafka")
 
 _WAITING_BYTES_MAX = 8 * limits.MIB
+_JOINED_BYTES_MAX = 4 * limits.KIB  # A short answer is one buffer, which is faster to send.
 
 
 class Answer:
@@ -46,9 +46,13 @@ class Answer:
         self.chunks: list[Chunk] | None = None  # None means: it is not ready.
 
     def send(self, body: Sequence[Chunk], size: int) -> None:
-        header = self._header
-        head = response_header(header.api_key, header.version, header.correlation_id)
-        self.chunks = [size_prefix(len(head) + size) + head, *body]
+        api_key, version, correlation_id, _ = self._header
+        start = response_start(api_key, version, correlation_id, size)
+        first = body[0]
+        if isinstance(first, bytes) and len(first) < _JOINED_BYTES_MAX:
+            self.chunks = [start + first, *body[1:]] if len(body) > 1 else [start + first]
+        else:
+            self.chunks = [start, *body]
         self._adapter.answered(size)
 
     def hold(self, work: Cancellable) -> None:

@@ -32,7 +32,7 @@ from entrepot.core.steps import Steps, finish
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import served_partition_of, topic_key
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
@@ -140,23 +140,26 @@ class _Fetch:
             self._answer.hold(wait)
             for wanted, served in zip(self._wanted, self._served, strict=True):
                 self._listen(wait, wanted, served)
+                if wait.is_over:
+                    break
 
-    def _answer_if_enough(self) -> bool:
+    def _answer_if_enough(self, served: ServedPartition | None = None) -> bool:
         """Read; answer if there is enough, or no time to wait. Returns whether it has answered."""
-        cost = Cost(self._context, self._client_id)
-        found = self._read()
+        cost = cost_of(self._context, self._client_id)
+        found = self._read(served)
         if self._may_wait and not self._is_enough(found):
             return False
         self._send(found, cost)
         return True
 
-    def _read(self) -> list[FetchedPartition]:
+    def _read(self, served: ServedPartition | None = None) -> list[FetchedPartition]:
+        """Read what is wanted. `served` is the only partition, if it was found before."""
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         found: list[FetchedPartition] = []
         taken = 0
         self._served.clear()
         for wanted in self._wanted:
-            fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
+            fetched = self._fetch(wanted, room - taken, taken == 0, served)
             taken += _size_of(fetched)
             found.append(fetched)
         self._taken = taken
@@ -219,12 +222,12 @@ class _Fetch:
             yield
 
     def _send_in_steps(self) -> Steps[None]:
-        cost = Cost(self._context, self._client_id)
+        cost = cost_of(self._context, self._client_id)
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         rows: list[tuple[Key, FetchedPartition]] = []
         taken = 0
         for wanted in self._wanted:
-            fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
+            fetched = self._fetch(wanted, room - taken, taken == 0)
             taken += _size_of(fetched)
             if self._is_news(wanted, fetched):
                 rows.append((wanted.key, fetched))
@@ -246,23 +249,26 @@ class _Fetch:
         return wait
 
     def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
-        wait.listen(served, partial(self._answer.guard, self._moved, wanted))
+        wait.listen(served, partial(self._answer.guard, self._moved, wanted, served))
         if self._is_long or self._request.min_bytes > 1:  # Otherwise it waits since all are empty.
             self._note_size(wanted, served)
 
-    def _moved(self, wanted: Wanted) -> None:
-        """Count the bytes of a partition whose high watermark has moved; answer if it is enough."""
+    def _moved(self, wanted: Wanted, served: ServedPartition) -> None:
+        """Count the bytes of a partition whose high watermark has moved; answer if it is enough.
+
+        As in Kafka, the client's rights are those that it had when it asked.
+        """
         wait = self._wait
         assert wait is not None
         if wait.is_over:
             return
         if len(self._wanted) == 1:  # Reading it costs little more than looking at it.
-            if self._answer_if_enough():
+            if self._answer_if_enough(served):
                 wait.cancel()
                 self._answer.go_on()
             return
         try:
-            self._note_size(wanted, self._served_partition(wanted))
+            self._note_size(wanted, served)
         except KNOWN:
             self._finish()
 
@@ -293,36 +299,37 @@ class _Fetch:
         if self._enough is not None:
             self._enough.set_result(None)
         else:
-            cost = Cost(self._context, self._client_id)
+            cost = cost_of(self._context, self._client_id)
             self._send(self._read(), cost)
             self._answer.go_on()
 
     # --- partitions
 
-    def _fetch(self, wanted: Wanted, room: int, *, is_first: bool) -> FetchedPartition:
-        index = wanted.key[1]
+    def _fetch(
+        self, wanted: Wanted, room: int, is_first: bool, served: ServedPartition | None = None
+    ) -> FetchedPartition:
+        """Read one partition. It is looked for unless it is given."""
+        index, offset, is_committed = wanted.key[1], wanted.offset, self._is_committed
         try:
-            served = self._served_partition(wanted)
+            if served is None:
+                served = self._served_partition(wanted)
             self._served.append(served)
-            partition, stable = served.partition, served.last_stable_offset
             size_max = max(0, min(wanted.bytes_max, room))
-            found: bytes | FileRange | None = None
-            if is_first:  # So that one answer takes little memory.
-                found = served.read_small(wanted.offset, size_max, self._is_committed)
-            if found is None:
-                limit = stable if self._is_committed else None
-                found = partition.read(wanted.offset, size_max, limit)
-                if found is not None and found.size > room and not is_first:
-                    found = None
+            # The first alone is copied, so that an answer takes little memory.
+            found = served.read(offset, size_max, is_committed=is_committed, may_copy=is_first)
+            if not is_first and isinstance(found, FileRange) and found.size > room:
+                found = None
+            aborted = served.aborted(offset, found) if is_committed else None
         except KNOWN as error:
             return FetchedPartition(index, code_of(error), records=_NOTHING)
+        partition = served.partition
         return FetchedPartition(
             index,
             0,
             partition.high_watermark,
-            stable,
+            served.last_stable_offset,
             partition.offset_start,
-            served.aborted(wanted.offset, found) if self._is_committed else None,
+            aborted,
             -1,
             found or _NOTHING,
         )

@@ -41,7 +41,7 @@ from entrepot.core.ports import Buffer
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import topic_key, topic_of
 from entrepot.gateway.kafka.transactions import check_transactional_id
 from entrepot.wire.kafka import produce
@@ -64,7 +64,7 @@ _VERSION_JOINS = 12
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None] | None:
-    cost = Cost(context, header.client_id)
+    cost = cost_of(context, header.client_id)
     request: ProduceRequest | Awaitable[ProduceRequest] | None
     request = produce.decode_one(header.version, frame, position)
     if request is None:
@@ -260,11 +260,16 @@ class _Produce:
         self._answer.omit()
 
     def _send(self) -> None:
-        rows = zip(self.request.partitions, self._results, strict=True)
-        topics = [
-            ProduceTopic(name, identity, [result for _, result in group])
-            for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
-        ]
+        partitions, results = self.request.partitions, self._results
+        if len(results) == 1:
+            name, identity, _, _ = partitions[0]
+            topics = [ProduceTopic(name, identity, results)]
+        else:
+            rows = zip(partitions, results, strict=True)
+            topics = [
+                ProduceTopic(name, identity, [result for _, result in group])
+                for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
+            ]
         body = produce.encode_response(self._version, topics, self._throttle_ms)
         self._answer.send([body], len(body))
 

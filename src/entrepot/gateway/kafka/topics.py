@@ -35,7 +35,7 @@ def served_partition_of(
 
 
 def check_allowed(context: Context, operation: Operation, name: str) -> None:
-    if not context.allows(operation, ResourceKind.TOPIC, name):
+    if not context.principal.may(operation, ResourceKind.TOPIC, name):
         raise TopicDenied(f"not allowed to {operation.value} the topic")
 
 

@@ -29,6 +29,8 @@ EAGER_BYTES = limits.BATCH_BYTES_MAX + 64 * KIB  # Up to here, a large frame's b
 
 _REQUEST = Struct(">hhih")  # API key, version, correlation id, size of the client id.
 _REQUEST_BYTES_MIN = 10
+_RESPONSE = Struct(">ii")  # Size, correlation id,
+_RESPONSE_TAGGED = Struct(">iib")  # and no tags.
 
 
 class FrameBuffer:
@@ -182,6 +184,13 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     if _has_response_tags(api_key, version):
         return INT32.pack(correlation_id) + b"\0"
     return INT32.pack(correlation_id)
+
+
+def response_start(api_key: int, version: int, correlation_id: int, size: int) -> bytes:
+    """Write what stands before an answer of that many bytes: the frame's size and the header."""
+    if _has_response_tags(api_key, version):
+        return _RESPONSE_TAGGED.pack(size + 5, correlation_id, 0)
+    return _RESPONSE.pack(size + 4, correlation_id)
 
 
 def request_header(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytes:
