@@ -150,7 +150,8 @@ class SocketLink:
         if size > SENT_PER_WAKE_BYTES_MAX:
             return False
         try:
-            sent = self._socket.sendmsg(buffers)
+            # With one buffer, `send` is faster.
+            sent = self._socket.send(*buffers) if len(buffers) == 1 else self._socket.sendmsg(buffers)
         except BlockingIOError:
             return False
         except OSError as error:
