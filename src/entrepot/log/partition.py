@@ -48,6 +48,8 @@ _HEADER_CHUNKS = 2  # The stamp and the rest of the header.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
 RECENT_BYTES_MAX = 16 * limits.KIB  # Bytes of one partition kept in memory until their commit.
 
+_FSYNC = Durability.FSYNC  # Python 3.11 finds members of an enumeration slowly.
+
 Waiter = Callable[[StorageError | None], None]
 
 
@@ -158,7 +160,7 @@ class Partition(Segments):
         self._last = added[-1]
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)
-        if self.policy.durability is not Durability.FSYNC and not self.needs_commit:
+        if self.policy.durability is not _FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
         return offset_first
 
@@ -199,7 +201,7 @@ class Partition(Segments):
     @property
     def needs_commit(self) -> bool:
         """Return whether the last append is acknowledged only after a sync."""
-        if self.policy.durability is Durability.FSYNC:
+        if self.policy.durability is _FSYNC:
             return True
         limit = self.policy.flush_messages
         return limit is not None and self.offset_end - self.offset_synced >= limit

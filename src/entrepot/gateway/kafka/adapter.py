@@ -120,7 +120,7 @@ class KafkaAdapter(Pump[memoryview]):
 
     def may_serve(self) -> bool:
         return (
-            not self._is_muted()
+            (not self._context.muted_until_s or not self._is_muted())
             and len(self._answers) < limits.RESPONSES_WAITING_MAX
             and self.link.backlog <= limits.BACKLOG_BYTES_HIGH
         )
@@ -153,10 +153,7 @@ class KafkaAdapter(Pump[memoryview]):
 
     def _is_muted(self) -> bool:
         """Return whether the client has to wait, having used more than its quota."""
-        until_s = self._context.muted_until_s
-        if not until_s:
-            return False
-        left_s = until_s - self._context.clock.monotonic()
+        left_s = self._context.muted_until_s - self._context.clock.monotonic()
         if left_s > 0 and self._unmute is None:
             self._unmute = self._loop.call_later(left_s, self.guard, self._unmuted)
         elif left_s <= 0:

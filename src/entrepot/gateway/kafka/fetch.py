@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -45,16 +45,12 @@ WAIT_MS_MAX = 300_000  # A client that asks to wait longer gets an empty answer 
 
 PARTITIONS_AT_ONCE_MAX = 500  # A fetch of more partitions is served in turns.
 
+# Python 3.11 finds members of an enumeration slowly.
+_BYTE_RATE, _READ = Limit.CONSUMER_BYTE_RATE, Operation.READ
 _READ_COMMITTED = 1
 _NO_SESSION = -1
 _NEW_SESSION = 0
 _NOTHING = b""  # Never null, not even beside an error: librdkafka takes null for damage.
-
-
-class _Told(TypedDict):
-    throttle_ms: int
-    error_code: int
-    session_id: int
 
 
 def serve(
@@ -176,12 +172,17 @@ class _Fetch:
         return self._taken > 0 and finish(self._is_enough_available())
 
     def _send(self, found: list[FetchedPartition], cost: Cost) -> None:
-        rows = [
-            (wanted.key, fetched)
-            for wanted, fetched in zip(self._wanted, found, strict=True)
-            if self._is_news(wanted, fetched)
-        ]
-        body, size = fetch.encode_response(self._version, _topics(rows), **self._told(cost, self._taken))
+        rows: list[tuple[Key, FetchedPartition]] = []
+        for wanted, fetched in zip(self._wanted, found, strict=True):
+            if self._is_news(wanted, fetched):
+                rows.append((wanted.key, fetched))
+        body, size = fetch.encode_response(
+            self._version,
+            _topics(rows),
+            throttle_ms=cost.throttle_ms(_BYTE_RATE, self._taken),
+            error_code=self._session_error,
+            session_id=self._session_id,
+        )
         self._answer.send(body, size)
 
     # --- many partitions: anything may happen between two of them
@@ -233,7 +234,11 @@ class _Fetch:
                 rows.append((wanted.key, fetched))
             yield
         body, size = yield from fetch.encode_response_steps(
-            self._version, _topics(rows), **self._told(cost, taken)
+            self._version,
+            _topics(rows),
+            throttle_ms=cost.throttle_ms(_BYTE_RATE, taken),
+            error_code=self._session_error,
+            session_id=self._session_id,
         )
         self._answer.send(body, size)
 
@@ -335,7 +340,7 @@ class _Fetch:
         )
 
     def _served_partition(self, wanted: Wanted) -> ServedPartition:
-        served = served_partition_of(self._context, Operation.READ, *wanted.key)
+        served = served_partition_of(self._context, _READ, *wanted.key)
         served.partition.check_epoch(wanted.leader_epoch)
         return served
 
@@ -359,13 +364,9 @@ class _Fetch:
             != (fetched.high_watermark, fetched.log_start_offset, fetched.last_stable_offset)
         )
 
-    def _told(self, cost: Cost, taken: int) -> _Told:
-        """Return the fields of an answer beside its partitions."""
-        return {
-            "throttle_ms": cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
-            "error_code": self._session_error,
-            "session_id": self._session.id if self._session is not None else 0,
-        }
+    @property
+    def _session_id(self) -> int:
+        return self._session.id if self._session is not None else 0
 
 
 class _Wait:
