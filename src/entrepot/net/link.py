@@ -46,6 +46,9 @@ class LinkState(IntEnum):
     GONE = 3
 
 
+_OPEN = LinkState.OPEN  # Python 3.11 finds members of an enumeration slowly.
+
+
 class SocketLink:
     """A link on a connected, non-blocking socket; `attach` starts it."""
 
@@ -130,7 +133,7 @@ class SocketLink:
             self._recount()
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        if self._state is not LinkState.OPEN:
+        if self._state is not _OPEN:
             return
         if self.backlog or not self._send_at_once(chunks):
             self._enqueue(chunks)
@@ -151,7 +154,9 @@ class SocketLink:
             return False
         try:
             # With one buffer, `send` is faster.
-            sent = self._socket.send(*buffers) if len(buffers) == 1 else self._socket.sendmsg(buffers)
+            sent = (
+                self._socket.send(*buffers) if len(buffers) == 1 else self._socket.sendmsg(buffers)
+            )
         except BlockingIOError:
             return False
         except OSError as error:
@@ -222,7 +227,7 @@ class SocketLink:
             receiver.received(size)
             if self._holding is not None:
                 self._holding.received()
-            if size < room or self._is_paused or self._state is not LinkState.OPEN:
+            if size < room or self._is_paused or self._state is not _OPEN:
                 return
 
     def _recount(self) -> None:
