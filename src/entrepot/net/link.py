@@ -155,7 +155,9 @@ class SocketLink:
         try:
             # With one buffer, `send` is faster.
             sent = (
-                self._socket.send(*buffers) if len(buffers) == 1 else self._socket.sendmsg(buffers)
+                self._socket.send(buffers[0])
+                if len(buffers) == 1
+                else self._socket.sendmsg(buffers)
             )
         except BlockingIOError:
             return False
