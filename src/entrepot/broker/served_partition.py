@@ -338,7 +338,8 @@ class ServedPartition:
         if offset == watermark and not partition.refused:
             return None
         stable = self.last_stable_offset if is_committed else watermark
-        if may_copy and stable == watermark and not self.isolation.has_aborted(offset):
+        has_aborted = is_committed and self.isolation.has_aborted(offset)
+        if may_copy and stable == watermark and not has_aborted:
             found = partition.newest(offset) or partition.read_next(offset, bytes_max)
             if found is not None:
                 return found

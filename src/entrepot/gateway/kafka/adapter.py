@@ -48,7 +48,7 @@ class Answer:
     def send(self, body: Sequence[Chunk], size: int) -> None:
         api_key, version, correlation_id, _ = self._header
         start = response_start(api_key, version, correlation_id, size)
-        first = body[0]
+        first = body[0] if body else b""
         if isinstance(first, bytes) and len(first) < _JOINED_BYTES_MAX:
             self.chunks = [start + first, *body[1:]] if len(body) > 1 else [start + first]
         else:

@@ -302,7 +302,8 @@ class _Fetch:
             return
         wait.cancel()
         if self._enough is not None:
-            self._enough.set_result(None)
+            if not self._enough.done():  # It is cancelled if the client is gone.
+                self._enough.set_result(None)
         else:
             cost = cost_of(self._context, self._client_id)
             self._send(self._read(), cost)
