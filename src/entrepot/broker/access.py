@@ -156,7 +156,10 @@ class Principal:
     ) -> bool:
         """Return whether the user may do this. `vhost` is given for queues, exchanges and virtual
         hosts only."""
-        return self._access.allows(self.user, self.host, operation, kind, name, vhost)
+        access = self._access
+        return not access.is_enforced or access.allows(
+            self.user, self.host, operation, kind, name, vhost
+        )
 
     def may_with_some(self, operation: Operation, kind: ResourceKind, vhost: str = "") -> bool:
         """Return whether the user may do this to any resource of the kind, existing or not."""

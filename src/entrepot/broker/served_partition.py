@@ -102,8 +102,9 @@ class ServedPartition:
         if chunks is not None:
             ((header, _),) = batches
             batches = [(header, chunks)]
-        if any(header.producer_id >= 0 for header, _ in batches):
-            return self._append_once(batches, admit)
+        for header, _ in batches:
+            if header.producer_id >= 0:
+                return self._append_once(batches, admit)
         return self._append(batches)
 
     def write(self, *batches: bytes, may_wait: bool = False) -> Appended:
@@ -323,10 +324,31 @@ class ServedPartition:
             self.unreadable_count += header.count
             log.warning("%s: passed over: %s", self.partition.directory, error)
 
-    def aborted(self, offset: int, found: FileRange | None) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of the aborted transactions in a range read from
+    def read(
+        self, offset: int, bytes_max: int, *, is_committed: bool, may_copy: bool
+    ) -> bytes | FileRange | None:
+        """Return batches from the one that holds the offset on; None if there are none.
+
+        With `is_committed` they end before the first open transaction. With `may_copy` few bytes
+        are returned as such, if they are the newest or follow those that were read last: that is
+        faster. Raises OffsetOutOfRange, Corruption, OSError.
+        """
+        partition = self.partition
+        watermark = partition.high_watermark
+        if offset == watermark and not partition.refused:
+            return None
+        stable = self.last_stable_offset if is_committed else watermark
+        has_aborted = is_committed and self.isolation.has_aborted(offset)
+        if may_copy and stable == watermark and not has_aborted:
+            found = partition.newest(offset) or partition.read_next(offset, bytes_max)
+            if found is not None:
+                return found
+        return partition.read(offset, bytes_max, stable)
+
+    def aborted(self, offset: int, found: bytes | FileRange | None) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of the aborted transactions in what was read from
         `offset` on."""
-        if found is None or not self.isolation.has_aborted(offset):
+        if not isinstance(found, FileRange) or not self.isolation.has_aborted(offset):
             return []
         return self.isolation.aborted(offset, self.partition.offset_after(offset, found))
 

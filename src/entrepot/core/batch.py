@@ -64,6 +64,7 @@ _LENGTH_END = 12  # Where the bytes begin that `length` counts.
 assert _HEADER.size == HEADER_BYTES == _PREFIX.size + _CHECKED.size
 
 _CODEC_BITS = 0x07
+_CODEC_LAST = int(Codec.ZSTD)
 _LENGTH_MIN = HEADER_BYTES - _LENGTH_END
 _RECORD_BYTES_MIN = 7  # Its seven numbers take at least one byte each.
 _APPEND_TIME = 0x08
@@ -154,7 +155,7 @@ def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
         raise InvalidBatch(f"length {length} in a batch of {len(batch)} bytes")
     if crc32c(memoryview(batch)[_PREFIX.size :]) != crc:
         raise InvalidBatch("the checksum does not match")
-    if attributes & _CODEC_BITS > Codec.ZSTD:
+    if attributes & _CODEC_BITS > _CODEC_LAST:
         raise _unknown_codec(attributes)
     if not 1 <= count <= limits.RECORDS_PER_BATCH_MAX:
         raise InvalidBatch(f"a count of {count} records")

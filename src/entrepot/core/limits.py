@@ -43,6 +43,7 @@ SEGMENT_BYTES = 1 * GIB
 SEGMENT_BYTES_MIN = 14
 SEGMENT_BYTES_MAX = 2**31 - 1  # Positions in an index are 32 bits.
 INDEX_INTERVAL_BYTES = 16 * KIB
+SENDFILE_BYTES_MIN = 32 * KIB  # A smaller range of a file is read and sent: that is faster.
 READ_HEADERS_MAX = 2_000  # Headers, written by an earlier process, that are checked in one read.
 INDEXES_CACHED_MAX = 128  # Indexes of sealed segments held in memory.
 MANIFEST_BYTES_MAX = 16 * MIB  # Of one partition's archive: about 100,000 segments.

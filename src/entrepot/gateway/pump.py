@@ -36,6 +36,10 @@ Raises a PeerError, at once or while it is awaited.
 """
 
 
+class Cancellable(Protocol):
+    def cancel(self) -> object: ...
+
+
 class EventDecoder(Protocol[E_co]):
     """Turns bytes into events."""
 
@@ -57,7 +61,7 @@ class Pump(Generic[E]):
         self.use(codec)
         self.serve = serve
         self._events: deque[E] = deque()  # Complete, waiting to be served.
-        self._awaited: asyncio.Future[Any] | None = None  # What the next event waits for.
+        self._awaited: Cancellable | None = None  # What the next event waits for.
         self._is_working = False  # In a turn, which writes the output at its end.
         self._is_woken = False  # A turn is scheduled.
         self._turn_bytes = 0  # Of output produced in this turn.
@@ -167,8 +171,21 @@ class Pump(Generic[E]):
 
     def wait_for(self, work: Awaitable[None]) -> None:
         """Wait for this work before the next event is served."""
-        self._awaited = asyncio.ensure_future(work)
-        self._awaited.add_done_callback(partial(self.guard, self._done))
+        self._awaited = awaited = asyncio.ensure_future(work)
+        awaited.add_done_callback(partial(self.guard, self._done))
+
+    def hold(self, work: Cancellable) -> None:
+        """Serve no event until `go_on` is called. The work is cancelled if the link ends before.
+
+        This is for work that is done by a callback: unlike a future it needs no turn of the loop.
+        """
+        self._awaited = work
+
+    def go_on(self) -> None:
+        """Serve events again, in a turn of their own. Ends what `hold` began."""
+        self._awaited = None
+        if self._events or self.is_paused:
+            self.wake()
 
     def cancel(self) -> None:
         """Cancel what is awaited, in the next turn of the loop: a task that is cancelled before it
@@ -177,7 +194,8 @@ class Pump(Generic[E]):
             self._loop.call_later(0, self._awaited.cancel)
 
     def _done(self, done: asyncio.Future[Any]) -> None:
-        self._awaited = None
+        if self._awaited is done:  # And did not `hold` what comes next.
+            self._awaited = None
         error = None if done.cancelled() else done.exception()
         if not self._is_open:
             self.release()

@@ -20,6 +20,7 @@ import os
 import resource
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
@@ -111,37 +112,16 @@ class _Task(NamedTuple):
     done: asyncio.Future[Any]
 
 
-class _Workers:
-    """Threads that do what takes long.
+class _Worker(Thread):
+    """A thread with a queue of its own: of several that wait at one queue, a put wakes two."""
 
-    Each task costs one put into a queue and one call back to the loop. Every durable message waits
-    for such a task, and the futures of an executor would cost much more.
-    """
+    def __init__(self, finish: Callable[..., None]) -> None:
+        super().__init__(name="disk", daemon=True)
+        self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._finish = finish
 
-    def __init__(self) -> None:
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._threads: list[Thread] = []
-        self._count = 0  # Tasks under way.
-
-    def run(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._count += 1
-        if len(self._threads) < min(self._count, WORKERS):
-            thread = Thread(target=self._serve, name="disk", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._tasks.put(_Task(work, arguments, done))
-        return done
-
-    def close(self) -> None:
-        """Wait for the tasks that are under way, and end the threads."""
-        for _ in self._threads:
-            self._tasks.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self) -> None:
-        while (task := self._tasks.get()) is not None:
+    def run(self) -> None:
+        while (task := self.tasks.get()) is not None:
             self._do(task)
             del task  # It holds descriptors.
 
@@ -153,10 +133,52 @@ class _Workers:
             failure = error
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
             loop = task.done.get_loop()
-            loop.call_soon_threadsafe(self._finish, task.done, result, failure)
+            loop.call_soon_threadsafe(self._finish, self, task.done, result, failure)
 
-    def _finish(self, done: asyncio.Future[Any], result: object, failure: Exception | None) -> None:
-        self._count -= 1
+
+class _Workers:
+    """Threads that do what takes long.
+
+    Each task costs one put into a queue and one call back to the loop. Every durable message waits
+    for such a task, and the futures of an executor would cost much more.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[_Worker] = []
+        self._idle: list[_Worker] = []  # The one that worked last is at the end, and used first.
+        self._waiting: deque[_Task] = deque()  # Tasks, while no worker is idle.
+
+    def run(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        task = _Task(work, arguments, done)
+        if self._idle:
+            self._idle.pop().tasks.put(task)
+        elif len(self._all) < WORKERS:
+            worker = _Worker(self._finish)
+            self._all.append(worker)
+            worker.start()
+            worker.tasks.put(task)
+        else:
+            self._waiting.append(task)
+        return done
+
+    def close(self) -> None:
+        """Do the tasks that are left, and end the threads."""
+        for task in self._waiting:
+            self._all[0].tasks.put(task)
+        self._waiting.clear()
+        for worker in self._all:
+            worker.tasks.put(None)
+        for worker in self._all:
+            worker.join()
+
+    def _finish(
+        self, worker: _Worker, done: asyncio.Future[Any], result: object, failure: Exception | None
+    ) -> None:
+        if self._waiting:
+            worker.tasks.put(self._waiting.popleft())
+        else:
+            self._idle.append(worker)
         if done.cancelled():
             return
         if failure is None:

@@ -94,6 +94,8 @@ class Isolation:
     def last_stable(self, high_watermark: int) -> int:
         """Return the offset below which every transaction has ended, with a committed marker."""
         ended = self._ended
+        if not ended and not self.open:  # As nearly always.
+            return high_watermark
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
         oldest = min((first for first, _ in ended), default=high_watermark)

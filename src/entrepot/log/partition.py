@@ -48,6 +48,8 @@ _HEADER_CHUNKS = 2  # The stamp and the rest of the header.
 _OFFSETS_PER_SEGMENT_MAX = 2**31
 RECENT_BYTES_MAX = 16 * limits.KIB  # Bytes of one partition kept in memory until their commit.
 
+_FSYNC = Durability.FSYNC  # Python 3.11 finds members of an enumeration slowly.
+
 Waiter = Callable[[StorageError | None], None]
 
 
@@ -158,7 +160,7 @@ class Partition(Segments):
         self._last = added[-1]
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)
-        if self.policy.durability is not Durability.FSYNC and not self.needs_commit:
+        if self.policy.durability is not _FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
         return offset_first
 
@@ -199,7 +201,7 @@ class Partition(Segments):
     @property
     def needs_commit(self) -> bool:
         """Return whether the last append is acknowledged only after a sync."""
-        if self.policy.durability is Durability.FSYNC:
+        if self.policy.durability is _FSYNC:
             return True
         limit = self.policy.flush_messages
         return limit is not None and self.offset_end - self.offset_synced >= limit
@@ -341,7 +343,6 @@ class Partition(Segments):
         if mark.offset <= self.high_watermark:
             return
         self._show(mark)
-        self._forget_recent(mark.offset)
         waiters, woken = self._waiters, 0
         while woken < len(waiters) and waiters[woken][0] <= mark.offset:
             woken += 1
@@ -352,6 +353,15 @@ class Partition(Segments):
         if self._listeners:
             for listener in list(self._listeners.values()):
                 self._call(listener)
+        self._forget_recent(mark.offset)  # Listeners may have read it: see `newest`.
+
+    def newest(self, offset: int) -> bytes | None:
+        """Return the newest batch if it begins at this offset, is committed, and is in memory, as
+        it is while listeners are told of it."""
+        recent, last = self._recent, self._last
+        if recent and last is not None and recent[-1][0] == offset == last.offset_first:
+            return recent[-1][1] if last.offset_last < self.high_watermark else None
+        return None
 
     def _forget_recent(self, offset_end: int) -> None:
         """Drop the batches below that offset from memory."""
@@ -422,6 +432,7 @@ class Partition(Segments):
         """Replace these segments by the compacted one."""
         first = self.segments.index(group[0])
         self.segments[first : first + len(group)] = [cleaned]
+        self._next = None
 
     # --- retention
 
@@ -493,6 +504,7 @@ class Partition(Segments):
         """Rename the files of a segment and yield their new paths."""
         disk = self._pool.disk
         self.names_changed = True
+        self._next = None
         self._pool.forget(segment.path)
         # The segment's file last: if a rename fails it is still in service, and all are tried
         # again.

@@ -69,16 +69,18 @@ class Producers:
         return self._check_sequence(header, producer)
 
     def _check_sequence(self, header: BatchHeader, producer: Producer) -> WrittenBatch | None:
-        for written in producer.batches:
-            if (header.sequence_first, header.sequence_last) == written[:2]:
-                return written
         last = producer.batches[-1].sequence_last if producer.batches else -1
         if header.sequence_first == (last + 1) % _SEQUENCES:
             return None
+        sequences = (header.sequence_first, header.sequence_last)
+        for written in producer.batches:
+            if written[:2] == sequences:
+                return written
         # A client takes DuplicateSequence for success: raise it only for what was surely written.
-        known = producer.batches[0].sequence_first
+        known = producer.batches[0].sequence_first if producer.batches else 0
         first = (header.sequence_first - known) % _SEQUENCES
-        if first <= (header.sequence_last - known) % _SEQUENCES <= (last - known) % _SEQUENCES:
+        end = (last + 1 - known) % _SEQUENCES
+        if first <= (header.sequence_last - known) % _SEQUENCES < end:
             raise DuplicateSequence(
                 f"producer {header.producer_id}: sequence {header.sequence_first} "
                 "was written in other batches"

@@ -23,7 +23,16 @@ from entrepot.core.batch import BatchHeader, check, read_header, records
 from entrepot.core.errors import Corruption, DamagedBatch, InvalidBatch, OffsetOutOfRange
 from entrepot.core.ports import File, FileRange
 from entrepot.log.files import FilePool
-from entrepot.log.segment import Glance, Index, Segment, build_index, follow, read_seal
+from entrepot.log.segment import (
+    GLANCE_BYTES,
+    Glance,
+    Index,
+    Segment,
+    build_index,
+    follow,
+    glance_at,
+    read_seal,
+)
 
 log = logging.getLogger("entrepot.log")
 
@@ -51,6 +60,8 @@ class Segments:
         self.high_watermark = self._visible.offset if self._visible is not None else 0
         # The newest batch, where readers at the end of the log start.
         self._last: Glance | None = None
+        # Where the batch after the one that was read last begins: a reader mostly goes on there.
+        self._next: Mark | None = None
 
     # --- bounds
 
@@ -97,10 +108,35 @@ class Segments:
                 if stop < end:
                     stop = self._before_large(segment, stop)
                 size = max(found.size, stop - found.position)
+                self._next = Mark(found.offset_last + 1, segment, found.position + found.size)
                 return FileRange(self._pool.get(segment.path), found.position, size)
             if segment is visible.segment:
                 break
         return None  # Compaction removed everything between the offset and the watermark.
+
+    def read_next(self, offset: int, bytes_max: int) -> bytes | None:
+        """Return the bytes that `read` finds, if they are few and follow what was read last.
+
+        None means: use `read`, which also says what is wrong.
+        """
+        following, visible = self._next, self._visible
+        if following is None or following.offset != offset or visible is None or self.refused:
+            return None
+        _, segment, position = following
+        end = visible.position if segment is visible.segment else segment.size
+        size = min(bytes_max, end - position)
+        is_small = GLANCE_BYTES <= size < limits.SENDFILE_BYTES_MIN
+        if not is_small or position < segment.unchecked_end or not self.offset_start <= offset:
+            return None
+        try:
+            data = self._pool.get(segment.path).read(position, size)
+        except OSError:
+            return None
+        found = glance_at(data, position)
+        if found is None or found.offset_first != offset or found.size > len(data):
+            return None
+        self._next = Mark(found.offset_last + 1, segment, position + found.size)
+        return data
 
     def _check_headers(self, segment: Segment, found: Glance, stop: int) -> int:
         """Check the headers of batches that an earlier process wrote. Return the position to read
@@ -186,10 +222,14 @@ class Segments:
         last = self._last
         if last is not None and segment is self.segments[-1] and offset >= last.offset_first:
             return last
-        index = self.index_of(segment)
-        position = index.position_for_offset(offset)
-        first = index.offset_at(position)
-        first = segment.offset_base if first is None else first
+        following = self._next
+        if following is not None and following.segment is segment and following.offset == offset:
+            position, first = following.position, offset
+        else:
+            index = self.index_of(segment)
+            position = index.position_for_offset(offset)
+            noted = index.offset_at(position)
+            first = segment.offset_base if noted is None else noted
         try:  # As in `noting_damage`, which costs more than the rest when nothing is wrong.
             for glance in follow(self._pool.get(segment.path), segment, position, first, end):
                 if glance.offset_last >= offset:

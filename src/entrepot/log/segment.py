@@ -204,6 +204,17 @@ def parse_seal(data: bytes, directory: str, offset_base: int) -> Segment | None:
     return segment
 
 
+def glance_at(data: bytes, position: int) -> Glance | None:
+    """Return the header of the batch that these bytes begin with; None if they cannot be one. They
+    are at this position of the segment."""
+    if len(data) < GLANCE_BYTES:
+        return None
+    offset_first, length, delta, timestamp_max = _GLANCE.unpack_from(data)
+    if length < _LENGTH_MIN or delta < 0:
+        return None
+    return Glance(position, offset_first, 12 + length, offset_first + delta, timestamp_max)
+
+
 def glances(file: File, position: int, end: int) -> Iterator[Glance]:
     """Yield the header of each batch from a batch's start on; large bodies are not read.
 

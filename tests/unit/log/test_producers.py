@@ -52,6 +52,15 @@ def test_a_gap_is_refused() -> None:
             producers.check(header(sequence))
 
 
+def test_a_gap_after_a_marker_alone_is_refused() -> None:
+    """A marker says which epoch a producer has, and no sequence."""
+    producers = Producers()
+    producers.note(header(0)._replace(sequence_first=-1), 100)
+    assert producers.check(header(0)) is None
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(header(5))
+
+
 def test_any_first_batch_is_good() -> None:
     """The producer may have been forgotten: retention, or too many of them."""
     after(header(0))

@@ -19,19 +19,19 @@ from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Link, Unfinished
 from entrepot.gateway.kafka import api_versions, apis
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.login import Login
-from entrepot.gateway.pump import Pump
+from entrepot.gateway.pump import Cancellable, Pump
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.frames import (
     FrameBuffer,
     RequestHeader,
     read_request_header,
-    response_header,
-    size_prefix,
+    response_start,
 )
 
 log = logging.getLogger("entrepot.kafka")
 
 _WAITING_BYTES_MAX = 8 * limits.MIB
+_JOINED_BYTES_MAX = 4 * limits.KIB  # A short answer is one buffer, which is faster to send.
 
 
 class Answer:
@@ -46,10 +46,21 @@ class Answer:
         self.chunks: list[Chunk] | None = None  # None means: it is not ready.
 
     def send(self, body: Sequence[Chunk], size: int) -> None:
-        header = self._header
-        head = response_header(header.api_key, header.version, header.correlation_id)
-        self.chunks = [size_prefix(len(head) + size) + head, *body]
+        api_key, version, correlation_id, _ = self._header
+        start = response_start(api_key, version, correlation_id, size)
+        first = body[0] if body else b""
+        if isinstance(first, bytes) and len(first) < _JOINED_BYTES_MAX:
+            self.chunks = [start + first, *body[1:]] if len(body) > 1 else [start + first]
+        else:
+            self.chunks = [start, *body]
         self._adapter.answered(size)
+
+    def hold(self, work: Cancellable) -> None:
+        """Let the next request wait until `go_on`. The work is cancelled if the client is gone."""
+        self._adapter.hold(work)
+
+    def go_on(self) -> None:
+        self._adapter.go_on()
 
     def omit(self) -> None:
         """Send no answer: that of a Produce with acks=0."""
@@ -109,7 +120,7 @@ class KafkaAdapter(Pump[memoryview]):
 
     def may_serve(self) -> bool:
         return (
-            not self._is_muted()
+            (not self._context.muted_until_s or not self._is_muted())
             and len(self._answers) < limits.RESPONSES_WAITING_MAX
             and self.link.backlog <= limits.BACKLOG_BYTES_HIGH
         )
@@ -142,10 +153,7 @@ class KafkaAdapter(Pump[memoryview]):
 
     def _is_muted(self) -> bool:
         """Return whether the client has to wait, having used more than its quota."""
-        until_s = self._context.muted_until_s
-        if not until_s:
-            return False
-        left_s = until_s - self._context.clock.monotonic()
+        left_s = self._context.muted_until_s - self._context.clock.monotonic()
         if left_s > 0 and self._unmute is None:
             self._unmute = self._loop.call_later(left_s, self.guard, self._unmuted)
         elif left_s <= 0:

@@ -22,7 +22,7 @@ from entrepot.gateway.kafka import apis
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.transactions import TRANSACTION_VERSION
 from entrepot.wire.kafka.api import Api, response_class
-from entrepot.wire.kafka.frames import response_header, size_prefix
+from entrepot.wire.kafka.frames import response_start
 from entrepot.wire.kafka.layout import encode
 
 # Each has a name, its first version, and the version in use. The first is never 0, which clients
@@ -42,8 +42,7 @@ def unsupported(correlation_id: int) -> list[Chunk]:
     """Return the whole frame of the answer to a version that is not served: it is in version 0."""
     layout: type[Any] = response_class(Api.API_VERSIONS, 0)
     body = encode(_answer(ErrorCode.unsupported_version), layout)
-    head = response_header(Api.API_VERSIONS, 0, correlation_id)
-    return [size_prefix(len(head) + len(body)) + head, body]
+    return [response_start(Api.API_VERSIONS, 0, correlation_id, len(body)), body]
 
 
 def _answer(error: ErrorCode) -> ApiVersionsResponse:

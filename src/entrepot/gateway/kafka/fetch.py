@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -32,7 +32,7 @@ from entrepot.core.steps import Steps, finish
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import served_partition_of, topic_key
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
@@ -45,16 +45,12 @@ WAIT_MS_MAX = 300_000  # A client that asks to wait longer gets an empty answer 
 
 PARTITIONS_AT_ONCE_MAX = 500  # A fetch of more partitions is served in turns.
 
+# Python 3.11 finds members of an enumeration slowly.
+_BYTE_RATE, _READ = Limit.CONSUMER_BYTE_RATE, Operation.READ
 _READ_COMMITTED = 1
 _NO_SESSION = -1
 _NEW_SESSION = 0
 _NOTHING = b""  # Never null, not even beside an error: librdkafka takes null for damage.
-
-
-class _Told(TypedDict):
-    throttle_ms: int
-    error_code: int
-    session_id: int
 
 
 def serve(
@@ -97,12 +93,17 @@ class _Fetch:
         self._session_error = 0
         self._is_long = False  # Whether there are too many partitions to look at all at once.
         self._served: list[ServedPartition] = []  # Of the last read, in the order of `_wanted`.
+        self._taken = 0  # How many bytes of records the last read found.
         self._wait: _Wait | None = None  # What it waits for, if it has to.
+        self._enough: asyncio.Future[None] | None = None  # Of a long one: done when the wait is.
 
     def serve(self, asked: list[Wanted], forgotten: list[Key]) -> Awaitable[None] | None:
         self._session_error = self._resolve_session(asked, forgotten)
         self._is_long = len(self._wanted) > PARTITIONS_AT_ONCE_MAX
-        return self._answer_in_turns() if self._is_long else self._answer_or_wait()
+        if self._is_long:
+            return self._answer_in_turns()
+        self._answer_or_wait()
+        return None
 
     def _resolve_session(self, asked: list[Wanted], forgotten: list[Key]) -> int:
         """Find the session and the partitions that are wanted. Returns an error code, or 0."""
@@ -129,55 +130,59 @@ class _Fetch:
 
     # --- few partitions: nothing happens between reading them and listening or answering
 
-    def _answer_or_wait(self) -> asyncio.Future[None] | None:
-        if self._answer_if_enough():
-            return None
-        wait = self._begin_waiting()
-        wait.done.add_done_callback(lambda _: wait.stop())
-        for wanted, served in zip(self._wanted, self._served, strict=True):
-            self._listen(wait, wanted, served)
-        return wait.done
+    def _answer_or_wait(self) -> None:
+        if not self._answer_if_enough():
+            wait = self._begin_waiting()
+            self._answer.hold(wait)
+            for wanted, served in zip(self._wanted, self._served, strict=True):
+                self._listen(wait, wanted, served)
+                if wait.is_over:
+                    break
 
-    def _answer_if_enough(self) -> bool:
+    def _answer_if_enough(self, served: ServedPartition | None = None) -> bool:
         """Read; answer if there is enough, or no time to wait. Returns whether it has answered."""
-        cost = Cost(self._context, self._client_id)
-        found = self._read()
+        cost = cost_of(self._context, self._client_id)
+        found = self._read(served)
         if self._may_wait and not self._is_enough(found):
             return False
         self._send(found, cost)
         return True
 
-    def _read(self) -> list[FetchedPartition]:
+    def _read(self, served: ServedPartition | None = None) -> list[FetchedPartition]:
+        """Read what is wanted. `served` is the only partition, if it was found before."""
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         found: list[FetchedPartition] = []
         taken = 0
         self._served.clear()
         for wanted in self._wanted:
-            fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
+            fetched = self._fetch(wanted, room - taken, taken == 0, served)
             taken += _size_of(fetched)
             found.append(fetched)
+        self._taken = taken
         return found
 
     def _is_enough(self, found: list[FetchedPartition]) -> bool:
         """Return whether the bytes asked for are there, or an error is to be told."""
-        size = 0
+        if self._taken >= self._request.min_bytes:
+            return True
         for fetched in found:
             if fetched.error_code:
                 return True
-            size += _size_of(fetched)
-        if size >= self._request.min_bytes:
-            return True
         # What was read of a partition ends with a segment; there may be more behind it.
-        return size > 0 and finish(self._is_enough_available())
+        return self._taken > 0 and finish(self._is_enough_available())
 
     def _send(self, found: list[FetchedPartition], cost: Cost) -> None:
-        taken = sum(map(_size_of, found))
-        rows = [
-            (wanted.key, fetched)
-            for wanted, fetched in zip(self._wanted, found, strict=True)
-            if self._is_news(wanted, fetched)
-        ]
-        body, size = fetch.encode_response(self._version, _topics(rows), **self._told(cost, taken))
+        rows: list[tuple[Key, FetchedPartition]] = []
+        for wanted, fetched in zip(self._wanted, found, strict=True):
+            if self._is_news(wanted, fetched):
+                rows.append((wanted.key, fetched))
+        body, size = fetch.encode_response(
+            self._version,
+            _topics(rows),
+            throttle_ms=cost.throttle_ms(_BYTE_RATE, self._taken),
+            error_code=self._session_error,
+            session_id=self._session_id,
+        )
         self._answer.send(body, size)
 
     # --- many partitions: anything may happen between two of them
@@ -185,12 +190,13 @@ class _Fetch:
     async def _answer_in_turns(self) -> None:
         turns = self._context.broker.turns
         if self._may_wait and not await turns.run(self._is_enough_available()):
+            self._enough = asyncio.get_running_loop().create_future()
             wait = self._begin_waiting()
             try:
                 await turns.run(self._listen_in_steps())
-                await wait.done
+                await self._enough
             finally:
-                wait.stop()
+                wait.cancel()
         await turns.run(self._send_in_steps())
 
     def _is_enough_available(self) -> Steps[bool]:
@@ -217,18 +223,22 @@ class _Fetch:
             yield
 
     def _send_in_steps(self) -> Steps[None]:
-        cost = Cost(self._context, self._client_id)
+        cost = cost_of(self._context, self._client_id)
         room = min(self._request.max_bytes, limits.FETCH_BYTES_MAX)
         rows: list[tuple[Key, FetchedPartition]] = []
         taken = 0
         for wanted in self._wanted:
-            fetched = self._fetch(wanted, room - taken, is_first=taken == 0)
+            fetched = self._fetch(wanted, room - taken, taken == 0)
             taken += _size_of(fetched)
             if self._is_news(wanted, fetched):
                 rows.append((wanted.key, fetched))
             yield
         body, size = yield from fetch.encode_response_steps(
-            self._version, _topics(rows), **self._told(cost, taken)
+            self._version,
+            _topics(rows),
+            throttle_ms=cost.throttle_ms(_BYTE_RATE, taken),
+            error_code=self._session_error,
+            session_id=self._session_id,
         )
         self._answer.send(body, size)
 
@@ -244,22 +254,26 @@ class _Fetch:
         return wait
 
     def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
-        wait.listen(served, partial(self._answer.guard, self._moved, wanted))
+        wait.listen(served, partial(self._answer.guard, self._moved, wanted, served))
         if self._is_long or self._request.min_bytes > 1:  # Otherwise it waits since all are empty.
             self._note_size(wanted, served)
 
-    def _moved(self, wanted: Wanted) -> None:
-        """Count the bytes of a partition whose high watermark has moved; answer if it is enough."""
+    def _moved(self, wanted: Wanted, served: ServedPartition) -> None:
+        """Count the bytes of a partition whose high watermark has moved; answer if it is enough.
+
+        As in Kafka, the client's rights are those that it had when it asked.
+        """
         wait = self._wait
         assert wait is not None
-        if wait.done.done():
+        if wait.is_over:
             return
         if len(self._wanted) == 1:  # Reading it costs little more than looking at it.
-            if self._answer_if_enough():
-                wait.done.set_result(None)
+            if self._answer_if_enough(served):
+                wait.cancel()
+                self._answer.go_on()
             return
         try:
-            self._note_size(wanted, self._served_partition(wanted))
+            self._note_size(wanted, served)
         except KNOWN:
             self._finish()
 
@@ -282,41 +296,52 @@ class _Fetch:
 
     def _finish(self) -> None:
         """End the wait. With few partitions the answer goes out at once."""
-        assert self._wait is not None
-        done = self._wait.done
-        if not done.done():
-            if not self._is_long:
-                cost = Cost(self._context, self._client_id)
-                self._send(self._read(), cost)
-            done.set_result(None)
+        wait = self._wait
+        assert wait is not None
+        if wait.is_over:
+            return
+        wait.cancel()
+        if self._enough is not None:
+            if not self._enough.done():  # It is cancelled if the client is gone.
+                self._enough.set_result(None)
+        else:
+            cost = cost_of(self._context, self._client_id)
+            self._send(self._read(), cost)
+            self._answer.go_on()
 
     # --- partitions
 
-    def _fetch(self, wanted: Wanted, room: int, *, is_first: bool) -> FetchedPartition:
-        index = wanted.key[1]
+    def _fetch(
+        self, wanted: Wanted, room: int, is_first: bool, served: ServedPartition | None = None
+    ) -> FetchedPartition:
+        """Read one partition. It is looked for unless it is given."""
+        index, offset, is_committed = wanted.key[1], wanted.offset, self._is_committed
         try:
-            served = self._served_partition(wanted)
+            if served is None:
+                served = self._served_partition(wanted)
             self._served.append(served)
-            partition, stable = served.partition, served.last_stable_offset
-            limit = stable if self._is_committed else None
-            found = partition.read(wanted.offset, max(0, min(wanted.bytes_max, room)), limit)
+            size_max = max(0, min(wanted.bytes_max, room))
+            # The first alone is copied, so that an answer takes little memory.
+            found = served.read(offset, size_max, is_committed=is_committed, may_copy=is_first)
+            if not is_first and isinstance(found, FileRange) and found.size > room:
+                found = None
+            aborted = served.aborted(offset, found) if is_committed else None
         except KNOWN as error:
             return FetchedPartition(index, code_of(error), records=_NOTHING)
-        if found is not None and found.size > room and not is_first:
-            found = None
+        partition = served.partition
         return FetchedPartition(
             index,
             0,
             partition.high_watermark,
-            stable,
+            served.last_stable_offset,
             partition.offset_start,
-            served.aborted(wanted.offset, found) if self._is_committed else None,
+            aborted,
             -1,
             found or _NOTHING,
         )
 
     def _served_partition(self, wanted: Wanted) -> ServedPartition:
-        served = served_partition_of(self._context, Operation.READ, *wanted.key)
+        served = served_partition_of(self._context, _READ, *wanted.key)
         served.partition.check_epoch(wanted.leader_epoch)
         return served
 
@@ -325,7 +350,8 @@ class _Fetch:
         session = self._session
         if session is None:
             return True
-        if _size_of(fetched):
+        size = _size_of(fetched)
+        if size:
             session.served(wanted.key)
         told = (wanted.high_watermark, wanted.offset_start, wanted.last_stable_offset)
         wanted.high_watermark = fetched.high_watermark
@@ -333,32 +359,27 @@ class _Fetch:
         wanted.last_stable_offset = fetched.last_stable_offset
         return (
             not self._incremental
-            or isinstance(fetched.records, FileRange)
+            or size > 0
             or fetched.error_code != 0
             or told
             != (fetched.high_watermark, fetched.log_start_offset, fetched.last_stable_offset)
         )
 
-    def _told(self, cost: Cost, taken: int) -> _Told:
-        """Return the fields of an answer beside its partitions."""
-        return {
-            "throttle_ms": cost.throttle_ms(Limit.CONSUMER_BYTE_RATE, taken),
-            "error_code": self._session_error,
-            "session_id": self._session.id if self._session is not None else 0,
-        }
+    @property
+    def _session_id(self) -> int:
+        return self._session.id if self._session is not None else 0
 
 
 class _Wait:
     """The wait for more bytes, until one of the partitions has them or the time is over."""
 
-    __slots__ = ("_listening", "_timer", "done", "size", "sizes")
+    __slots__ = ("_listening", "_timer", "is_over", "size", "sizes")
 
     def __init__(self, seconds: float, end: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = loop.create_future()
+        self.is_over = False
         self.size = 0  # How many bytes the partitions have together.
         self.sizes: dict[Key, int] = {}  # How many each of them has.
-        self._timer = loop.call_later(seconds, end)
+        self._timer = asyncio.get_running_loop().call_later(seconds, end)
         self._listening: list[ServedPartition] = []
 
     def listen(self, served: ServedPartition, moved: Callable[[], None]) -> None:
@@ -366,7 +387,9 @@ class _Wait:
         served.partition.listen(self, moved)
         self._listening.append(served)
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
+        """End the wait without an answer."""
+        self.is_over = True
         self._timer.cancel()
         for served in self._listening:
             served.partition.unlisten(self)
@@ -392,7 +415,9 @@ def _topic(key: str | UUID, partitions: list[FetchedPartition]) -> FetchedTopic:
 
 def _size_of(fetched: FetchedPartition) -> int:
     records = fetched.records
-    return records.size if isinstance(records, FileRange) else 0
+    if records is None:
+        return 0
+    return records.size if isinstance(records, FileRange) else len(records)
 
 
 def _asked_at_once(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:

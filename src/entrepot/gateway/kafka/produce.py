@@ -41,7 +41,7 @@ from entrepot.core.ports import Buffer
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import topic_key, topic_of
 from entrepot.gateway.kafka.transactions import check_transactional_id
 from entrepot.wire.kafka import produce
@@ -56,6 +56,8 @@ from entrepot.wire.kafka.produce import (
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.adapter import Answer
 
+# Python 3.11 finds members of an enumeration slowly.
+_BYTE_RATE, _WRITE = Limit.PRODUCER_BYTE_RATE, Operation.WRITE
 _ACKS = (0, 1, -1)
 _VERSION_ABORTABLE = 11
 _VERSION_JOINS = 12
@@ -64,7 +66,7 @@ _VERSION_JOINS = 12
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None] | None:
-    cost = Cost(context, header.client_id)
+    cost = cost_of(context, header.client_id)
     request: ProduceRequest | Awaitable[ProduceRequest] | None
     request = produce.decode_one(header.version, frame, position)
     if request is None:
@@ -104,7 +106,7 @@ def _serve(work: _Produce, cost: Cost, size: int) -> Awaitable[None] | None:
                 return asyncio.shield(cost.watch(_append_later(work, cost, size)))
         else:
             return asyncio.shield(cost.watch(_append_later(work, cost, size)))
-    work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, size))
+    work.end(cost.throttle_ms(_BYTE_RATE, size))
     return None
 
 
@@ -117,7 +119,7 @@ async def _append_later(work: _Produce, cost: Cost, size: int) -> None:
             until_s = context.clock.monotonic() + limits.TURN_MS / 1_000
         if not work.append():
             await work.append_in_turns()
-    work.end(cost.throttle_ms(Limit.PRODUCER_BYTE_RATE, size))
+    work.end(cost.throttle_ms(_BYTE_RATE, size))
 
 
 class _Produce:
@@ -188,7 +190,7 @@ class _Produce:
 
     def _find(self, wanted: ProducePartition) -> tuple[Topic, ServedPartition, Buffer]:
         key = topic_key(wanted.topic_name, wanted.topic_id)
-        topic = topic_of(self.context, Operation.WRITE, key)
+        topic = topic_of(self.context, _WRITE, key)
         self.context.broker.check_foreign(topic.name)
         served = self.context.broker.served_partition(topic, wanted.partition_index)
         if wanted.records is None:
@@ -260,11 +262,16 @@ class _Produce:
         self._answer.omit()
 
     def _send(self) -> None:
-        rows = zip(self.request.partitions, self._results, strict=True)
-        topics = [
-            ProduceTopic(name, identity, [result for _, result in group])
-            for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
-        ]
+        partitions, results = self.request.partitions, self._results
+        if len(results) == 1:
+            name, identity, _, _ = partitions[0]
+            topics = [ProduceTopic(name, identity, results)]
+        else:
+            rows = zip(partitions, results, strict=True)
+            topics = [
+                ProduceTopic(name, identity, [result for _, result in group])
+                for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
+            ]
         body = produce.encode_response(self._version, topics, self._throttle_ms)
         self._answer.send([body], len(body))
 
@@ -281,7 +288,7 @@ def _admission(
     transactions = context.broker.transactions
 
     def admit(header: BatchHeader) -> None:
-        check_transactional_id(context, Operation.WRITE, transactional_id)
+        check_transactional_id(context, _WRITE, transactional_id)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         if version < _VERSION_JOINS:
             transactions.check_member(transactional_id, producer, place)

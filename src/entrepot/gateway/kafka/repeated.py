@@ -15,7 +15,7 @@ from entrepot.core import limits
 from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.context import Context, RepeatableRequest
 from entrepot.gateway.kafka.serving import Classes, Serve, ServedApi, classes_of
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.wire.kafka.frames import RequestHeader
 from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 
@@ -67,7 +67,7 @@ class RepeatedServer:
         position: int,
         answer: Answer,
     ) -> Awaitable[None] | None:
-        cost = Cost(context, header.client_id)
+        cost = cost_of(context, header.client_id)
         if len(frame) - position > limits.REQUEST_BYTES_NARROW:
             return self._serve_long(cost, context, header, frame, position, answer)
         said, exchange = bytes(frame[position:]), context.exchange

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from entrepot.core import limits
 from entrepot.core.steps import Steps
 from entrepot.gateway.kafka.context import Context
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.wire.kafka.api import Api, request_class, response_class
 from entrepot.wire.kafka.frames import RequestHeader
 from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
@@ -161,7 +161,7 @@ class _Whole:
         position: int,
         answer: Answer,
     ) -> Awaitable[None] | None:
-        cost = Cost(context, header.client_id)
+        cost = cost_of(context, header.client_id)
         if len(frame) - position > limits.REQUEST_BYTES_NARROW:
             decoding = decode_steps(self._model, self._layout, frame, position)
             work = self._handle_long(context, header, decoding)

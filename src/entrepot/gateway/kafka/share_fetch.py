@@ -33,7 +33,7 @@ from entrepot.gateway.kafka.share_requests import (
     session_of,
     share_partition_of,
 )
-from entrepot.gateway.kafka.throttle import Cost
+from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import RequestHeader
 from entrepot.wire.kafka.layout import decode, decode_steps
@@ -57,7 +57,7 @@ def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None]:
     layout = request_class(Api.SHARE_FETCH, header.version)
-    cost = Cost(context, header.client_id)
+    cost = cost_of(context, header.client_id)
     if len(frame) - position > limits.REQUEST_BYTES_NARROW:
         decoding = decode_steps(ShareFetchRequest, layout, frame, position)
         return cost.watch(_serve_long(context, decoding, answer, cost))

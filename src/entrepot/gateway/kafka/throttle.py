@@ -32,8 +32,6 @@ class Cost:
         """Return how long the client has to wait. Called once, with the bytes of the limit."""
         context = self._context
         quotas = context.broker.quotas
-        if not quotas:
-            return 0
         self.stop()
         now_s = context.clock.monotonic()
         user, client_id = context.principal.user, self._client_id
@@ -49,7 +47,7 @@ class Cost:
     def watch(self, work: Awaitable[T]) -> Awaitable[T]:
         """Return the same work, with the clock stopped until it begins and while it waits."""
         self.stop()
-        return _Watched(self, work) if self._context.broker.quotas else work
+        return _Watched(self, work)
 
     def stop(self) -> None:
         if self._since_s is not None:
@@ -58,6 +56,29 @@ class Cost:
 
     def go_on(self) -> None:
         self._since_s = self._context.clock.monotonic()
+
+
+class _Free(Cost):
+    """The cost of a request while there are no quotas: nothing is measured."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+
+    def throttle_ms(self, limit: Limit | None = None, size: int = 0) -> int:
+        return 0
+
+    def watch(self, work: Awaitable[T]) -> Awaitable[T]:
+        return work
+
+
+_FREE = _Free()
+
+
+def cost_of(context: Context, client_id: str | None) -> Cost:
+    """Begin to count what a request takes."""
+    return Cost(context, client_id) if context.broker.quotas else _FREE
 
 
 class _Watched(Awaitable[T]):

@@ -136,19 +136,12 @@ class CompactReader(Reader):
     __slots__ = ()
 
     def uvarint(self) -> int:
-        position = self.position
-        value = self.buffer[position]
+        value = self.buffer[self.position]
         if value < 0x80:
-            self.position = position + 1
+            self.position += 1
             return value
-        value &= 0x7F
-        for place in range(1, _UVARINT_BYTES_MAX):
-            byte = self.buffer[position + place]
-            value |= (byte & 0x7F) << (7 * place)
-            if byte < 0x80:
-                self.position = position + place + 1
-                return value
-        raise MalformedFrame("a varint of more than five bytes")
+        value, self.position = read_uvarint(self.buffer, self.position)
+        return value
 
     def nullable_string(self) -> str | None:
         size = self.uvarint()
@@ -185,6 +178,20 @@ class CompactReader(Reader):
             self.position += 1
         else:
             self.tags({})
+
+
+def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Return the unsigned varint at a position, and the position after it."""
+    value = buffer[position]
+    if value < 0x80:
+        return value, position + 1
+    value &= 0x7F
+    for place in range(1, _UVARINT_BYTES_MAX):
+        byte = buffer[position + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, position + place + 1
+    raise MalformedFrame("a varint of more than five bytes")
 
 
 class Writer:

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
 from entrepot.core.ports import Chunk, FileRange
 from entrepot.core.steps import Steps, finish
@@ -294,6 +295,7 @@ def _writer(version: int) -> type[Writer]:
 _ONE_V11 = Struct(">iiiibiiih")  # Replica, bounds, session, topics, size of the name.
 _ONE_V11_END = Struct(">iiiqqiih")  # Partitions, the partition, forgotten topics, size of the rack.
 _ONE_V13 = Struct(">iiibiiB16sBiiqiqi5s")  # All but the replica, by id; ends of the structures.
+_JOINED_BYTES_MAX = 2 * limits.KIB  # Few records are copied, so that an answer is one buffer.
 _ONE = 2  # How the flexible encoding writes that an array has one element.
 _ENDS = b"\0\0\1\1\0"  # No tags of partition and topic, nothing forgotten, no rack, no tags.
 _ONE_FETCHED_V11 = Struct(">ihiih")  # Throttle, error, session, topics, size of the name.
@@ -370,8 +372,9 @@ def _encode_one(
         tail = b""
     else:
         return None
-    if not size:
-        return [head + tail], len(head) + len(tail)
+    if size <= _JOINED_BYTES_MAX and isinstance(records, bytes):
+        whole = head + records + tail
+        return [whole], len(whole)
     chunks = [head, records, tail] if tail else [head, records]
     return chunks, len(head) + size + len(tail)
 

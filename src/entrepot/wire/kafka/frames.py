@@ -29,6 +29,9 @@ EAGER_BYTES = limits.BATCH_BYTES_MAX + 64 * KIB  # Up to here, a large frame's b
 
 _REQUEST = Struct(">hhih")  # API key, version, correlation id, size of the client id.
 _REQUEST_BYTES_MIN = 10
+_API_VERSIONS = int(Api.API_VERSIONS)
+_RESPONSE = Struct(">ii")  # Size, correlation id,
+_RESPONSE_TAGGED = Struct(">iib")  # and no tags.
 
 
 class FrameBuffer:
@@ -39,7 +42,13 @@ class FrameBuffer:
     received straight into it, and takes it along.
     """
 
-    __slots__ = ("_area", "_bytes_max", "_bytes_max_without_records", "_filled", "_large")
+    __slots__ = (
+        "_area",
+        "_bytes_max",
+        "_bytes_max_without_records",
+        "_large",
+        "unfinished_bytes",
+    )
 
     def __init__(
         self,
@@ -52,40 +61,39 @@ class FrameBuffer:
         self._bytes_max_without_records = min(bytes_max, bytes_max_without_records)
         self._area = bytearray(AREA_BYTES_MIN)
         self._large: bytearray | None = None  # Holds one incomplete frame that outgrew the area.
-        self._filled = 0  # How many bytes _large has, or _area if there is no _large.
+        # How many bytes have come of a frame that is not whole. They are in _large, or in _area if
+        # there is no _large.
+        self.unfinished_bytes = 0
 
     def widen(self) -> None:
         """Take frames of any size that is allowed at all, from now on."""
         self._bytes_max = limits.FRAME_BYTES_MAX
         self._bytes_max_without_records = limits.REQUEST_BYTES_MAX
 
-    @property
-    def unfinished_bytes(self) -> int:
-        """The number of bytes that have come of a frame that is not whole yet."""
-        return self._filled
-
     def writable(self) -> memoryview:
         """Return where the next bytes go. It is never empty."""
-        return memoryview(self._area if self._large is None else self._large)[self._filled :]
+        return memoryview(self._area if self._large is None else self._large)[
+            self.unfinished_bytes :
+        ]
 
     def received(self, size: int) -> list[memoryview]:
         """Return the frames that are now whole, without their sizes. The caller may write to them.
 
         Raises MalformedFrame when the next frame cannot be one.
         """
-        self._filled += size
+        self.unfinished_bytes += size
         if self._large is not None:
             return self._received_large(self._large)
-        filled = self._filled
+        filled = self.unfinished_bytes
         if 4 <= filled < AREA_BYTES_MIN == len(self._area):
             # Nearly always, one small frame has come, and nothing else.
             (frame_size,) = INT32.unpack_from(self._area)
             if frame_size == filled - 4 <= self._bytes_max_without_records:
-                self._filled = 0
+                self.unfinished_bytes = 0
                 return [memoryview(self._area[4:filled])]
         bounds, taken = self._scan()
         area = memoryview(self._area)
-        self._filled = filled - taken
+        self.unfinished_bytes = filled - taken
         if taken:
             # All frames of this read share one copy, because they are mostly done with together.
             whole = memoryview(bytearray(area[:taken]))
@@ -97,7 +105,7 @@ class FrameBuffer:
                 self._grow(self._area)
         if filled == len(area):
             self._resize_area(AREA_BYTES_MAX)
-        elif self._filled == 0 and filled < AREA_BYTES_MIN:
+        elif self.unfinished_bytes == 0 and filled < AREA_BYTES_MIN:
             self._resize_area(AREA_BYTES_MIN)
         return frames
 
@@ -105,9 +113,9 @@ class FrameBuffer:
         """Find where the whole frames in the area begin and end, and how many bytes they take."""
         bounds = []
         position = 0
-        while self._filled - position >= 4:
+        while self.unfinished_bytes - position >= 4:
             end = position + 4 + self._frame_size(position)
-            if end > self._filled:
+            if end > self.unfinished_bytes:
                 break
             bounds.append((position + 4, end))
             position = end
@@ -120,20 +128,20 @@ class FrameBuffer:
             return int(size)
         if not 0 <= size <= self._bytes_max:
             raise MalformedFrame(f"a frame of {size} bytes; 0 to {self._bytes_max} are taken")
-        if self._filled - position >= 6:
+        if self.unfinished_bytes - position >= 6:
             (api_key,) = INT16.unpack_from(self._area, position + 4)
             if api_key != Api.PRODUCE:
                 raise MalformedFrame(f"a request of {size} bytes that carries no records")
         return int(size)
 
     def _received_large(self, large: bytearray) -> list[memoryview]:
-        if self._filled < len(large):
+        if self.unfinished_bytes < len(large):
             return []
-        if self._filled < 4 + INT32.unpack_from(large)[0]:
+        if self.unfinished_bytes < 4 + INT32.unpack_from(large)[0]:
             self._grow(large)
             return []
         self._large = None
-        self._filled = 0
+        self.unfinished_bytes = 0
         return [memoryview(large)[4:]]
 
     def _grow(self, full: bytearray) -> None:
@@ -142,13 +150,13 @@ class FrameBuffer:
         room = max(2 * len(full), min(32 * len(full), EAGER_BYTES))
         self._large = bytearray(min(need, room))
         self._large[: len(full)] = full
-        self._filled = len(full)
+        self.unfinished_bytes = len(full)
 
     def _resize_area(self, size: int) -> None:
         if len(self._area) != size:
             area = bytearray(size)
             if self._large is None:
-                area[: self._filled] = memoryview(self._area)[: self._filled]
+                area[: self.unfinished_bytes] = memoryview(self._area)[: self.unfinished_bytes]
             self._area = area
 
 
@@ -184,6 +192,13 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     return INT32.pack(correlation_id)
 
 
+def response_start(api_key: int, version: int, correlation_id: int, size: int) -> bytes:
+    """Write what stands before an answer of that many bytes: the frame's size and the header."""
+    if _has_response_tags(api_key, version):
+        return _RESPONSE_TAGGED.pack(size + 5, correlation_id, 0)
+    return _RESPONSE.pack(size + 4, correlation_id)
+
+
 def request_header(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytes:
     header = _REQUEST.pack(api, version, correlation_id, 0)[:-2]
     tags = b"\0" if version >= api.flexible_from else b""
@@ -210,7 +225,7 @@ def size_prefix(size: int) -> bytes:
 def _has_response_tags(api_key: int, version: int) -> bool:
     # ApiVersions is asked before anything is known of the peer, so its answer always
     # begins in the way the oldest client understands.
-    return version >= FLEXIBLE_FROM.get(api_key, NEVER) and api_key != Api.API_VERSIONS
+    return version >= FLEXIBLE_FROM.get(api_key, NEVER) and api_key != _API_VERSIONS
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

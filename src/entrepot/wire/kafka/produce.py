@@ -26,6 +26,7 @@ from entrepot.wire.kafka.encoding import (
     LegacyWriter,
     Reader,
     Writer,
+    read_uvarint,
     uuid_bytes,
     uuid_from,
 )
@@ -139,10 +140,11 @@ def decode_one(version: int, frame: memoryview, position: int) -> ProduceRequest
             return _decode_one_legacy(frame, position)
         if (null, topics, partitions) != (0, _ONE, _ONE):
             return None
-        reader = CompactReader(frame, position)
-        records = reader.nullable_data()
-        if frame[reader.position : reader.position + 3] != _ENDS:
+        records_size, position = read_uvarint(frame, position)
+        end = position + max(records_size - 1, 0)
+        if frame[end : end + len(_ENDS)] != _ENDS:
             return None
+        records = frame[position:end] if records_size else None
     except (*DAMAGE, MalformedFrame):
         return None
     partition = ProducePartition(name, topic_id, index, records)

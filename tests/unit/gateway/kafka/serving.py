@@ -9,6 +9,7 @@ from entrepot.core.ports import Chunk, FileRange
 from entrepot.core.record import Record
 from entrepot.gateway.kafka import fetch as fetch_api
 from entrepot.gateway.kafka import produce as produce_api
+from entrepot.gateway.pump import Cancellable
 from entrepot.wire.kafka import fetch, produce
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -27,6 +28,7 @@ class Answer:
         self.body: bytes | None = None
         self.is_omitted = False
         self.refused: str | None = None
+        self.held: Cancellable | None = None  # What the next request waits for.
         self.sent = asyncio.Event()
 
     @property
@@ -46,6 +48,12 @@ class Answer:
     def refuse(self, reason: str) -> None:
         assert not self.is_over
         self.refused = reason
+
+    def hold(self, work: Cancellable) -> None:
+        self.held = work
+
+    def go_on(self) -> None:
+        self.held = None
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
         call(*arguments)
@@ -120,6 +128,8 @@ class Fetching:
     async def done(self) -> FetchResponse:
         if self.pending is not None:
             await self.pending
+        await self.answer.sent.wait()
+        assert self.answer.held is None
         return self.response()
 
 

@@ -21,6 +21,7 @@ from entrepot.core.ports import Chunk
 from entrepot.gateway import pump
 from entrepot.gateway.kafka import apis
 from entrepot.gateway.kafka.adapter import KafkaAdapter
+from entrepot.wire.kafka.fetch import FetchTopic
 from tests.end_to_end.bare import fetch_frame, framed, produce_frame, request_frame
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import batch_of, fetch_request, joined, wanted
@@ -161,6 +162,33 @@ async def test_a_request_waits_for_the_fetch_before_it(node: Node) -> None:
     assert link.answered == []
     await settle()
     assert link.answered == [1, 2]
+
+
+@on_node()
+async def test_a_request_waits_for_the_long_request_before_it(node: Node) -> None:
+    """It is read in turns, and then waits like others."""
+    await node.context.broker.create_topic("one")
+    adapter, link = connected(node)
+    nowhere = [FetchTopic(f"{index:0200}", None, ()) for index in range(200)]
+    topics = [*nowhere, FetchTopic("one", None, (wanted(),))]
+    feed(adapter, fetch_frame(fetch_request(topics, max_wait_ms=1_000), 1), versions(2))
+    await asyncio.sleep(0.95)
+    assert link.answered == []
+    await settle()
+    assert link.answered == [1, 2]
+
+
+@on_node()
+async def test_who_waits_and_is_gone_is_not_answered(node: Node) -> None:
+    topic = await node.context.broker.create_topic("one", 1, {"durability": "os"})
+    adapter, link = connected(node)
+    feed(adapter, long_fetch(1), versions(2))
+    adapter.closed("gone")
+    await settle()
+    served = node.context.broker.served_partition(topic, 0)
+    assert not served.partition._listeners
+    served.append(batch_of(b"value"))
+    assert link.answered == []
 
 
 @on_node()

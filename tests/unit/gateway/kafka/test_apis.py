@@ -1,5 +1,6 @@
 """Every API in every version, over the bytes of kio's own writer and reader."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from random import Random
@@ -10,6 +11,8 @@ import pytest
 from entrepot.broker.catalog import Topic
 from entrepot.core.ports import Chunk, FileRange
 from entrepot.gateway.kafka import apis
+from entrepot.gateway.kafka.fetch import WAIT_MS_MAX
+from entrepot.gateway.pump import Cancellable
 from entrepot.wire.kafka.api import Api, request_class, response_class
 from entrepot.wire.kafka.frames import RequestHeader
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -40,6 +43,12 @@ class Answer:
             for each in chunks
         )
         assert len(self.body) == size
+
+    def hold(self, work: Cancellable) -> None:
+        """The answer comes later."""
+
+    def go_on(self) -> None:
+        assert self.is_over
 
     def omit(self) -> None:
         self.is_over = True
@@ -84,6 +93,8 @@ async def test_answers_any_request(node: Node, api: Api, version: int, is_aimed:
         pending = serve(node.context, header, frame, 0, answer)  # type: ignore[arg-type]
         if pending is not None:
             await pending
+        if not answer.is_over:
+            await asyncio.sleep(WAIT_MS_MAX / 1_000)
         assert answer.is_over
         if answer.body is not None:
             kio_read(response_class(api, version), answer.body)

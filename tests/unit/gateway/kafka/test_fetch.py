@@ -215,17 +215,17 @@ async def test_until_there_is_enough(node: Node) -> None:
 async def test_what_is_there_is_not_waited_for(node: Node) -> None:
     await topic(node)
     await append(node, b"a")
-    assert Fetching(node, waiting()).pending is None
-    assert Fetching(node, waiting(offset=9)).pending is None, "an error is told at once"
-    assert Fetching(node, fetch_request([], max_wait_ms=500)).pending is None
+    assert Fetching(node, waiting()).answer.is_over
+    assert Fetching(node, waiting(offset=9)).answer.is_over, "an error is told at once"
+    assert Fetching(node, fetch_request([], max_wait_ms=500)).answer.is_over
 
 
 @on_node()
 async def test_a_cancelled_wait_leaves_nothing_behind(node: Node) -> None:
     await topic(node)
     fetching = Fetching(node, waiting())
-    assert fetching.pending is not None
-    fetching.pending.cancel()
+    assert fetching.answer.held is not None
+    fetching.answer.held.cancel()
     assert await listeners(node) == 0
     await append(node, b"a")
     await asyncio.sleep(1)
@@ -343,3 +343,17 @@ async def test_a_long_fetch_whose_client_is_gone_listens_no_more(node: Node) -> 
     await asyncio.sleep(0.1)
     served_partitions = broker.served_partitions(broker.topic("many"))
     assert not any(served.partition._listeners for served in served_partitions)
+
+
+@on_node()
+async def test_what_comes_when_the_client_of_a_long_fetch_has_just_gone(node: Node) -> None:
+    broker = node.context.broker
+    made = await broker.create_topic("many", MANY, {"durability": "os"})
+    fetching = Fetching(node, fetch_request("many", *all_of(), max_wait_ms=60_000))
+    assert fetching.pending is not None
+    pending = asyncio.ensure_future(fetching.pending)
+    await asyncio.sleep(0.1)
+    pending.cancel()
+    broker.served_partition(made, 0).append(batch_of(b"value"))
+    await asyncio.sleep(0.1)
+    assert not fetching.answer.is_over

@@ -10,9 +10,8 @@ from kio.schema.heartbeat.v3.request import HeartbeatRequest
 from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
-from entrepot.gateway.kafka import apis, heartbeat, repeated
+from entrepot.gateway.kafka import apis, heartbeat, repeated, throttle
 from entrepot.gateway.kafka.repeated import Repeated
-from entrepot.gateway.kafka.throttle import Cost
 from entrepot.wire.kafka.api import Api, response_class
 from tests.unit.gateway.kafka.group_requests import deny_everything, header, stable
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -82,6 +81,6 @@ async def test_a_wait_is_told_once(node: Node, monkeypatch: pytest.MonkeyPatch) 
     request = await idle(node)
     told(node, request)
     waits = [40, 0]
-    monkeypatch.setattr(Cost, "throttle_ms", lambda cost: waits.pop(0))
+    monkeypatch.setattr(throttle._Free, "throttle_ms", lambda cost: waits.pop(0))
     assert told(node, request).throttle_time == timedelta(milliseconds=40)
     assert told(node, request).throttle_time == timedelta()
