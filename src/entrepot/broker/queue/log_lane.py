@@ -28,6 +28,8 @@ from entrepot.core.ranges import Ranges
 
 
 class LogLane:
+    is_in_memory = False
+
     def __init__(
         self,
         served: ServedPartition,

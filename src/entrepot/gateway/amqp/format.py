@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.errors import InvalidRoutingHeader
-from entrepot.core.message import Envelope, Handling
+from entrepot.core.message import PERSISTENT, PLAIN, Envelope, Handling
 from entrepot.core.names import is_short
 from entrepot.core.neutral import KEY_HEADER, header_bytes, split_packed, unicode_name
 from entrepot.core.properties import TEXTS, Death, Properties
@@ -24,7 +24,7 @@ from entrepot.gateway.rabbitmq.deaths import DEATHS, death_headers, read_deaths
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
-from entrepot.wire.amqp.properties import NONE, PERSISTENT, PropertyView, check, examine
+from entrepot.wire.amqp.properties import NONE, PropertyView, check, examine
 from entrepot.wire.amqp.table import (
     Int64,
     Table,
@@ -47,8 +47,6 @@ _HEADERS_BYTES_MAX = _HEAD_BYTES_MAX // 2
 _DEPTH_MAX = limits.TABLE_DEPTH_MAX - 1
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
-_PLAIN = Handling()
-_PERSISTENT = Handling(is_persistent=True)
 
 
 class Inspection(NamedTuple):
@@ -75,8 +73,8 @@ class AmqpFormat:
         if expiration is not None:
             ttl_ms, wrong = words.read_expiration(expiration)
             refusal = f"invalid expiration '{expiration}': {wrong}" if wrong else ""
-        is_persistent = mode == PERSISTENT
-        handling = _PERSISTENT if is_persistent else _PLAIN
+        is_persistent = mode == wire.PERSISTENT
+        handling = PERSISTENT if is_persistent else PLAIN
         if priority or ttl_ms is not None:
             handling = Handling(is_persistent, priority or 0, ttl_ms)
         if b"x-" in head or b"CC" in head:  # There may be a header for the broker.
@@ -89,7 +87,7 @@ class AmqpFormat:
         try:
             return self.inspect(head).handling
         except (AmqpError, InvalidRoutingHeader):
-            return _PLAIN
+            return PLAIN
 
     def properties(self, head: bytes) -> Properties:
         view = PropertyView(head)
@@ -99,7 +97,7 @@ class AmqpFormat:
             timestamp=view.get("timestamp"),
             priority=view.get("priority"),
             ttl_ms=None if expiration is None else words.read_expiration(expiration)[0],
-            is_persistent=None if mode is None else mode == PERSISTENT,
+            is_persistent=None if mode is None else mode == wire.PERSISTENT,
             headers=_headers(view),
             others={name: view.get(name) for name in _OTHERS if name in view},
         )
@@ -212,7 +210,7 @@ def _translated(properties: Properties, deaths: Sequence[Death]) -> bytes:
     if properties.ttl_ms is not None:
         found["expiration"] = str(properties.ttl_ms)
     if properties.is_persistent is not None:
-        found["delivery_mode"] = PERSISTENT if properties.is_persistent else 1
+        found["delivery_mode"] = wire.PERSISTENT if properties.is_persistent else 1
     others = properties.others
     found |= {name: others[name] for name in _OTHERS if name in others and is_short(others[name])}
     headers: Table = dict(_fitting(properties.headers.items()))

@@ -126,6 +126,8 @@ class Eater:
 class TroubledLane(MemoryLane):
     """It commits when it is told to, and fails when it is to fail."""
 
+    is_in_memory = False  # Nor does it commit at once.
+
     def __init__(self, memory_use: MemoryUse) -> None:
         super().__init__(memory_use)
         self.commits_late = False
