@@ -92,6 +92,10 @@ class Ledger:
 
     def ready(self, count: int, offset_end: int) -> list[range]:
         """Return what `pop` would return, and leave it in the ledger."""
+        if not self.returned.count and not self.deferred:
+            start = self.offset_fresh
+            stop = min(offset_end, start + count)
+            return [range(start, stop)] if start < stop else []
         self._skip_deferred(offset_end)
         found: list[range] = []
         fresh = self._fresh(count - self.returned.count, offset_end)

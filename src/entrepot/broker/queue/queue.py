@@ -890,20 +890,20 @@ class Queue:
         These are `consumed` (settled by their delivery), lost, expired, and `excess`, which
         exceeds the limit.
         """
-        dead = ((EXPIRED, popped.expired), (MAXLEN, excess))
-        if self._has_dead_letters:  # First, because for the ledger a popped message is settled.
-            for reason, pieces in dead:
-                for offsets, _ in pieces if self._sends_dead_letters(reason) else ():
+        dead = [(EXPIRED, popped.expired), (MAXLEN, excess)]
+        dead = [(reason, pieces) for reason, pieces in dead if pieces]
+        sends = [self._sends_dead_letters(reason) for reason, _ in dead]
+        for (_, pieces), is_sent in zip(dead, sends, strict=True):
+            if is_sent:  # First, because for the ledger a popped message is settled.
+                for offsets, _ in pieces:
                     self._fronts[lane].ledger.lease(offsets, self._dying)
                     self._dying_count += len(offsets)
         if consumed:
             self._settle_popped(lane, consumed, CONSUMED)
         if popped.lost:
             self._settle_popped(lane, [offsets for offsets, _ in popped.lost], LOST)
-        for reason, pieces in dead:
-            if not pieces:
-                continue
-            if self._sends_dead_letters(reason):
+        for (reason, pieces), is_sent in zip(dead, sends, strict=True):
+            if is_sent:
                 self._send_dead_letters(lane, pieces, reason)
             else:
                 self._settle_popped(lane, [offsets for offsets, _ in pieces], reason)

@@ -30,7 +30,9 @@ from entrepot.wire.amqp.table import (
     Table,
     Timestamp,
     Value,
+    decode,
     encode_value,
+    flat_texts,
     short_string,
 )
 
@@ -45,6 +47,7 @@ _OTHERS = ("cluster_id",)
 _HEAD_BYTES_MAX = amqp_limits.FRAME_BYTES_MAX - 1 * limits.KIB
 _HEADERS_BYTES_MAX = _HEAD_BYTES_MAX // 2
 _DEPTH_MAX = limits.TABLE_DEPTH_MAX - 1
+_DEATHS = DEATHS.encode()
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
@@ -102,15 +105,24 @@ class AmqpFormat:
             others={name: view.get(name) for name in _OTHERS if name in view},
         )
 
-    def readable(self, head: bytes) -> Iterator[tuple[str, bytes | None]]:
-        view = PropertyView(head)
-        for name, raw in view.raw_values():
+    def readable(self, head: bytes) -> list[tuple[str, bytes | None]]:
+        found: list[tuple[str, bytes | None]] = []
+        headers = b""
+        for name, raw in wire.raw_values(head):
             if name in _READABLE:
-                yield _READABLE[name], raw
+                found.append((_READABLE[name], raw))
             elif name in _READABLE_NUMBERS:
-                yield name, b"%d" % int.from_bytes(raw, "big")
-        for name, value in _headers(view).items():
-            yield unicode_name(name), None if value is None else header_bytes(value)
+                found.append((name, b"%d" % int.from_bytes(raw, "big")))
+            elif name == "headers":
+                headers = raw
+        texts = flat_texts(headers)
+        if texts is None:
+            for name, value in decode(headers).items():
+                text = None if value is None else header_bytes(value)
+                found.append((unicode_name(name), text))
+        else:
+            found += [(name.decode("utf-8", "replace"), text) for name, text in texts.items()]
+        return found
 
     # --- what the broker adds
 
@@ -127,6 +139,8 @@ class AmqpFormat:
         return str(headers.get(DELAYED_AT)), view.patch_headers(waited, (DELAYED_AT,))
 
     def deaths(self, head: bytes) -> Sequence[Death]:
+        if _DEATHS not in head:  # Most have none.
+            return ()
         return read_deaths(_headers(PropertyView(head)))
 
     def with_deaths(
@@ -136,13 +150,17 @@ class AmqpFormat:
         headers = _typed_deaths(death_headers(deaths, exchange, is_first=is_first))
         # `CC` was for the old routing key: a dead letter is not routed by it.
         without = () if keeps_copies else (words.COPIES,)
-        patched = PropertyView(head).patch_headers(headers, without)
-        return PropertyView(patched).patch({"expiration": None})
+        view = PropertyView(head)
+        if "expiration" in view:
+            view = PropertyView(view.patch({"expiration": None}))
+        return view.patch_headers(headers, without)
 
     # --- records
 
     def pack(self, envelope: Envelope) -> bytes:
-        return short_string(envelope.exchange) + short_string(envelope.subject) + envelope.head
+        exchange = envelope.exchange.encode("utf-8", "surrogateescape")
+        subject = envelope.subject.encode("utf-8", "surrogateescape")
+        return b"%c%b%c%b%b" % (len(exchange), exchange, len(subject), subject, envelope.head)
 
     def unpack(self, packed: bytes) -> Envelope | None:
         found = split_packed(packed)
@@ -179,19 +197,20 @@ def _headers(view: PropertyView) -> Table:
     return headers or {}
 
 
-def _typed_deaths(headers: Mapping[str, object]) -> dict[str, Value]:
+def _typed_deaths(headers: Mapping[str, Value]) -> dict[str, Value]:
     """Return the headers with the types that RabbitMQ writes: some clients insist on them."""
-    return {name: _typed(value) if name == DEATHS else value for name, value in headers.items()}
-
-
-def _typed(value: object) -> Value:
-    if isinstance(value, datetime):
-        return Timestamp(value.timestamp())
-    if isinstance(value, Mapping):
-        return {name: _typed(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_typed(each) for each in value]
-    return Int64(value) if type(value) is int else value
+    entries: list[Value] = [
+        {
+            name: Timestamp(value.timestamp())
+            if isinstance(value, datetime)
+            else Int64(value)
+            if type(value) is int
+            else value
+            for name, value in entry.items()
+        }
+        for entry in headers[DEATHS]
+    ]
+    return {**headers, DEATHS: entries}
 
 
 # Translating.

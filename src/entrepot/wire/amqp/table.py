@@ -104,7 +104,8 @@ _SIZES = {ord(letter): layout.size for letter, (layout, _) in _NUMBERS.items()} 
     ord("V"): 0,
 }
 _NESTED = {ord("F"): True, ord("A"): False}  # Whether the values in it have names.
-_LONG_STRINGS = b"Sx"
+_LONG_STRINGS, _SIGNED, _UNSIGNED = b"Sx", b"bsIlL", b"BuiT"
+_BOOLEAN, _VOID = b"tV"
 _INT32_MIN, _INT32_END = -(2**31), 2**31
 
 
@@ -178,6 +179,39 @@ def is_flat(data: bytes, start: int, end: int) -> bool:
     except IndexError:
         return False
     return position == end <= len(data)
+
+
+def flat_texts(data: bytes) -> dict[bytes, bytes | None] | None:
+    """Return the fields of a well-formed table as texts, by name, without decoding its strings.
+
+    None means: it has values of other types than strings, whole numbers, booleans and nothing.
+    """
+    found: dict[bytes, bytes | None] = {}
+    position, end = 0, len(data)
+    while position < end:
+        start = position + 1
+        position = start + data[position]
+        name = data[start:position]
+        letter = data[position]
+        start = position + 1
+        text: bytes | None
+        if letter in _LONG_STRINGS:
+            start += 4
+            position = start + int.from_bytes(data[start - 4 : start], "big")
+            text = data[start:position]
+        elif letter in _SIGNED or letter in _UNSIGNED:
+            position = start + _SIZES[letter]
+            number = int.from_bytes(data[start:position], "big", signed=letter in _SIGNED)
+            text = b"%d" % number
+        elif letter == _BOOLEAN:
+            position = start + 1
+            text = b"true" if data[start] else b"false"
+        elif letter == _VOID:
+            position, text = start, None
+        else:
+            return None
+        found.setdefault(name, text)
+    return found
 
 
 def _read_table(view: memoryview, position: int, end: int, depth: int) -> Table:
@@ -262,15 +296,17 @@ def encode(table: FrozenTable) -> bytes:
 
 def field(name: str, value: Value) -> bytes:
     """Return one field of a table: its name and its value."""
-    return short_string(name) + encode_value(value)
+    encoded = name.encode("utf-8", "surrogateescape")
+    return b"%c%b%b" % (len(encoded), encoded, encode_value(value))
 
 
 def encode_value(value: Value) -> bytes:
+    if type(value) is str:  # Most are.
+        data = value.encode("utf-8", "surrogateescape")
+        return b"S%b%b" % (_UINT32.pack(len(data)), data)
     letter = _letter(value)
     code = letter.encode()
     match letter:
-        case "S":
-            return code + long_string(value.encode("utf-8", "surrogateescape"))
         case "x":
             return code + long_string(value)
         case "F":
