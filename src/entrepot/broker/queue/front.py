@@ -229,11 +229,7 @@ class Front:
         """
         self._arriving_from = self.lane.offset_end
         ledger = self.ledger
-        return (
-            self._ttl_ms is not None
-            or ledger.offset_low < self._times_end
-            or bool(ledger.times)
-        )
+        return self._ttl_ms is not None or ledger.offset_low < self._times_end or bool(ledger.times)
 
     def discard(self) -> list[range]:
         """Settle all ready messages in the ledger. The caller must record that in the lane."""

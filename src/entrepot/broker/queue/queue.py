@@ -145,7 +145,7 @@ class Queue:
         # Runs published in this turn, or after a large message that is still being written.
         self._append_buffer: list[Pending] = []
         self._is_append_due = False  # Whether `_append` is called at the end of this turn.
-        self._is_in_memory = all([lane.is_in_memory for lane in lanes])
+        self._is_in_memory = all(lane.is_in_memory for lane in lanes)
         self._is_writing_large = False
         self._apply_settings(settings)
         self._dying = Lease(self)  # Of messages whose dead letters are not committed yet.
@@ -231,10 +231,7 @@ class Queue:
     @property
     def has_ready(self) -> bool:
         """Return quickly whether any messages are ready; deferred ones may be included."""
-        for front in self._fronts:
-            if front.ready_count_most:
-                return True
-        return False
+        return any([front.ready_count_most for front in self._fronts])
 
     @property
     def unacked_count(self) -> int:

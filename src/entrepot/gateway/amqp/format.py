@@ -24,6 +24,7 @@ from entrepot.gateway.rabbitmq.deaths import DEATHS, death_headers, read_deaths
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
+from entrepot.wire.amqp.flat_table import flat_texts
 from entrepot.wire.amqp.properties import NONE, PropertyView, check, examine
 from entrepot.wire.amqp.table import (
     Int64,
@@ -32,7 +33,6 @@ from entrepot.wire.amqp.table import (
     Value,
     decode,
     encode_value,
-    flat_texts,
     short_string,
 )
 

@@ -9,7 +9,7 @@ formed; the headers' own fields are looked through by `check`, or when they are 
 What is malformed raises AmqpError with the code for a syntax error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from functools import lru_cache
@@ -18,6 +18,7 @@ from struct import error as StructError  # noqa: N812  # Its own name says less.
 from typing import Any, NamedTuple
 
 from entrepot.wire.amqp import table
+from entrepot.wire.amqp.flat_table import is_flat
 from entrepot.wire.amqp.table import FrozenTable, Table, Value, malformed
 
 _FLAGS = Struct(">H")
@@ -87,7 +88,7 @@ def examine(raw: bytes) -> Examined:
             else:
                 start += _UINT32.size
                 position = start + int(_UINT32.unpack_from(raw, position)[0])
-                if not table.is_flat(raw, start, position):
+                if not is_flat(raw, start, position):
                     table.fields(memoryview(raw)[start:position])
     except (IndexError, StructError):
         raise malformed("properties end within a field") from None

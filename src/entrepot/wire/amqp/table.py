@@ -27,6 +27,7 @@ from typing import Any
 from entrepot.core import limits
 from entrepot.core.ports import Buffer
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.flat_table import LONG_STRINGS, SIZES
 
 Value = Any  # One of the types above; the values of tables and arrays likewise.
 Table = dict[str, Value]
@@ -99,13 +100,7 @@ TYPE_NAMES = {
     "V": "void",
 }  # fmt: skip
 _CLASSES = {**dict.fromkeys("bBsuIilD", "int"), "f": "float", "d": "float"}
-_SIZES = {ord(letter): layout.size for letter, (layout, _) in _NUMBERS.items()} | {
-    ord("D"): _DECIMAL.size,
-    ord("V"): 0,
-}
 _NESTED = {ord("F"): True, ord("A"): False}  # Whether the values in it have names.
-_LONG_STRINGS, _SIGNED, _UNSIGNED = b"Sx", b"bsIlL", b"BuiT"
-_BOOLEAN, _VOID = b"tV"
 _INT32_MIN, _INT32_END = -(2**31), 2**31
 
 
@@ -160,60 +155,6 @@ def fields(data: Buffer) -> list[tuple[int, int, int]]:
     return found
 
 
-def is_flat(data: bytes, start: int, end: int) -> bool:
-    """Return whether the table there is well formed and has no tables or arrays inside.
-
-    This is quick, and true for most. For others call `fields`, which raises if malformed.
-    """
-    sizes, position = _SIZES, start
-    try:
-        while position < end:
-            position += 1 + data[position]
-            letter = data[position]
-            size = sizes.get(letter)
-            if size is None:
-                if letter not in _LONG_STRINGS:
-                    return False
-                size = 4 + int.from_bytes(data[position + 1 : position + 5], "big")
-            position += 1 + size
-    except IndexError:
-        return False
-    return position == end <= len(data)
-
-
-def flat_texts(data: bytes) -> dict[bytes, bytes | None] | None:
-    """Return the fields of a well-formed table as texts, by name, without decoding its strings.
-
-    None means: it has values of other types than strings, whole numbers, booleans and nothing.
-    """
-    found: dict[bytes, bytes | None] = {}
-    position, end = 0, len(data)
-    while position < end:
-        start = position + 1
-        position = start + data[position]
-        name = data[start:position]
-        letter = data[position]
-        start = position + 1
-        text: bytes | None
-        if letter in _LONG_STRINGS:
-            start += 4
-            position = start + int.from_bytes(data[start - 4 : start], "big")
-            text = data[start:position]
-        elif letter in _SIGNED or letter in _UNSIGNED:
-            position = start + _SIZES[letter]
-            number = int.from_bytes(data[start:position], "big", signed=letter in _SIGNED)
-            text = b"%d" % number
-        elif letter == _BOOLEAN:
-            position = start + 1
-            text = b"true" if data[start] else b"false"
-        elif letter == _VOID:
-            position, text = start, None
-        else:
-            return None
-        found.setdefault(name, text)
-    return found
-
-
 def _read_table(view: memoryview, position: int, end: int, depth: int) -> Table:
     table: Table = {}
     while position < end:
@@ -259,9 +200,9 @@ def _bounds(view: memoryview, position: int, end: int) -> tuple[int, int]:
     """Return where the content of the value at `position` begins and ends."""
     letter = view[position]
     start = position + 1
-    size = _SIZES.get(letter)
+    size = SIZES.get(letter)
     if size is None:
-        if letter not in _NESTED and letter not in _LONG_STRINGS:
+        if letter not in _NESTED and letter not in LONG_STRINGS:
             raise malformed(f"a table value of unknown type {chr(letter)!r}")
         (size,) = _UINT32.unpack_from(view, start)
         start += 4
