@@ -201,6 +201,10 @@ class Bed:
         self.lane = self.lanes[0]
         return Queue("/", spec, self.lanes, self.surroundings)
 
+    def queue_in_memory(self) -> Queue:
+        spec = QueueDeclaration("/", "q", freeze_table({}), durable=False).spec()
+        return Queue("/", spec, [MemoryLane(self.memory_use)], self.surroundings)
+
     def again(self, queue: Queue, *, recovered: int) -> Queue:
         """The same after a restart."""
         self.lane.offset_recovered = recovered
