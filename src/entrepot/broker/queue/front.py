@@ -176,13 +176,15 @@ class Front:
         """
         end, fresh = self.lane.offset_end, self.ledger.offset_fresh
         popped = self._judged(self.ledger.ready(1, end), now_ms, fresh)
-        if popped.size and not popped.good:
+        if popped.size and not popped.good and self.ready_count_most > 1:
             ready = self.ledger.ready(limits.QUEUE_TURN_MESSAGES_MAX, end)
             popped = self._judged(ready, now_ms, fresh)
         again_ms = self._expiry_ms(popped.good[0]) if popped.good else 0 if popped.size else NEVER
         popped.cut_at_good()
         if popped.size:
             self.ledger.pop(popped.size, end)
+            if not again_ms and not self.ready_count_most:
+                again_ms = NEVER  # Those were all.
             if self._ready_bytes is not None:
                 self._uncount(popped, self._ready_bytes)
         return popped, again_ms

@@ -231,7 +231,7 @@ class Queue:
     @property
     def has_ready(self) -> bool:
         """Return quickly whether any messages are ready; deferred ones may be included."""
-        return any([front.ready_count_most for front in self._fronts])
+        return any(front.ready_count_most for front in self._fronts)
 
     @property
     def unacked_count(self) -> int:
@@ -1002,7 +1002,8 @@ class Queue:
         """Settle messages whose dead letters are committed; after a failure, try again later."""
         if failure is None:
             # All are settled, so it does not matter which of them are counted as unroutable.
-            self._end_dying(lane, offsets[:unroutable_count], UNROUTABLE)
+            if unroutable_count:
+                self._end_dying(lane, offsets[:unroutable_count], UNROUTABLE)
             self._end_dying(lane, offsets[unroutable_count:], DEAD_LETTERED)
         elif isinstance(failure, Refused) and not self.settings.dead_letter_at_least_once:
             self._end_dying(lane, offsets, REFUSED)
