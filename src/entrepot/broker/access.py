@@ -144,12 +144,13 @@ _IN_VIRTUAL_HOSTS = (ResourceKind.QUEUE, ResourceKind.EXCHANGE, ResourceKind.VIR
 class Principal:
     """The user of a connection and the host it comes from. Gateways ask it for rights."""
 
-    __slots__ = ("_access", "host", "user")
+    __slots__ = ("_access", "host", "is_unlimited", "user")
 
     def __init__(self, access: Access, user: str, host: str) -> None:
         self._access = access
         self.user = user
         self.host = host
+        self.is_unlimited = access.is_unlimited(user)  # Whether the user may do everything.
 
     def may(
         self, operation: Operation, kind: ResourceKind, name: str = "", vhost: str = ""
@@ -168,11 +169,6 @@ class Principal:
     def may_enter(self, vhost: str) -> bool:
         """Return whether the user may use the virtual host at all."""
         return self.may(Operation.ENTER, ResourceKind.VIRTUAL_HOST, vhost=vhost)
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether the user may do everything."""
-        return self._access.is_unlimited(self.user)
 
     @property
     def is_administrator(self) -> bool:

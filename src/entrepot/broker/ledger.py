@@ -51,7 +51,7 @@ class Ledger:
         # Offset -> how often the message was delivered before it was returned.
         self._attempts: dict[int, int] = {}
         # A heap of (ms, offset): when a lease or a deferral may end.
-        self._times: list[tuple[int, int]] = []
+        self.times: list[tuple[int, int]] = []
 
     # --- counting and looking
 
@@ -78,7 +78,7 @@ class Ledger:
     @property
     def next_time_ms(self) -> int:
         """Return when `expire` should be called next, in ms."""
-        return self._times[0][0] if self._times else NEVER
+        return self.times[0][0] if self.times else NEVER
 
     def is_settled(self, offset: int) -> bool:
         return offset < self.offset_fresh and not self._holds(offset)
@@ -92,6 +92,10 @@ class Ledger:
 
     def ready(self, count: int, offset_end: int) -> list[range]:
         """Return what `pop` would return, and leave it in the ledger."""
+        if not self.returned.count and not self.deferred:
+            start = self.offset_fresh
+            stop = min(offset_end, start + count)
+            return [range(start, stop)] if start < stop else []
         self._skip_deferred(offset_end)
         found: list[range] = []
         fresh = self._fresh(count - self.returned.count, offset_end)
@@ -131,6 +135,13 @@ class Ledger:
         They count as settled until they are leased. So the caller must lease them next, or call
         `settle_popped` for those it does not lease.
         """
+        if not self.returned.count and not self.deferred:  # Nearly always.
+            start = self.offset_fresh
+            stop = min(offset_end, start + count)
+            if start >= stop:
+                return []
+            self.offset_fresh = stop
+            return [range(start, stop)]
         taken = self.returned.pop(count) if self.returned else []
         for each in taken:
             count -= len(each)
@@ -147,7 +158,10 @@ class Ledger:
 
     def lease(self, offsets: range, lease: Lease) -> None:
         """Lease popped messages; the range may have any step."""
-        self.leased.update(dict.fromkeys(offsets, lease))
+        if len(offsets) == 1:
+            self.leased[offsets.start] = lease
+        else:
+            self.leased.update(dict.fromkeys(offsets, lease))
         if lease.until_ms != NEVER:
             for offset in offsets:
                 self._remember(lease.until_ms, offset)
@@ -186,9 +200,13 @@ class Ledger:
     def settle(self, offsets: range, owner: object) -> list[range]:
         """Settle messages that the owner has leased. Return those."""
         settled = self._drop(offsets, owner)
-        for each in settled:
-            self._forget_attempts(each)
-        self._advance()
+        if self._attempts:
+            for each in settled:
+                self._forget_attempts(each)
+        if settled and settled[0].start == self.offset_low == self.offset_fresh - 1:
+            self.offset_low = self.offset_fresh  # It was the only one.
+        else:
+            self._advance()
         return settled
 
     def release(self, offsets: range, owner: object, *, is_attempt: bool = True) -> list[range]:
@@ -229,8 +247,8 @@ class Ledger:
     def expire(self, now_ms: int) -> list[range]:
         """End the leases and deferrals that are over. Return the messages that are ready now."""
         ready: list[int] = []
-        while self._times and self._times[0][0] <= now_ms:
-            _, offset = heappop(self._times)
+        while self.times and self.times[0][0] <= now_ms:
+            _, offset = heappop(self.times)
             held = self.leased.get(offset)
             if held is not None and held.until_ms <= now_ms:
                 del self.leased[offset]
@@ -282,7 +300,7 @@ class Ledger:
         """
         low, fresh, leased = self.offset_low, self.offset_fresh, self.leased
         stop = min(fresh, low + 2 * (len(leased) + len(self.deferred)))
-        if self.returned or self.deferred:
+        if self.returned.count or self.deferred:
             while low < stop and not self._holds(low):
                 low += 1
         else:  # The most frequent case, and quicker.
@@ -291,7 +309,7 @@ class Ledger:
         if low == stop < fresh:
             low = min(
                 fresh,
-                self.returned.first if self.returned else fresh,
+                self.returned.first if self.returned.count else fresh,
                 min(self.leased, default=fresh),
                 min(self.deferred, default=fresh),
             )
@@ -303,12 +321,12 @@ class Ledger:
 
     def _remember(self, time_ms: int, offset: int) -> None:
         """Note when a lease or deferral ends; drop outdated entries when there are many."""
-        heappush(self._times, (time_ms, offset))
+        heappush(self.times, (time_ms, offset))
         held = len(self.leased) + len(self.deferred)
-        if len(self._times) > 2 * held + _TIMES_STALE_MAX:
-            self._times = [(time, offset) for offset, time in self.deferred.items()]
-            self._times += [(each.until_ms, offset) for offset, each in self.leased.items()]
-            heapify(self._times)
+        if len(self.times) > 2 * held + _TIMES_STALE_MAX:
+            self.times = [(time, offset) for offset, time in self.deferred.items()]
+            self.times += [(each.until_ms, offset) for offset, each in self.leased.items()]
+            heapify(self.times)
 
     # --- rewinding and restoring
 
@@ -334,7 +352,7 @@ class Ledger:
         self._deferred_fresh = 0
         self.returned = Ranges()
         self._attempts.clear()
-        self._times.clear()
+        self.times.clear()
         self.offset_low = self.offset_fresh = offset
 
     def restore(

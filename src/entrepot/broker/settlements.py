@@ -54,7 +54,7 @@ class Settlements:
 
     def note(self, settled: Iterable[range], offset_low: int) -> None:
         """Note offsets that the ledger has settled, and its `offset_low` now."""
-        if self._settled:
+        if self._settled.count:
             self._settled.remove(self._offset_low, offset_low)
         self._offset_low = offset_low
         for each in settled:
@@ -133,7 +133,8 @@ class Settlements:
 
     def take_records(self) -> list[Record]:
         """Return the records to append for what was noted since the last call."""
-        self._merge_noted()
+        if self._noted:
+            self._merge_noted()
         made = [self._page(page) for page in self._changed if page * PAGE + PAGE > self._offset_low]
         passed = [page for page in self._recorded if page * PAGE + PAGE <= self._offset_low]
         for page in passed:
@@ -145,7 +146,8 @@ class Settlements:
         made += [Record(self._key(_ATTEMPTS, page), value) for page, value in self._attempts.take()]
         if self._offset_recorded != self._offset_low:
             self._offset_recorded = self._offset_low
-            made.append(Record(self._low_key, _NUMBER.pack(self._offset_low)))
+            key = _LOW_KEY.pack(_LOW, *self._name)
+            made.append(Record(key, _NUMBER.pack(self._offset_low)))
         return made
 
     def take_deletions(self) -> list[Record]:
@@ -159,7 +161,8 @@ class Settlements:
         for holder in (self._recorded, self._changed, self._deferred, self._deferred_changed):
             holder.clear()
         self._noted.clear()
-        return [Record(key, None) for key in (*pages, *deferrals, *attempts, self._low_key)]
+        low = _LOW_KEY.pack(_LOW, *self._name)
+        return [Record(key, None) for key in (*pages, *deferrals, *attempts, low)]
 
     def _page(self, page: int) -> Record:
         base = page * PAGE
@@ -175,10 +178,6 @@ class Settlements:
         until_ms = self._deferred.get(offset)
         value = None if until_ms is None else _NUMBER.pack(until_ms)
         return Record(self._key(_DEFERRED, offset), value)
-
-    @property
-    def _low_key(self) -> bytes:
-        return _LOW_KEY.pack(_LOW, *self._name)
 
     def _key(self, kind: int, number: int) -> bytes:
         return _NUMBER_KEY.pack(kind, *self._name, number)

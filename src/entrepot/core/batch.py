@@ -328,7 +328,8 @@ def build_plain(
     header = BatchHeader(0, 0, -1, MAGIC, 0, 0, count - 1, time_first, time_max, -1, -1, -1, count)
     size = sum(map(len, pieces))
     if size <= _JOINED_BYTES_MAX:
-        return [_assemble(header, b"".join(pieces))]
+        body = b"".join(pieces)
+        return [_head(header, (body,), size) + body]
     return [_head(header, pieces, size), *pieces]
 
 

@@ -40,6 +40,10 @@ class Handling(NamedTuple):
         return bool(self.copies or self.blind_copies)
 
 
+PLAIN = Handling()
+PERSISTENT = Handling(is_persistent=True)
+
+
 class Format(Protocol):
     """Reads the properties of one protocol, and writes what the broker has to add to them.
 
@@ -91,7 +95,16 @@ class Format(Protocol):
 class Envelope:
     """Where a message was published to, and its properties. It does not change."""
 
-    __slots__ = ("_handling", "exchange", "format", "head", "is_checked", "section", "subject")
+    __slots__ = (
+        "_handling",
+        "exchange",
+        "format",
+        "head",
+        "is_checked",
+        "is_plain",
+        "section",
+        "subject",
+    )
 
     def __init__(self, exchange: str, subject: str, head: bytes, format: Format) -> None:
         self.exchange = exchange
@@ -99,6 +112,8 @@ class Envelope:
         self.head = head  # The properties, in bytes of the format.
         self.format = format
         self._handling: Handling | None = None
+        # Whether the broker is known to have nothing to heed but whether it is persistent.
+        self.is_plain = False
         self.is_checked = False  # Whether its gateway has checked the properties.
         self.section: bytes | None = None  # The encoded headers of its record, once they are used.
 
@@ -106,13 +121,14 @@ class Envelope:
     def handling(self) -> Handling:
         handling = self._handling
         if handling is None:
-            handling = self._handling = self.format.handling(self.head)
+            handling = self.handling = self.format.handling(self.head)
         return handling
 
     @handling.setter
     def handling(self, handling: Handling) -> None:
         """Set the handling, if it is known without decoding the properties."""
         self._handling = handling
+        self.is_plain = handling is PLAIN or handling is PERSISTENT
 
     @property
     def properties(self) -> Properties:

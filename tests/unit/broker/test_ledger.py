@@ -253,7 +253,7 @@ def test_times_of_what_is_over_do_not_pile_up() -> None:
         take(ledger, 1, number + 1, Lease("ana", until_ms=1_000_000 + number))
         ledger.settle(range(number, number + 1), "ana")
     assert ledger.next_time_ms < NEVER
-    assert len(ledger._times) < 200
+    assert len(ledger.times) < 200
 
 
 def test_what_is_kept_back_and_not_committed_yet_is_not_counted_twice() -> None:

@@ -156,6 +156,7 @@ class Consumers:
         self._exclusive: Consumer | None = None
         self.active: Consumer | None = None  # Only of a queue with a single active consumer.
         self.count = 0
+        self.only: Seat | None = None  # If there is one consumer, and every one may be active.
 
     def __iter__(self) -> Iterator[Consumer]:
         for ring in self._rings.values():
@@ -176,6 +177,7 @@ class Consumers:
             self._rings = dict(sorted(self._rings.items(), reverse=True))
         ring.seats.append(Seat(consumer))
         self.count += 1
+        self._find_only()
         if consumer.is_exclusive:
             self._exclusive = consumer
         if self._single_active:
@@ -191,6 +193,7 @@ class Consumers:
         if not ring.seats:
             del self._rings[consumer.priority]
         self.count -= 1
+        self._find_only()
         if self._exclusive is consumer:
             self._exclusive = None
         if self.active is consumer:
@@ -198,6 +201,10 @@ class Consumers:
             if self.active is not None:
                 self.active.activated(True)
         return True
+
+    def _find_only(self) -> None:
+        seats = [seat for ring in self._rings.values() for seat in ring.seats[:2]]
+        self.only = seats[0] if len(seats) == 1 and not self._single_active else None
 
     def next_ones(self, count: int) -> tuple[Ring, list[tuple[Seat, int]]] | None:
         """Return the consumers that get the next `count` messages, with their room and ring.

@@ -122,19 +122,17 @@ class Front:
 
     def append(self, pending: Sequence[Pending]) -> None:
         """Append these runs, and set the `offsets` of each. Raises StorageError."""
-        runs: list[Run] = []
-        count = 0
-        for each in pending:
-            runs.append(each.run)
-            count += len(each.run.messages)
         bytes_before = self._known_bytes() if self._counts_bytes else None
+        runs = [each.run for each in pending]
+        count = sum([len(run.messages) for run in runs])
         end = self.appended_end = self.lane.append(runs)
         offset = end - count
         for each in pending:
             messages = each.run.messages
             each.offsets = range(offset, offset + len(messages))
             offset = each.offsets.stop
-            if self._heeds_times and has_own_times(messages):
+            is_plain = len(messages) == 1 and messages[0][0].is_plain
+            if self._heeds_times and not is_plain and has_own_times(messages):
                 self._times_end = end
             if each.due_ms is not None:
                 for deferred in each.offsets:
@@ -178,13 +176,15 @@ class Front:
         """
         end, fresh = self.lane.offset_end, self.ledger.offset_fresh
         popped = self._judged(self.ledger.ready(1, end), now_ms, fresh)
-        if popped.size and not popped.good:
+        if popped.size and not popped.good and self.ready_count_most > 1:
             ready = self.ledger.ready(limits.QUEUE_TURN_MESSAGES_MAX, end)
             popped = self._judged(ready, now_ms, fresh)
         again_ms = self._expiry_ms(popped.good[0]) if popped.good else 0 if popped.size else NEVER
         popped.cut_at_good()
         if popped.size:
             self.ledger.pop(popped.size, end)
+            if not again_ms and not self.ready_count_most:
+                again_ms = NEVER  # Those were all.
             if self._ready_bytes is not None:
                 self._uncount(popped, self._ready_bytes)
         return popped, again_ms
@@ -224,9 +224,14 @@ class Front:
             size -= sum(len(body) for _, body in run.messages[first : first + len(each)])
         return size
 
-    def came_up(self) -> None:
-        """Note that all committed messages could have been delivered: now they may expire."""
+    def came_up(self) -> bool:
+        """Note that all committed messages could have been delivered: now they may expire.
+
+        Returns whether any may expire, or is deferred or leased until a certain time.
+        """
         self._arriving_from = self.lane.offset_end
+        ledger = self.ledger
+        return self._ttl_ms is not None or ledger.offset_low < self._times_end or bool(ledger.times)
 
     def discard(self) -> list[range]:
         """Settle all ready messages in the ledger. The caller must record that in the lane."""
@@ -357,8 +362,6 @@ def gaps(offsets: range, pieces: Sequence[Piece]) -> Iterator[range]:
 
 def has_own_times(messages: Sequence[Message]) -> bool:
     """Return whether any of these messages has a TTL of its own."""
-    if len(messages) == 1:
-        return messages[0][0].handling.ttl_ms is not None
     return any(each.handling.ttl_ms is not None for each in distinct(messages))
 
 

@@ -39,6 +39,10 @@ class Lane(Protocol):
         """Return the offset below which messages are older than this process."""
 
     @property
+    def is_in_memory(self) -> bool:
+        """Return whether messages are committed as soon as they are appended, in memory."""
+
+    @property
     def bytes_kept(self) -> int:
         """Return the bytes of all messages that are kept, including settled ones."""
 

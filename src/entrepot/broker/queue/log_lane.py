@@ -28,6 +28,8 @@ from entrepot.core.ranges import Ranges
 
 
 class LogLane:
+    is_in_memory = False
+
     def __init__(
         self,
         served: ServedPartition,
@@ -82,12 +84,13 @@ class LogLane:
         await self._served.write_ahead(encoded.chunks)
 
     def append(self, runs: Sequence[Run]) -> int:
-        self._check_up()
+        if self._partition.refused or self._store.refused is not None:
+            self._check_up()
         prepared, self._prepared = self._prepared, None
         if prepared is not None and _is_one(prepared.runs, runs):
             batches = [prepared]
         else:
-            batches = encode_runs(joined(runs))
+            batches = encode_runs(joined(runs) if len(runs) > 1 else runs)
         appended = self._served.write_chunks([batch.chunks for batch in batches])
         offset = appended.offset_first
         for batch in batches:
@@ -101,12 +104,17 @@ class LogLane:
         self._partition.when_committed(offset_end, waiter)
 
     def read(self, offsets: range) -> list[Piece]:
-        self._check_up()
-        if offsets.stop > self.offset_end:  # Possible after a start on a failing disk.
-            raise StorageError(f"{self._partition.directory}: {offsets} is not committed")
+        partition = self._partition
+        if partition.refused or self._store.refused is not None:
+            self._check_up()
+        first, end = offsets.start, offsets.stop
+        if end > partition.high_watermark:  # Possible after a start on a failing disk.
+            raise StorageError(f"{partition.directory}: {offsets} is not committed")
+        position = max(first, partition.offset_start)
+        book = self._shelf.at(position)
+        if book is not None and book.offset_first == first == position and book.offset_end == end:
+            return [(offsets, book.run)]  # Nearly always, when messages come one at a time.
         pieces: list[Piece] = []
-        position = max(offsets.start, self.offset_start)
-        end = offsets.stop
         while position < end:
             book = self._shelf.at(position)
             books = [book] if book is not None else self._load(position)

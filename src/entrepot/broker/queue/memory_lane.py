@@ -21,6 +21,8 @@ _SPARSE = 16
 
 
 class MemoryLane:
+    is_in_memory = True
+
     def __init__(self, memory_use: MemoryUse) -> None:
         self.ledger = Ledger()
         self.offset_end = 0
@@ -43,10 +45,13 @@ class MemoryLane:
         """Do nothing: there is nothing to write."""
 
     def append(self, runs: Sequence[Run]) -> int:
-        for run in joined(runs):
+        for run in joined(runs) if len(runs) > 1 else runs:
             if run.messages:
-                self._put(Book(self.offset_end, run))
-                self.offset_end += len(run.messages)
+                book = Book(self.offset_end, run)
+                self._shelf.put(book)
+                self.bytes_kept += book.size
+                self._memory_use.change(book.size)
+                self.offset_end = book.offset_end
         return self.offset_end
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
@@ -55,6 +60,9 @@ class MemoryLane:
 
     def read(self, offsets: range) -> list[Piece]:
         first, end = offsets.start, offsets.stop
+        book = self._shelf.at(first)
+        if book is not None and book.offset_first == first and book.offset_end == end:
+            return [(offsets, book.run)]
         return [book.part(first, end) for book in self._shelf.within(first, end)]
 
     def offset_for_time(self, time_ms: int) -> int:
@@ -64,8 +72,14 @@ class MemoryLane:
     # --- recording changes of the ledger
 
     def settled(self, offsets: Iterable[range]) -> None:
+        freed = 0
         for book in self._shelf.pop_before(self.ledger.offset_low):
-            self._count(-book.size)
+            freed += book.size
+        if freed:
+            self.bytes_kept -= freed
+            self._memory_use.change(-freed)
+        if not self._shelf.size:
+            return
         for each in offsets:
             for book in self._shelf.within(each.start, each.stop):
                 self._settle(book, each)

@@ -58,12 +58,12 @@ class Publication:
     to all queues: then the publisher calls `arrived`.
     """
 
-    __slots__ = ("_done", "_failure", "_waiting")
+    __slots__ = ("_done", "_failure", "waiting")
 
     def __init__(self, done: Callable[[Failure | None], None] | None) -> None:
         """Make a publication that calls `done` at its end, with the failure or None."""
         self._done = done
-        self._waiting = 1
+        self.waiting = 1  # Answers that it waits for.
         self._failure: Failure | None = None
 
     def part(self, places: Sequence[int]) -> Publication:
@@ -83,14 +83,14 @@ class Publication:
 
     def expect(self) -> None:
         """Wait for one more answer."""
-        self._waiting += 1
+        self.waiting += 1
 
     def arrived(self, failure: Failure | None = None) -> None:
         """Take the answer of one queue: the messages are committed, or `failure` says why not."""
         if failure is not None:
             self._failure = _worse(self._failure, failure)
-        self._waiting -= 1
-        if self._waiting == 0:
+        self.waiting -= 1
+        if self.waiting == 0:
             self._end(self._failure)
 
     def _end(self, failure: Failure | None) -> None:
@@ -116,7 +116,12 @@ class Pending:
         self.until_settled = until_settled  # The publisher waits until they are consumed.
         self.due_ms = due_ms  # Until when they are deferred. None means: they are not.
         # Whether it can be appended without further checks.
-        self.is_plain = due_ms is None and not until_settled and not is_large(run)
+        messages = run.messages
+        self.is_plain = (
+            due_ms is None
+            and not until_settled
+            and (len(messages) != 1 or len(messages[0][1]) <= limits.LARGE_BYTES)
+        )
         self.offsets = range(0)  # Of its messages, once it is appended.
 
     def part(self, messages: Sequence[Message]) -> Pending:

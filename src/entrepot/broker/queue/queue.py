@@ -144,6 +144,8 @@ class Queue:
         self._consumers = Consumers(self._text, single_active=settings.single_active)
         # Runs published in this turn, or after a large message that is still being written.
         self._append_buffer: list[Pending] = []
+        self._is_append_due = False  # Whether `_append` is called at the end of this turn.
+        self._is_in_memory = all(lane.is_in_memory for lane in lanes)
         self._is_writing_large = False
         self._apply_settings(settings)
         self._dying = Lease(self)  # Of messages whose dead letters are not committed yet.
@@ -153,6 +155,7 @@ class Queue:
         self._unfinished: deque[tuple[Answer, Sequence[int]]] = deque()
         self._waiting_for_unfinished: list[Waiter] = []
         self.turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # How many messages are read at once.
+        self._size_last = 0  # The size of the message that was read last.
         self._is_dispatching = False
         self._is_continuing = False  # Whether `dispatch` is called in the next turn.
         self._timer = Timer(self._clock, partial(self.guard, self._on_time))
@@ -224,6 +227,11 @@ class Queue:
     @property
     def ready_count(self) -> int:
         return sum(front.ready_count for front in self._fronts)
+
+    @property
+    def has_ready(self) -> bool:
+        """Return quickly whether any messages are ready; deferred ones may be included."""
+        return any(front.ready_count_most for front in self._fronts)
 
     @property
     def unacked_count(self) -> int:
@@ -303,8 +311,13 @@ class Queue:
         *,
         until_settled: bool = False,
         due_ms: int | None = None,
+        at_once: bool = False,
     ) -> None:
         """Append the run at the end of this turn, together with others published until then.
+
+        With `at_once`, the first run of a turn is appended now if the queue is in memory: a message
+        that comes alone is confirmed and delivered without another turn of the loop. Only for
+        what clients publish, or dead letters could go round in one call.
 
         The publication is answered when the run is committed, or consumed if `until_settled`.
         With `due_ms` its messages are deferred until then; 0 means: they are not deferred, even
@@ -313,14 +326,18 @@ class Queue:
         if due_ms is None and self.settings.delay_ms:
             due_ms = run.time_ms + self.settings.delay_ms
         if publication is not None:
-            publication.expect()
-        if not self._append_buffer:
-            self._loop.call_soon(self._append)
+            publication.waiting += 1
         self._append_buffer.append(Pending(run, publication, until_settled, due_ms or None))
+        if not self._is_append_due:
+            self._loop.call_soon(self._append)
+            if at_once and self._is_in_memory and not self._is_dispatching:
+                self._append()
+            self._is_append_due = True
 
     def _append(self) -> None:
         """Append the buffered runs. Those after a large message wait until that is written."""
-        if self._is_writing_large:
+        self._is_append_due = False
+        if self._is_writing_large or not self._append_buffer:
             return
         pending, self._append_buffer = self._append_buffer, []
         try:
@@ -329,6 +346,8 @@ class Queue:
                     each.arrived(self._gone())
             elif self._limit.refuses or False in [each.is_plain for each in pending]:
                 self._append_admitted(pending)
+            elif len(self._fronts) == 1:
+                self._append_to(0, pending)
             else:
                 self._append_all(pending)
         except Exception as error:
@@ -403,8 +422,11 @@ class Queue:
         for each in pending:
             if each.until_settled and each.publication is not None:
                 self._watches[number].add(each.offsets, each.publication)
-        committed = partial(self._committed, number, pending)
-        front.lane.when_committed(front.appended_end, committed)
+        if self._is_in_memory:
+            self._committed(number, pending, None)
+        else:
+            committed = partial(self._committed, number, pending)
+            front.lane.when_committed(front.appended_end, committed)
 
     def _committed(self, number: int, pending: list[Pending], failure: StorageError | None) -> None:
         """Answer the publications, and deliver what is ready now."""
@@ -495,28 +517,28 @@ class Queue:
 
         Does nothing while many messages are being settled or returned: these come first.
         """
-        if self._is_dispatching or self._unfinished or self._is_gone or self.fault is not None:
+        if self._is_dispatching or self._unfinished or self._is_gone:
             return
-        try:
-            self._dispatch()
-        except Exception as error:
-            self._failed(error)
-
-    def _dispatch(self) -> None:
-        self._is_dispatching = True
+        for lane in self.lanes:
+            if lane.fault is not None:
+                return
         left = limits.QUEUE_TURN_MESSAGES_MAX
         try:
-            while left > 0 and self._consumers.count:
-                size = self._hand_out(left)
-                if not size:
-                    break
-                left -= size
-        finally:
-            self._is_dispatching = False
-        if left > 0:
-            self._process_rest()
-        else:
-            self._continue()
+            self._is_dispatching = True
+            try:
+                while left > 0 and self._consumers.count:
+                    size = self._hand_out(left)
+                    if not size:
+                        break
+                    left -= size
+            finally:
+                self._is_dispatching = False
+            if left > 0:
+                self._process_rest()
+            else:
+                self._continue()
+        except Exception as error:
+            self._failed(error)
 
     def _continue(self) -> None:
         """Dispatch in the next turn of the loop."""
@@ -537,26 +559,34 @@ class Queue:
             ready_count = front.ready_count_most
             if not ready_count:
                 continue
+            only = self._consumers.only
+            if only is not None:
+                room = only.consumer.room()
+                if room <= 0:
+                    return 0
+                popped = self._pop(front, min(count, ready_count, room, self.turn_count))
+                if popped.size:
+                    self._deliver(number, popped, [(only, taken) for taken in popped.good])
+                    return popped.size
+                continue
             found = self._consumers.next_ones(min(count, ready_count))
             if found is None:
                 return 0
             ring, seats = found
-            room = seats[0][1] if len(seats) == 1 else sum([room for _, room in seats])
+            room = sum([room for _, room in seats])
             popped = self._pop(front, min(count, ready_count, room, self.turn_count))
             if popped.size:
-                self._deliver(number, popped, ring, seats)
+                self._deliver_in_turn(number, popped, ring, seats)
                 return popped.size
         return 0
 
-    def _deliver(
+    def _deliver_in_turn(
         self, number: int, popped: Popped, ring: Ring, seats: Sequence[tuple[Seat, int]]
     ) -> None:
-        """Divide messages among consumers, lease or settle them, and then deliver them."""
+        """Divide messages among consumers, one each in turn, and deliver them."""
         last = seats[0][0]
-        deliveries: list[tuple[Seat, Taken]] = []
-        if len(seats) == 1:  # Nearly always.
-            for taken in popped.good:
-                deliveries.append((last, taken))
+        if len(seats) == 1:
+            deliveries = [(last, taken) for taken in popped.good]
         else:
             turns = RoundRobin(seats)
             deliveries = [
@@ -565,6 +595,12 @@ class Queue:
                 for seat, places in turns.shares(len(whole.offsets))
             ]
             last = turns.last
+        self._deliver(number, popped, deliveries)
+        if deliveries and len(ring.seats) > 1:
+            ring.served(last)
+
+    def _deliver(self, number: int, popped: Popped, deliveries: list[tuple[Seat, Taken]]) -> None:
+        """Lease or settle messages, and then deliver them."""
         ledger = self._fronts[number].ledger
         consumed: list[range] = []
         for seat, taken in deliveries:
@@ -572,11 +608,10 @@ class Queue:
                 consumed.append(taken.offsets)
             else:
                 ledger.lease(taken.offsets, seat.lease)
-        self._finish(number, popped, consumed)
+        if consumed or popped.expired or popped.lost:
+            self._finish(number, popped, consumed)
         for seat, taken in deliveries:
             seat.consumer.deliver(number, taken)
-        if deliveries and len(ring.seats) > 1:
-            ring.served(last)
 
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
         """Take the next message and return it with its lane; None if none is ready.
@@ -630,13 +665,14 @@ class Queue:
         except StorageError:
             self._unreadable()
             return Popped()
-        self._note_size(popped)
+        if popped.good and len(popped.good[-1].run.messages[-1][1]) != self._size_last:
+            self._note_size(popped)
         return popped
 
     def _note_size(self, popped: Popped) -> None:
         """Choose how many messages to read at once, by the size of the last one that was read."""
         if popped.good:
-            size = len(popped.good[-1].run.messages[-1][1])
+            size = self._size_last = len(popped.good[-1].run.messages[-1][1])
             bytes_max, count_max = limits.QUEUE_TURN_BYTES_MAX, limits.QUEUE_TURN_MESSAGES_MAX
             self.turn_count = (
                 max(1, bytes_max // size) if size * count_max > bytes_max else count_max
@@ -656,13 +692,15 @@ class Queue:
 
     def _process_rest(self) -> None:
         """Count bytes, drop what exceeds the limit, and let overdue messages expire."""
+        heeds_times = False
         for front in self._fronts:
-            front.came_up()
+            heeds_times = front.came_up() or heeds_times
             if self._limit.counts_bytes and front.count_more():
                 self._continue()
         if self._limit.drops:
             self._drop_excess()
-        self._look_ahead()
+        if heeds_times:
+            self._look_ahead()
 
     def _drop_excess(self) -> None:
         """Drop messages that exceed the limit, at most as many as in one turn."""
@@ -740,7 +778,7 @@ class Queue:
 
     def _settle(self, owner: object, lane: int, offsets: Sequence[int]) -> None:
         ledger = self._fronts[lane].ledger
-        for each in _ranges(offsets):
+        for each in (offsets,) if isinstance(offsets, range) else _ranges(offsets):
             settled = ledger.settle(each, owner)
             if len(settled) > 1 and sum(map(len, settled)) == len(each):
                 settled = [each]  # All of them: one range, perhaps with a step, instead of many.
@@ -834,7 +872,7 @@ class Queue:
             self._conservation.settled(settled, reason)
             self.lanes[lane].settled(settled)
             watch = self._watches[lane]
-            if watch:
+            if watch.watched:
                 watch.settled(settled, is_consumed=reason == CONSUMED)
 
     def _finish(
@@ -849,20 +887,20 @@ class Queue:
         These are `consumed` (settled by their delivery), lost, expired, and `excess`, which
         exceeds the limit.
         """
-        dead = ((EXPIRED, popped.expired), (MAXLEN, excess))
-        if self._has_dead_letters:  # First, because for the ledger a popped message is settled.
-            for reason, pieces in dead:
-                for offsets, _ in pieces if self._sends_dead_letters(reason) else ():
+        dead = [(EXPIRED, popped.expired), (MAXLEN, excess)]
+        dead = [(reason, pieces) for reason, pieces in dead if pieces]
+        sends = [self._sends_dead_letters(reason) for reason, _ in dead]
+        for (_, pieces), is_sent in zip(dead, sends, strict=True):
+            if is_sent:  # First, because for the ledger a popped message is settled.
+                for offsets, _ in pieces:
                     self._fronts[lane].ledger.lease(offsets, self._dying)
                     self._dying_count += len(offsets)
         if consumed:
             self._settle_popped(lane, consumed, CONSUMED)
         if popped.lost:
             self._settle_popped(lane, [offsets for offsets, _ in popped.lost], LOST)
-        for reason, pieces in dead:
-            if not pieces:
-                continue
-            if self._sends_dead_letters(reason):
+        for (reason, pieces), is_sent in zip(dead, sends, strict=True):
+            if is_sent:
                 self._send_dead_letters(lane, pieces, reason)
             else:
                 self._settle_popped(lane, [offsets for offsets, _ in pieces], reason)
@@ -964,7 +1002,8 @@ class Queue:
         """Settle messages whose dead letters are committed; after a failure, try again later."""
         if failure is None:
             # All are settled, so it does not matter which of them are counted as unroutable.
-            self._end_dying(lane, offsets[:unroutable_count], UNROUTABLE)
+            if unroutable_count:
+                self._end_dying(lane, offsets[:unroutable_count], UNROUTABLE)
             self._end_dying(lane, offsets[unroutable_count:], DEAD_LETTERED)
         elif isinstance(failure, Refused) and not self.settings.dead_letter_at_least_once:
             self._end_dying(lane, offsets, REFUSED)

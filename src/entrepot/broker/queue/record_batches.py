@@ -7,7 +7,7 @@ neither is done anew for each message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -46,11 +46,13 @@ _KEY_BYTES_MAX = limits.NAME_BYTES_MAX + 4  # With its length.
 KeyOf = Callable[[Envelope], bytes | None]
 
 
-def encode_runs(runs: Iterable[Run], key_of: KeyOf | None = None) -> list[EncodedBatch]:
+def encode_runs(runs: Sequence[Run], key_of: KeyOf | None = None) -> list[EncodedBatch]:
     """Encode runs as batches of at most QUEUE_BATCH_BYTES, unless one message is larger.
 
     Without `key_of` records have no keys.
     """
+    if key_of is None and len(runs) == 1 and len(runs[0].messages) == 1:
+        return [_encode_one(runs[0])]
     output: list[EncodedBatch] = []
     batch = _Batch(key_of)
     for run in runs:
@@ -64,6 +66,13 @@ def encode_runs(runs: Iterable[Run], key_of: KeyOf | None = None) -> list[Encode
     if batch.count:
         output.append(batch.finish())
     return output
+
+
+def _encode_one(run: Run) -> EncodedBatch:
+    """Encode a run of one message, without a key, as a batch."""
+    time_ms, ((envelope, body),) = run
+    pieces = encode_plain((body,), (record_section(envelope),), index=0, delta_ms=0)
+    return EncodedBatch(build_plain(pieces, 1, time_ms, time_ms), [run])
 
 
 def _parts(run: Run, key_bytes: int) -> Iterator[tuple[Run, Iterable[bytes], int]]:

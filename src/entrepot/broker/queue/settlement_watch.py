@@ -27,24 +27,24 @@ class SettlementWatch:
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._watched: dict[int, _Watched] = {}  # By offset.
+        self.watched: dict[int, _Watched] = {}  # By offset.
 
     def __len__(self) -> int:
-        return len(self._watched)
+        return len(self.watched)
 
     def add(self, offsets: range, publication: Publication) -> None:
-        self._watched.update(dict.fromkeys(offsets, _Watched(publication, len(offsets))))
+        self.watched.update(dict.fromkeys(offsets, _Watched(publication, len(offsets))))
 
     def settled(self, settled: Iterable[range], *, is_consumed: bool) -> None:
         """Note settled messages, and answer the publications that wait for no others.
 
         The settlements must be recorded in the lane before.
         """
-        if not self._watched:
+        if not self.watched:
             return
         for offsets in settled:
             for offset in offsets:
-                watched = self._watched.pop(offset, None)
+                watched = self.watched.pop(offset, None)
                 if watched is not None:
                     watched.waiting -= 1
                     watched.unconsumed += not is_consumed
@@ -54,12 +54,12 @@ class SettlementWatch:
     def forget(self, offsets: range) -> None:
         """Stop watching these messages: they could not be committed."""
         for offset in offsets:
-            self._watched.pop(offset, None)
+            self.watched.pop(offset, None)
 
     def close(self) -> None:
         """Refuse all publications that wait: nothing more will be consumed."""
-        watched = dict.fromkeys(self._watched.values())
-        self._watched.clear()
+        watched = dict.fromkeys(self.watched.values())
+        self.watched.clear()
         for each in watched:
             each.publication.arrived(Refused("the queue is gone"))
 

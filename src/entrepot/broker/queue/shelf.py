@@ -26,12 +26,18 @@ class Book:
     __slots__ = ("live", "offset_end", "offset_first", "run", "size")
 
     def __init__(self, offset_first: int, run: Run) -> None:
+        messages = run.messages
+        count = len(messages)
         self.offset_first = offset_first
-        self.offset_end = offset_first + len(run.messages)
+        self.offset_end = offset_first + count
         self.run = run
-        # Messages that are not settled. Only a lane in memory counts them.
-        self.live = len(run.messages)
-        self.size = _held(run.messages) + MESSAGE_BYTES * self.live  # Bytes, about.
+        self.live = count  # Messages that are not settled. Only a lane in memory counts them.
+        if count == 1:
+            ((envelope, body),) = messages
+            size = len(envelope.head) + len(envelope.section or b"") + len(body)
+        else:
+            size = _held(messages)
+        self.size = size + MESSAGE_BYTES * count  # Bytes, about.
 
     def part(self, first: int, end: int) -> Piece:
         """Return its messages with offsets from `first` to `end`. There must be some."""
@@ -49,9 +55,6 @@ class Book:
 
 def _held(messages: Sequence[Message]) -> int:
     """Return the bytes of the bodies, and of the properties, once for each envelope."""
-    if len(messages) == 1:
-        envelope, body = messages[0]
-        return len(envelope.head) + len(envelope.section or b"") + len(body)
     if not messages:
         return 0
     return sum([len(each.head) + len(each.section or b"") for each in distinct(messages)]) + sum(
@@ -134,6 +137,10 @@ class Shelf:
         """Remove and return the books that are wholly below the offset."""
         if self._head == len(self._books) or self._books[self._head].offset_end > offset:
             return []  # Nearly always.
+        if self._head + 1 == len(self._books):  # The last one: when messages come one at a time.
+            gone, self._books, self._starts = self._books[self._head :], [], []
+            self.size, self._head = 0, 0
+            return gone
         stop = bisect_left(self._starts, offset, self._head)
         if stop > self._head and self._books[stop - 1].offset_end > offset:
             stop -= 1

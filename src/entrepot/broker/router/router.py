@@ -205,6 +205,18 @@ class Router:
                 self._cache_route(node, key, route)
         return route
 
+    def known_route(self, exchange: str, key: str) -> Route | None:
+        """Return the route of a client's message without copies, if it needs no search.
+
+        None means: `route` has to be asked.
+        """
+        if exchange == DEFAULT_EXCHANGE:
+            return self._queue_routes.get(key)
+        node = self._nodes.get(exchange)
+        if node is None or node.may_read_headers is not False or node.exchange.internal:
+            return None
+        return node.routes.get(key)
+
     def reads_headers(self, exchange: str) -> bool:
         """Return whether this exchange, or one reached through it, looks at more than the key.
 

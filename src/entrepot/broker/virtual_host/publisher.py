@@ -139,6 +139,12 @@ class Publisher:
         what `check` raises for a topic that is reached by its name; the messages before the faulty
         one are published.
         """
+        is_clients = not inside and not avoided and memory is None
+        if is_clients and len(messages) == 1 and messages[0][0].is_plain and not self._postponed:
+            queue = self._only_queue(start, messages[0][0].subject)
+            if queue is not None:  # Nearly always, when messages come one at a time.
+                queue.publish(Run(self._clock.now_ms(), messages), publication, at_once=True)
+                return ()
         if start == self._subjects.exchange:  # It never deduplicates by itself.
             sending = _Sending(publication, avoided, memory, to_topics, sender, check)
             if not self._router.reads_headers(start) and not _are_special(messages):
@@ -161,6 +167,15 @@ class Publisher:
         by_key = dict(zip(keys, map(_Way, routes), strict=True))
         ways = {id(envelope): by_key[envelope.subject] for envelope in distinct(messages)}
         return self._send_parts(messages, ways, sending)
+
+    def _only_queue(self, start: str, key: str) -> Queue | None:
+        """Return the one queue that a client's message goes to. None means: it is not that easy."""
+        if start == self._subjects.exchange:
+            return None
+        route = self._router.known_route(start, key)
+        if route is None or len(route.queues) != 1:
+            return None
+        return self._queues.get(route.queues[0])
 
     def _publish_on_subjects(
         self, messages: Sequence[Message], sending: _Sending, inside: bool
@@ -360,6 +375,8 @@ def _published(sending: _Sending) -> Published:
 def _are_special(messages: Sequence[Message]) -> bool:
     """Return whether any message has copies, or is confirmed only when it is consumed."""
     for envelope in distinct(messages):
+        if envelope.is_plain:
+            continue
         handling = envelope.handling
         if handling.confirms_when_consumed or handling.copies or handling.blind_copies:
             return True

@@ -16,7 +16,6 @@ from entrepot.gateway.amqp.shared_room import SharedRoom
 from entrepot.gateway.amqp.stream_consumer import StreamConsumer
 from entrepot.gateway.amqp.transaction import ChannelTransaction
 from entrepot.gateway.unacked import Disposition, Held, Unacked, UnknownTag, conclude
-from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.method import Method
 
@@ -94,19 +93,15 @@ class Channel:
 
     # --- consuming
 
-    def room(self, consumer: QueueConsumer, wanted: int) -> int:
-        """Return how many messages the channel lets this consumer have now; at most `wanted`."""
-        room = min(wanted, amqp_limits.UNACKED_MAX - self.unacked.count)
-        if self.prefetch_global:
-            shared = self.prefetch_global - self.unacked_consumed
-            room = self._shared_room.reserve(consumer, room, shared)
-        return room
+    def shared_room(self, consumer: QueueConsumer, wanted: int) -> int:
+        """Return how many messages the prefetch that all consumers share lets this one have now;
+        at most `wanted`."""
+        shared = self.prefetch_global - self.unacked_consumed
+        return self._shared_room.reserve(consumer, wanted, shared)
 
-    def delivered(self, consumer: QueueConsumer, count: int) -> None:
-        """Count messages that were delivered and have to be acknowledged."""
-        self.unacked_consumed += count
-        if self.prefetch_global:
-            self._shared_room.used(consumer, count)
+    def shared_room_used(self, consumer: QueueConsumer, count: int) -> None:
+        """Note that messages were delivered to a consumer, of those it had room for."""
+        self._shared_room.used(consumer, count)
 
     def wake_consumers(self) -> None:
         for consumer in list(self.consumers.values()):

@@ -16,6 +16,6 @@ def select(channel: Channel, method: Select) -> None:
     if channel.transaction is not None:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
     if channel.confirms is None:
-        channel.confirms = Confirms(channel.number, channel.connection.confirming)
+        channel.confirms = Confirms(channel.number)
     if not method.nowait:
         channel.answer(SelectOk())

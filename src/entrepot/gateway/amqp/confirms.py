@@ -11,51 +11,60 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from entrepot.broker.queue.message import Failure, Refused
 from entrepot.core.ports import Buffer
+from entrepot.gateway.amqp.in_flight import InFlight
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods.basic import Ack, Nack
 from entrepot.wire.amqp.scan import FRAME_END, METHOD
 
+if TYPE_CHECKING:
+    from entrepot.gateway.amqp.connection import Connection
+
 _ACK = Struct(">BHIHHQBB")
-_ACK_BYTES = 13
-_CLASS_ID, _METHOD_ID = Ack.ID
+_ACK_LEAD = (13, *Ack.ID)  # The size of the payload, and what it begins with.
 
 
-class Confirm:
-    """The confirm of one run of messages. It is called when they are committed or have failed."""
+class Confirm(InFlight):
+    """A run of messages that is to be confirmed when they are committed or have failed."""
 
     __slots__ = ("_confirms", "first", "is_known", "last", "lost")
 
-    def __init__(self, confirms: Confirms, first: int, last: int) -> None:
+    def __init__(
+        self, connection: Connection, size: int | None, confirms: Confirms, first: int, last: int
+    ) -> None:
+        super().__init__(connection, size, None)
         self._confirms = confirms
         self.first = first
         self.last = last
         self.is_known = False  # Whether they are committed or have failed.
         self.lost: Collection[int] = ()  # Numbers of messages that some queue did not store.
 
-    def __call__(self, failure: Failure | None) -> None:
+    def _tell(self, failure: Failure | None) -> None:
+        """Confirm the run at the end of the turn, unless the channel is closed."""
         self.is_known = True
         if failure is not None:
             self.lost = range(self.first, self.last + 1)
             if isinstance(failure, Refused) and failure.places is not None:
                 self.lost = {self.first + place: None for place in failure.places}
-        self._confirms.add_known(self)
+        confirms = self._confirms
+        if not confirms.is_over:
+            confirms.known.append(self)
+            self._connection.confirming[confirms] = None
 
 
 class Confirms:
-    __slots__ = ("_channel", "_confirming", "_known", "_number", "_waiting", "is_over")
+    __slots__ = ("_channel", "_number", "_waiting", "is_over", "known")
 
-    def __init__(self, channel: int, confirming: dict[Confirms, None]) -> None:
-        """Begin with message 1. `confirming` collects the confirms of a connection that have
-        something to send in this turn."""
+    def __init__(self, channel: int) -> None:
+        """Begin with message 1."""
         self._channel = channel
-        self._confirming = confirming
         self._number = 0  # Of the last message published.
         # Runs that are not confirmed, by the numbers of their first messages, in order.
         self._waiting: OrderedDict[int, Confirm] = OrderedDict()
-        self._known: list[Confirm] = []  # Those that are committed or have failed.
+        self.known: list[Confirm] = []  # Those that are committed or have failed.
         self.is_over = False  # The channel is closed.
 
     @property
@@ -63,27 +72,22 @@ class Confirms:
         """Return how many messages are not confirmed."""
         return sum(each.last - each.first + 1 for each in self._waiting.values())
 
-    def expect(self, count: int) -> Confirm:
-        """Number the next messages; return their confirm, to be called with the result."""
+    def expect(self, connection: Connection, size: int | None, count: int) -> Confirm:
+        """Number the next messages; return their publication, of so many bytes."""
         first = self._number + 1
         self._number += count
-        confirm = Confirm(self, first, self._number)
+        confirm = Confirm(connection, size, self, first, self._number)
         self._waiting[first] = confirm
         return confirm
 
-    def add_known(self, confirm: Confirm) -> None:
-        """Confirm a run at the end of the turn, unless the channel is closed."""
-        if not self.is_over:
-            self._known.append(confirm)
-            self._confirming[self] = None
-
     def take_frames(self) -> list[Buffer]:
         """Return acks and nacks for all runs that are committed or have failed."""
-        known, self._known = self._known, []
+        known, self.known = self.known, []
         if len(known) == 1 == len(self._waiting) and not known[0].lost:  # One run: the usual case.
-            confirm = known[0]
+            last = known[0].last
+            is_multiple = last > known[0].first
             self._waiting.clear()
-            return [self._ack(confirm.last, is_multiple=confirm.last > confirm.first)]
+            return [_ACK.pack(METHOD, self._channel, *_ACK_LEAD, last, is_multiple, FRAME_END)]
         frames = self._confirm_oldest()
         for confirm in known:
             if confirm.first in self._waiting:
@@ -115,6 +119,4 @@ class Confirms:
         return b"".join(frames)
 
     def _ack(self, number: int, *, is_multiple: bool) -> bytes:
-        return _ACK.pack(
-            METHOD, self._channel, _ACK_BYTES, _CLASS_ID, _METHOD_ID, number, is_multiple, FRAME_END
-        )
+        return _ACK.pack(METHOD, self._channel, *_ACK_LEAD, number, is_multiple, FRAME_END)

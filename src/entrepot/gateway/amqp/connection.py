@@ -57,13 +57,18 @@ class Connection:
         self.terms = terms
         self.vhost = vhost
         self.outbox: AmqpOutbox = adapter.outbox
+        self.is_unlimited = terms.principal.is_unlimited  # The client may do everything.
+        # The check for topics that a publish addresses by name. None means: no check.
+        self.topic_check: Check | None = None
+        if not self.is_unlimited:
+            self.topic_check = partial(self.check, Operation.WRITE, ResourceKind.QUEUE)
         self.frame_bytes_max = terms.frame_bytes_max
         self.tails = Tails()  # Shared by all its consumers.
         self.channels: dict[int, Channel] = {}
         self._closing: dict[int, None] = {}  # Channels we closed, until close-ok.
         self._link = adapter.link
         self._wake = adapter.wake
-        self._queues_with_room: dict[Queue, None] = {}  # To be dispatched at the end of the turn.
+        self.queues_with_room: dict[Queue, None] = {}  # To be dispatched at the end of the turn.
         self._delivery_bytes = _DELIVERY_BYTES  # Average size of a message in the last delivery.
         self.is_backlogged = False  # Deliveries wait until the client reads.
         self.has_published = False
@@ -227,12 +232,6 @@ class Connection:
             text = refusal(operation, kind, name, vhost, principal.user)
             raise AmqpError(ReplyCode.ACCESS_REFUSED, text)
 
-    def topic_check(self) -> Check | None:
-        """Return the check for topics that a publish addresses by name. None means: no check."""
-        if self.terms.principal.is_unlimited:
-            return None
-        return partial(self.check, Operation.WRITE, ResourceKind.QUEUE)
-
     # --- publishing
 
     def publish_begun(self, size: int) -> None:
@@ -278,15 +277,11 @@ class Connection:
         self.outbox.send(chunks)
         self._delivery_bytes = (self.outbox.bytes_waiting - before) // count
 
-    def has_room(self, queue: Queue) -> None:
-        """Dispatch the queue at the end of the turn, because one of its consumers has room."""
-        self._queues_with_room[queue] = None
-
     def dispatch(self) -> None:
         """Dispatch the queues whose consumers have room again."""
-        while self._queues_with_room:
-            queue, _ = self._queues_with_room.popitem()
-            if queue.ready_count:  # After most acknowledgements there is nothing to dispatch.
+        while self.queues_with_room:
+            queue, _ = self.queues_with_room.popitem()
+            if queue.has_ready:  # After most acknowledgements there is nothing to dispatch.
                 queue.dispatch()
 
     def wake_consumers(self) -> None:
@@ -298,7 +293,7 @@ class Connection:
 
     def end_turn(self) -> None:
         """Dispatch queues and send confirms, at the end of a turn."""
-        if self._queues_with_room:
+        if self.queues_with_room:
             self.dispatch()
         while self.confirming:
             confirms, _ = self.confirming.popitem()

@@ -17,7 +17,9 @@ from entrepot.broker.sessions import ConsumerFacts
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Buffer
 from entrepot.gateway.amqp.format import AMQP
+from entrepot.gateway.amqp.in_flight import raise_again
 from entrepot.gateway.amqp.patience import patience
+from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.deliver import DeliverEncoder
 from entrepot.wire.amqp.methods.basic import Cancel
 from entrepot.wire.amqp.properties import PropertyView
@@ -48,7 +50,11 @@ class Delivering:
         first = channel.tag_next
         channel.tag_next = first + len(offsets)
         if attempts is None:
-            chunks = self._encoder.encode_run(first, run.messages)
+            messages = run.messages
+            if len(messages) == 1:
+                chunks = self._encoder.encode_one(first, messages[0])
+            else:
+                chunks = self._encoder.encode_run(first, messages)
         else:
             chunks = self._encode_again(first, taken)
         channel.connection.delivered(chunks, len(offsets))
@@ -109,22 +115,29 @@ class QueueConsumer(Delivering):
         if not self.auto_ack:
             if self.prefetch:
                 room = min(room, self.prefetch - self.unacked)
-            if room > 0:
-                room = channel.room(self, room)
+            room = min(room, amqp_limits.UNACKED_MAX - channel.unacked.count)
+            if room > 0 and channel.prefetch_global:
+                room = channel.shared_room(self, room)
         if room > 0 and self._batching is not None and not self._batching.is_over():
             return 0
         return max(room, 0)
 
     def deliver(self, lane: int, taken: Taken) -> None:
         """Deliver messages. An error closes this connection only: the queue goes on."""
-        self._channel.connection.guard(self._deliver, lane, taken)
+        try:
+            self._deliver(lane, taken)
+        except Exception as error:
+            self._channel.connection.guard(raise_again, error)
 
     def _deliver(self, lane: int, taken: Taken) -> None:
         if not self.auto_ack:  # Before sending: if that fails, they are requeued.
             count = len(taken.offsets)
             self.unacked += count
-            self._channel.delivered(self, count)
-            self._channel.unacked.add(self._channel.tag_next, self, lane, taken.offsets)
+            channel = self._channel
+            channel.unacked_consumed += count
+            if channel.prefetch_global:
+                channel.shared_room_used(self, count)
+            channel.unacked.add(channel.tag_next, self, lane, taken.offsets)
         self.send(taken if taken.attempts is None else with_counts(self.queue, taken))
         if self._batching is not None:
             self._batching.begin()
@@ -167,7 +180,7 @@ class QueueConsumer(Delivering):
     def _freed(self, count: int) -> None:
         self.unacked -= count
         self._channel.unacked_consumed -= count
-        self._channel.connection.has_room(self.queue)
+        self._channel.connection.queues_with_room[self.queue] = None
 
     def when_settled(self, waiter: Waiter) -> None:
         self.queue.when_settlements_committed(waiter)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.errors import InvalidRoutingHeader
-from entrepot.core.message import Envelope, Handling
+from entrepot.core.message import PERSISTENT, PLAIN, Envelope, Handling
 from entrepot.core.names import is_short
 from entrepot.core.neutral import KEY_HEADER, header_bytes, split_packed, unicode_name
 from entrepot.core.properties import TEXTS, Death, Properties
@@ -24,12 +24,14 @@ from entrepot.gateway.rabbitmq.deaths import DEATHS, death_headers, read_deaths
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
-from entrepot.wire.amqp.properties import NONE, PERSISTENT, PropertyView, check, examine
+from entrepot.wire.amqp.flat_table import flat_texts
+from entrepot.wire.amqp.properties import NONE, PropertyView, check, examine
 from entrepot.wire.amqp.table import (
     Int64,
     Table,
     Timestamp,
     Value,
+    decode,
     encode_value,
     short_string,
 )
@@ -45,10 +47,9 @@ _OTHERS = ("cluster_id",)
 _HEAD_BYTES_MAX = amqp_limits.FRAME_BYTES_MAX - 1 * limits.KIB
 _HEADERS_BYTES_MAX = _HEAD_BYTES_MAX // 2
 _DEPTH_MAX = limits.TABLE_DEPTH_MAX - 1
+_DEATHS = DEATHS.encode()
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
-_PLAIN = Handling()
-_PERSISTENT = Handling(is_persistent=True)
 
 
 class Inspection(NamedTuple):
@@ -75,8 +76,8 @@ class AmqpFormat:
         if expiration is not None:
             ttl_ms, wrong = words.read_expiration(expiration)
             refusal = f"invalid expiration '{expiration}': {wrong}" if wrong else ""
-        is_persistent = mode == PERSISTENT
-        handling = _PERSISTENT if is_persistent else _PLAIN
+        is_persistent = mode == wire.PERSISTENT
+        handling = PERSISTENT if is_persistent else PLAIN
         if priority or ttl_ms is not None:
             handling = Handling(is_persistent, priority or 0, ttl_ms)
         if b"x-" in head or b"CC" in head:  # There may be a header for the broker.
@@ -89,7 +90,7 @@ class AmqpFormat:
         try:
             return self.inspect(head).handling
         except (AmqpError, InvalidRoutingHeader):
-            return _PLAIN
+            return PLAIN
 
     def properties(self, head: bytes) -> Properties:
         view = PropertyView(head)
@@ -99,20 +100,29 @@ class AmqpFormat:
             timestamp=view.get("timestamp"),
             priority=view.get("priority"),
             ttl_ms=None if expiration is None else words.read_expiration(expiration)[0],
-            is_persistent=None if mode is None else mode == PERSISTENT,
+            is_persistent=None if mode is None else mode == wire.PERSISTENT,
             headers=_headers(view),
             others={name: view.get(name) for name in _OTHERS if name in view},
         )
 
-    def readable(self, head: bytes) -> Iterator[tuple[str, bytes | None]]:
-        view = PropertyView(head)
-        for name, raw in view.raw_values():
+    def readable(self, head: bytes) -> list[tuple[str, bytes | None]]:
+        found: list[tuple[str, bytes | None]] = []
+        headers = b""
+        for name, raw in wire.raw_values(head):
             if name in _READABLE:
-                yield _READABLE[name], raw
+                found.append((_READABLE[name], raw))
             elif name in _READABLE_NUMBERS:
-                yield name, b"%d" % int.from_bytes(raw, "big")
-        for name, value in _headers(view).items():
-            yield unicode_name(name), None if value is None else header_bytes(value)
+                found.append((name, b"%d" % int.from_bytes(raw, "big")))
+            elif name == "headers":
+                headers = raw
+        texts = flat_texts(headers)
+        if texts is None:
+            for name, value in decode(headers).items():
+                text = None if value is None else header_bytes(value)
+                found.append((unicode_name(name), text))
+        else:
+            found += [(name.decode("utf-8", "replace"), text) for name, text in texts.items()]
+        return found
 
     # --- what the broker adds
 
@@ -129,6 +139,8 @@ class AmqpFormat:
         return str(headers.get(DELAYED_AT)), view.patch_headers(waited, (DELAYED_AT,))
 
     def deaths(self, head: bytes) -> Sequence[Death]:
+        if _DEATHS not in head:  # Most have none.
+            return ()
         return read_deaths(_headers(PropertyView(head)))
 
     def with_deaths(
@@ -138,13 +150,17 @@ class AmqpFormat:
         headers = _typed_deaths(death_headers(deaths, exchange, is_first=is_first))
         # `CC` was for the old routing key: a dead letter is not routed by it.
         without = () if keeps_copies else (words.COPIES,)
-        patched = PropertyView(head).patch_headers(headers, without)
-        return PropertyView(patched).patch({"expiration": None})
+        view = PropertyView(head)
+        if "expiration" in view:
+            view = PropertyView(view.patch({"expiration": None}))
+        return view.patch_headers(headers, without)
 
     # --- records
 
     def pack(self, envelope: Envelope) -> bytes:
-        return short_string(envelope.exchange) + short_string(envelope.subject) + envelope.head
+        exchange = envelope.exchange.encode("utf-8", "surrogateescape")
+        subject = envelope.subject.encode("utf-8", "surrogateescape")
+        return b"%c%b%c%b%b" % (len(exchange), exchange, len(subject), subject, envelope.head)
 
     def unpack(self, packed: bytes) -> Envelope | None:
         found = split_packed(packed)
@@ -181,19 +197,20 @@ def _headers(view: PropertyView) -> Table:
     return headers or {}
 
 
-def _typed_deaths(headers: Mapping[str, object]) -> dict[str, Value]:
+def _typed_deaths(headers: Mapping[str, Value]) -> dict[str, Value]:
     """Return the headers with the types that RabbitMQ writes: some clients insist on them."""
-    return {name: _typed(value) if name == DEATHS else value for name, value in headers.items()}
-
-
-def _typed(value: object) -> Value:
-    if isinstance(value, datetime):
-        return Timestamp(value.timestamp())
-    if isinstance(value, Mapping):
-        return {name: _typed(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_typed(each) for each in value]
-    return Int64(value) if type(value) is int else value
+    entries: list[Value] = [
+        {
+            name: Timestamp(value.timestamp())
+            if isinstance(value, datetime)
+            else Int64(value)
+            if type(value) is int
+            else value
+            for name, value in entry.items()
+        }
+        for entry in headers[DEATHS]
+    ]
+    return {**headers, DEATHS: entries}
 
 
 # Translating.
@@ -212,7 +229,7 @@ def _translated(properties: Properties, deaths: Sequence[Death]) -> bytes:
     if properties.ttl_ms is not None:
         found["expiration"] = str(properties.ttl_ms)
     if properties.is_persistent is not None:
-        found["delivery_mode"] = PERSISTENT if properties.is_persistent else 1
+        found["delivery_mode"] = wire.PERSISTENT if properties.is_persistent else 1
     others = properties.others
     found |= {name: others[name] for name in _OTHERS if name in others and is_short(others[name])}
     headers: Table = dict(_fitting(properties.headers.items()))

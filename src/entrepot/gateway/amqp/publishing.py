@@ -6,17 +6,17 @@ closes the channel; those before it in the run are published, and those after it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.queue.message import Failure, Publication
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, UnknownExchange
 from entrepot.core.message import Envelope, Message, distinct, subjects
 from entrepot.gateway.amqp.format import AMQP
+from entrepot.gateway.amqp.in_flight import InFlight
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
 from entrepot.wire.amqp.deliver import returned
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
@@ -25,19 +25,21 @@ from entrepot.wire.amqp.publish_method import PublishTarget
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel
-    from entrepot.gateway.amqp.connection import Connection
-
-# Called once, when all messages of a run are committed or have failed.
-Told = Callable[[Failure | None], None]
 
 
 def publish(channel: Channel, target: PublishTarget, messages: list[Message]) -> None:
     """Publish messages, up to the first that is invalid. Raises a PeerError."""
     if target.immediate:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
-    channel.connection.check(Operation.WRITE, ResourceKind.EXCHANGE, target.exchange)
+    if not channel.connection.is_unlimited:
+        channel.connection.check(Operation.WRITE, ResourceKind.EXCHANGE, target.exchange)
     if len(messages) == 1:
-        _take(channel, target, _checked_one(channel, messages))
+        ((envelope, body),) = messages
+        if not envelope.is_checked:
+            seen = _check(channel, envelope)
+            if seen is not envelope:
+                messages = [(seen, body)]
+        _take(channel, target, messages)
         return
     accepted, error = _checked(channel, messages)
     if accepted:
@@ -77,14 +79,19 @@ def _reply_name(key: str) -> str:
 
 def _take(channel: Channel, target: PublishTarget, messages: Sequence[Message]) -> None:
     """Send messages to the queues; in a transaction, hold them until the commit."""
+    connection = channel.connection
     if channel.transaction is None:
-        done = None if channel.confirms is None else channel.confirms.expect(len(messages))
-        send(channel, target, messages, done)
+        size = uncommitted_size(messages)
+        if channel.confirms is None:
+            send(channel, target, messages, InFlight(connection, size, None))
+        else:
+            in_flight = channel.confirms.expect(connection, size, len(messages))
+            send(channel, target, messages, in_flight)
         return
-    vhost = channel.connection.vhost
+    vhost = connection.vhost
     if vhost.router.exchange(target.exchange) is None:
         raise UnknownExchange(f"no exchange '{target.exchange}' in vhost '{vhost.name}'")
-    check = channel.connection.topic_check() if target.exchange == DEFAULT_EXCHANGE else None
+    check = connection.topic_check if target.exchange == DEFAULT_EXCHANGE else None
     if check is not None:  # Now: at the commit, some messages could be published already.
         for key in subjects(messages):
             if vhost.stream(key) is not None:
@@ -92,62 +99,35 @@ def _take(channel: Channel, target: PublishTarget, messages: Sequence[Message]) 
     channel.transaction.hold(target, messages)
 
 
-class InFlight(Publication):
-    """A run that is published and not committed. Its bytes count as uncommitted until it is.
-
-    A run that is confirmed when it is consumed is not counted; its size is None. Consuming may
-    take long, and may need this same connection. Queues have a limit of their own for those.
-    """
-
-    __slots__ = ("_connection", "_size")
-
-    def __init__(self, connection: Connection, size: int | None, done: Told | None) -> None:
-        super().__init__(done)
-        self._connection = connection
-        self._size = size
-        if size is not None:
-            connection.publish_begun(size)
-
-    def _end(self, failure: Failure | None) -> None:
-        self._connection.guard(self._finish, failure)
-
-    def _finish(self, failure: Failure | None) -> None:
-        if self._done is not None:
-            self._done(failure)
-        self.give_up()
-
-    def give_up(self) -> None:
-        """Stop counting the run: it is committed, has failed, or was not sent at all."""
-        self._connection.publish_ended(self._size)
+def uncommitted_size(messages: Sequence[Message]) -> int | None:
+    """Return the bytes of a run that count as uncommitted. None means: they do not count."""
+    if len(messages) == 1:
+        ((envelope, body),) = messages
+        if not envelope.is_plain and envelope.handling.confirms_when_consumed:
+            return None
+        return len(body)
+    if any(each.handling.confirms_when_consumed for each in distinct(messages)):
+        return None
+    return sum([len(body) for _, body in messages])
 
 
 def send(
-    channel: Channel,
-    target: PublishTarget,
-    messages: Sequence[Message],
-    done: Told | None,
+    channel: Channel, target: PublishTarget, messages: Sequence[Message], in_flight: InFlight
 ) -> None:
     """Send messages to the queues, and return unroutable ones to the client if it asked for that.
 
-    `done` is called when all are committed or have failed, after unroutable ones were returned.
+    `in_flight` ends when all are committed or have failed, after unroutable ones were returned.
     """
     connection = channel.connection
-    size = None
-    if len(messages) == 1:
-        if not messages[0][0].handling.confirms_when_consumed:
-            size = len(messages[0][1])
-    elif not any(each.handling.confirms_when_consumed for each in distinct(messages)):
-        size = sum([len(body) for _, body in messages])
-    in_flight = InFlight(connection, size, done)
     connection.context.messages.published += len(messages)
     vhost, exchange = connection.vhost, target.exchange
+    name = messages[0][0].subject
     try:
         unroutable: Sequence[Message]
-        if exchange == DEFAULT_EXCHANGE and (name := _reply_name(messages[0][0].subject)):
+        if exchange == DEFAULT_EXCHANGE and name.startswith(REPLY_PREFIX):
             unroutable = connection.context.replies.deliver(vhost.name, name, messages)
         else:
-            check = connection.topic_check()
-            unroutable = vhost.publish(exchange, messages, in_flight, check)
+            unroutable = vhost.publish(exchange, messages, in_flight, connection.topic_check)
     except PeerError:
         in_flight.give_up()
         raise
@@ -164,15 +144,6 @@ def _return_unroutable(channel: Channel, messages: Sequence[Message]) -> None:
 
 
 # Checking messages.
-
-
-def _checked_one(channel: Channel, messages: list[Message]) -> list[Message]:
-    """Return a run of one message with its checked envelope. Raises a PeerError."""
-    ((envelope, body),) = messages
-    if envelope.is_checked:
-        return messages
-    seen = _check(channel, envelope)
-    return messages if seen is envelope else [(seen, body)]
 
 
 def _checked(
@@ -205,7 +176,6 @@ def _check(channel: Channel, envelope: Envelope) -> Envelope:
     """
     found = AMQP.inspect(envelope.head)
     envelope.handling = found.handling
-    user = channel.connection.terms.user
     if found.asks_reply:
         consumer = channel.reply_consumer
         if consumer is None:
@@ -216,7 +186,7 @@ def _check(channel: Channel, envelope: Envelope) -> Envelope:
         envelope.is_checked = not found.refusal and found.user_id is None
     if found.refusal:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, found.refusal)
-    if found.user_id is not None and found.user_id != user:
+    if found.user_id is not None and found.user_id != (user := channel.connection.terms.user):
         raise AmqpError(
             ReplyCode.PRECONDITION_FAILED,
             f"user_id property set to '{found.user_id}' but authenticated user was '{user}'",

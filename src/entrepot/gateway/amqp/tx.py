@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.queue.message import Failure, Publication
 from entrepot.core.errors import StorageError
-from entrepot.gateway.amqp.publishing import send
+from entrepot.gateway.amqp.in_flight import InFlight
+from entrepot.gateway.amqp.publishing import send, uncommitted_size
 from entrepot.gateway.amqp.transaction import ChannelTransaction
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.methods.tx import (
@@ -63,7 +64,9 @@ async def commit(channel: Channel, method: Commit) -> None:
 def _publish(channel: Channel, transaction: ChannelTransaction, publication: Publication) -> None:
     for target, messages in transaction.published():
         publication.expect()
-        send(channel, target, messages, publication.arrived)
+        size = uncommitted_size(messages)
+        in_flight = InFlight(channel.connection, size, publication.arrived)
+        send(channel, target, messages, in_flight)
 
 
 def rollback(channel: Channel, method: Rollback) -> None:

@@ -30,7 +30,7 @@ _CONTENT_HEADER = Struct(">BHIHHQ")  # A header frame up to the properties.
 CONTENT_HEADER_BYTES = 12  # Of its payload, before the properties.
 _METHOD_LEAD = Struct(">BHIHH")
 _TAG = Struct(">Q?")
-_FRESH_TAG = Struct(">Q")  # Before the `redelivered` bit, which is not set.
+_FRESH_TAG = Struct(">Qx")  # The `redelivered` bit is not set.
 _BASIC = basic.Deliver.ID[0]
 
 # Delivery tag, whether it was delivered before, envelope, body.
@@ -60,7 +60,17 @@ class Tails:
 class DeliverEncoder:
     """Encodes the deliveries to one consumer."""
 
-    __slots__ = ("_channel", "_consumer_tag", "_heads", "_piece_bytes_max", "_tails", "_to_head")
+    __slots__ = (
+        "_channel",
+        "_consumer_tag",
+        "_ends_last",
+        "_exchange",
+        "_heads",
+        "_key",
+        "_piece_bytes_max",
+        "_tails",
+        "_to_head",
+    )
 
     def __init__(
         self,
@@ -77,6 +87,8 @@ class DeliverEncoder:
         self._piece_bytes_max = frame_bytes_max - FRAME_ENVELOPE_BYTES
         self._tails = Tails() if tails is None else tails
         self._heads: dict[int, bytes] = {}  # How frames begin, by the size of the tail.
+        self._exchange = self._key = ""  # Of the last message that was encoded alone,
+        self._ends_last = self._ends("", "")  # and how its method's frame begins and ends.
 
     def encode(self, run: Iterable[OutgoingDelivery]) -> list[Buffer]:
         """Return `basic.deliver` for each message, as chunks to be sent in order."""
@@ -110,6 +122,31 @@ class DeliverEncoder:
             chunks.append(b"".join(pieces))
         return chunks
 
+    def encode_one(self, tag: int, message: Message) -> list[Buffer]:
+        """Encode a message that was never delivered before."""
+        envelope, body = message
+        size = len(body)
+        if not 0 < size <= COPIED_BYTES_MAX or size > self._piece_bytes_max:
+            return self.encode([(tag, False, envelope, body)])
+        if envelope.subject is not self._key or envelope.exchange is not self._exchange:
+            self._ends_last = self._ends(envelope.exchange, envelope.subject)
+            self._exchange, self._key = envelope.exchange, envelope.subject
+        head, tail = self._ends_last
+        channel, properties = self._channel, self._to_head(envelope)
+        header_bytes = CONTENT_HEADER_BYTES + len(properties)
+        pieces: list[Buffer] = [
+            head,
+            _FRESH_TAG.pack(tag),
+            tail,
+            _CONTENT_HEADER.pack(HEADER, channel, header_bytes, _BASIC, 0, size),
+            properties,
+            END,
+            FRAME_HEAD.pack(BODY, channel, size),
+            body,
+            END,
+        ]
+        return [b"".join(pieces)]
+
     def encode_run(self, tag: int, messages: Sequence[Message]) -> list[Buffer]:
         """Encode messages that were never delivered before and get consecutive tags.
 
@@ -128,7 +165,7 @@ class DeliverEncoder:
             return self.encode(zip(range(tag, tag + count), repeat(False), envelopes, bodies))
         head, tail = self._ends(first.exchange, first.subject)
         lead = _content_lead(self._channel, self._to_head(first), size, copied_max)
-        pieces: list[Buffer] = [b"\0" + tail + lead] * (4 * count)
+        pieces: list[Buffer] = [tail + lead] * (4 * count)
         pieces[0::4] = map(_FRESH_TAG.pack, range(tag, tag + count))
         pieces[2::4] = bodies
         pieces[3::4] = [END + head] * count

@@ -69,6 +69,7 @@ class FrameBuffer:
         "_needed",
         "_scanner",
         "_taken",
+        "unfinished_bytes",
     )
 
     def __init__(
@@ -87,6 +88,7 @@ class FrameBuffer:
         self._needed = 1  # With fewer bytes than this in the area no frame is complete.
         self._has_begun = False  # Whether the protocol header is over.
         self._is_over = False
+        self.unfinished_bytes = 0  # Held of incomplete frames and contents.
 
     def tune(self, frame_bytes_max: int) -> None:
         """Set the size of frames that was agreed on, envelope included."""
@@ -96,11 +98,7 @@ class FrameBuffer:
     def close_channel(self, channel: int) -> None:
         """Ignore a channel that we close, until the peer's close-ok."""
         self._scanner.close_channel(channel)
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Return how many bytes of incomplete frames and contents are held."""
-        return self._filled + self._scanner.unfinished_bytes
+        self.unfinished_bytes = self._filled + self._scanner.unfinished_bytes
 
     @property
     def unfinished_number(self) -> int:
@@ -120,35 +118,28 @@ class FrameBuffer:
             left = 0
         elif filled >= self._needed:
             block = bytes(memoryview(self._area)[:filled])
-            left = filled - self._take(block, events)
+            begun = 0 if self._has_begun else self._begin(block, events)
+            if begun is not None:
+                left -= begun
+                if not self._is_over:
+                    found, taken = self._scanner.scan(block[begun:])
+                    left -= taken
+                    events += found
+                    if found and isinstance(found[-1], AmqpError):
+                        self._is_over = found[-1].closes_connection
             self._needed = 1
             if left:
                 self._area[:left] = memoryview(block)[filled - left :]
                 self._needed = self._needed_by(left)
         self._taken += filled - left
         self._filled = left
+        self.unfinished_bytes = left + self._scanner.unfinished_bytes
         room = len(self._area)
         if filled == room:
             self._resize(max(AREA_BYTES_MAX, min(2 * left, self._needed)))
         elif left == 0 and filled < AREA_BYTES_MIN < room:
             self._resize(AREA_BYTES_MIN)
         return events
-
-    def _take(self, block: bytes, events: list[ProtocolHeader | Event]) -> int:
-        """Add the events in the block; return how many of its bytes are processed."""
-        taken = 0
-        if not self._has_begun:
-            begun = self._begin(block, events)
-            if begun is None:
-                return 0
-            taken = begun
-        if not self._is_over:
-            found, scanned = self._scanner.scan(block[taken:])
-            events += found
-            taken += scanned
-            if found and isinstance(found[-1], AmqpError):
-                self._is_over = found[-1].closes_connection
-        return taken
 
     def _begin(self, block: bytes, events: list[ProtocolHeader | Event]) -> int | None:
         """Read the protocol header; return its size. None means: it is incomplete.

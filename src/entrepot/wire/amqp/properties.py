@@ -9,7 +9,7 @@ formed; the headers' own fields are looked through by `check`, or when they are 
 What is malformed raises AmqpError with the code for a syntax error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from functools import lru_cache
@@ -18,6 +18,7 @@ from struct import error as StructError  # noqa: N812  # Its own name says less.
 from typing import Any, NamedTuple
 
 from entrepot.wire.amqp import table
+from entrepot.wire.amqp.flat_table import is_flat
 from entrepot.wire.amqp.table import FrozenTable, Table, Value, malformed
 
 _FLAGS = Struct(">H")
@@ -85,9 +86,10 @@ def examine(raw: bytes) -> Examined:
             elif kind == _TIME:
                 position += _UINT64.size
             else:
-                position = _table_end(raw, start)
-                if not table.is_flat(raw, start + _UINT32.size, position):
-                    table.fields(memoryview(raw)[start + _UINT32.size : position])
+                start += _UINT32.size
+                position = start + int(_UINT32.unpack_from(raw, position)[0])
+                if not is_flat(raw, start, position):
+                    table.fields(memoryview(raw)[start:position])
     except (IndexError, StructError):
         raise malformed("properties end within a field") from None
     if position != len(raw):
@@ -126,15 +128,6 @@ class PropertyView:
         """Return the property of that name, or None. Headers are decoded each time."""
         span = self._spans.get(name)
         return None if span is None else _READ[name](self.raw, *span)
-
-    def raw_values(self) -> Iterator[tuple[str, bytes]]:
-        """Return the name of each property that is there, and the bytes of its value."""
-        for name, (start, end) in self._spans.items():
-            if name == "headers":
-                start += _UINT32.size
-            elif name not in _OCTETS and name != "timestamp":
-                start += 1
-            yield name, self.raw[start:end]
 
     def header(self, name: str) -> Value:
         """Return one header; None if it is missing or has no value."""
@@ -232,6 +225,29 @@ def check(raw: bytes) -> PropertyView:
     if span is not None:
         table.fields(memoryview(raw)[span[0] + _UINT32.size : span[1]])
     return view
+
+
+def raw_values(raw: bytes) -> list[tuple[str, bytes]]:
+    """Return the name of each property that is there, and the bytes of its value.
+
+    They must be well formed.
+    """
+    found: list[tuple[str, bytes]] = []
+    position = _FLAGS.size
+    for name, kind, _ in _plan(raw[0] << 8 | raw[1]):
+        start = position
+        if kind == _TEXT:
+            start += 1
+            position = start + raw[position]
+        elif kind == _OCTET:
+            position += 1
+        elif kind == _TIME:
+            position += _UINT64.size
+        else:
+            start += _UINT32.size
+            position = start + int.from_bytes(raw[position:start], "big")
+        found.append((name, raw[start:position]))
+    return found
 
 
 def _locate(raw: bytes) -> dict[str, tuple[int, int]]:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from struct import Struct, iter_unpack
 from typing import Any, NamedTuple
 
-from entrepot.core.message import OPAQUE, Format, Message
+from entrepot.core.message import OPAQUE, Envelope, Format, Message
 from entrepot.core.ports import Buffer
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
@@ -238,7 +238,7 @@ class Scanner:
     ) -> int:
         """Read all publishes that follow on this channel to the same exchange, with any keys."""
         method = block[position : stop + 1]
-        publish_method = self._publish_method(method)
+        publish_method = self._publish_methods.get(method) or self._publish_method(method)
         target, envelope = publish_method.target, publish_method.envelope
         messages: list[Message] = []
         append, starts = messages.append, block.startswith
@@ -267,7 +267,8 @@ class Scanner:
             ):
                 break
             if properties != envelope.head:
-                envelope = publish_method.sealed(properties)
+                envelope = Envelope(envelope.exchange, envelope.subject, properties, self._format)
+                publish_method.envelope = envelope
             if size <= SMALL_BYTES:
                 append((envelope, block[body_start:body_end]))
             else:
@@ -278,6 +279,9 @@ class Scanner:
             else:
                 position = body_end + 1
                 size_before, envelope_before = size, envelope
+            if position == end:  # One message, or the last of a run.
+                _publish(events, channel, target, messages)
+                return position
             if starts(method, position):
                 continue
             method = _method_frame(block, position, channel)
@@ -314,12 +318,11 @@ class Scanner:
         return True
 
     def _publish_method(self, method: bytes) -> PublishMethod:
-        publish_method = self._publish_methods.get(method)
-        if publish_method is None:
-            publish_method = read_publish_method(method[FRAME_HEAD_BYTES:-1], self._format)
-            if len(self._publish_methods) >= amqp_limits.ROUTES_CACHED_MAX:
-                self._publish_methods.clear()
-            self._publish_methods[method] = publish_method
+        """Read and cache the method frame of a publish."""
+        publish_method = read_publish_method(method[FRAME_HEAD_BYTES:-1], self._format)
+        if len(self._publish_methods) >= amqp_limits.ROUTES_CACHED_MAX:
+            self._publish_methods.clear()
+        self._publish_methods[method] = publish_method
         return publish_method
 
     # Contents.

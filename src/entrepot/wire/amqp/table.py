@@ -27,6 +27,7 @@ from typing import Any
 from entrepot.core import limits
 from entrepot.core.ports import Buffer
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
+from entrepot.wire.amqp.flat_table import LONG_STRINGS, SIZES
 
 Value = Any  # One of the types above; the values of tables and arrays likewise.
 Table = dict[str, Value]
@@ -99,12 +100,7 @@ TYPE_NAMES = {
     "V": "void",
 }  # fmt: skip
 _CLASSES = {**dict.fromkeys("bBsuIilD", "int"), "f": "float", "d": "float"}
-_SIZES = {ord(letter): layout.size for letter, (layout, _) in _NUMBERS.items()} | {
-    ord("D"): _DECIMAL.size,
-    ord("V"): 0,
-}
 _NESTED = {ord("F"): True, ord("A"): False}  # Whether the values in it have names.
-_LONG_STRINGS = b"Sx"
 _INT32_MIN, _INT32_END = -(2**31), 2**31
 
 
@@ -159,27 +155,6 @@ def fields(data: Buffer) -> list[tuple[int, int, int]]:
     return found
 
 
-def is_flat(data: bytes, start: int, end: int) -> bool:
-    """Return whether the table there is well formed and has no tables or arrays inside.
-
-    This is quick, and true for most. For others call `fields`, which raises if malformed.
-    """
-    sizes, position = _SIZES, start
-    try:
-        while position < end:
-            position += 1 + data[position]
-            letter = data[position]
-            size = sizes.get(letter)
-            if size is None:
-                if letter not in _LONG_STRINGS:
-                    return False
-                size = 4 + int.from_bytes(data[position + 1 : position + 5], "big")
-            position += 1 + size
-    except IndexError:
-        return False
-    return position == end <= len(data)
-
-
 def _read_table(view: memoryview, position: int, end: int, depth: int) -> Table:
     table: Table = {}
     while position < end:
@@ -225,9 +200,9 @@ def _bounds(view: memoryview, position: int, end: int) -> tuple[int, int]:
     """Return where the content of the value at `position` begins and ends."""
     letter = view[position]
     start = position + 1
-    size = _SIZES.get(letter)
+    size = SIZES.get(letter)
     if size is None:
-        if letter not in _NESTED and letter not in _LONG_STRINGS:
+        if letter not in _NESTED and letter not in LONG_STRINGS:
             raise malformed(f"a table value of unknown type {chr(letter)!r}")
         (size,) = _UINT32.unpack_from(view, start)
         start += 4
@@ -262,15 +237,17 @@ def encode(table: FrozenTable) -> bytes:
 
 def field(name: str, value: Value) -> bytes:
     """Return one field of a table: its name and its value."""
-    return short_string(name) + encode_value(value)
+    encoded = name.encode("utf-8", "surrogateescape")
+    return b"%c%b%b" % (len(encoded), encoded, encode_value(value))
 
 
 def encode_value(value: Value) -> bytes:
+    if type(value) is str:  # Most are.
+        data = value.encode("utf-8", "surrogateescape")
+        return b"S%b%b" % (_UINT32.pack(len(data)), data)
     letter = _letter(value)
     code = letter.encode()
     match letter:
-        case "S":
-            return code + long_string(value.encode("utf-8", "surrogateescape"))
         case "x":
             return code + long_string(value)
         case "F":

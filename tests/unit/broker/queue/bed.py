@@ -126,6 +126,8 @@ class Eater:
 class TroubledLane(MemoryLane):
     """It commits when it is told to, and fails when it is to fail."""
 
+    is_in_memory = False  # Nor does it commit at once.
+
     def __init__(self, memory_use: MemoryUse) -> None:
         super().__init__(memory_use)
         self.commits_late = False
@@ -198,6 +200,10 @@ class Bed:
         self.lanes = [TroubledLane(self.memory_use) for _ in range(spec.settings.lane_count)]
         self.lane = self.lanes[0]
         return Queue("/", spec, self.lanes, self.surroundings)
+
+    def queue_in_memory(self) -> Queue:
+        spec = QueueDeclaration("/", "q", freeze_table({}), durable=False).spec()
+        return Queue("/", spec, [MemoryLane(self.memory_use)], self.surroundings)
 
     def again(self, queue: Queue, *, recovered: int) -> Queue:
         """The same after a restart."""

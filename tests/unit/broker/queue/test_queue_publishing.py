@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from entrepot.broker.queue.message import Publication, Refused, Run
+from entrepot.broker.queue.message import Publication, Refused, Run, Taken
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.faults import Faults
@@ -36,6 +36,42 @@ async def test_one_append_for_all_that_came_in_a_turn(
     assert appended == [3]
     assert [name for name, _ in bed.confirms] == ["a", "b", "c"]
     assert ready(queue) == "a b c"
+
+
+@on_queues
+async def test_in_memory_the_first_run_of_a_turn_is_there_at_once(bed: Bed) -> None:
+    queue, eater = bed.queue_in_memory(), Eater()
+    queue.add_consumer(eater)
+    await settle_down()
+    for name in "abc":
+        bed.publish_run(queue, words(name), name, at_once=True)
+        assert (eater.has, bed.confirms) == ("a", [("a", None)])
+    await settle_down()
+    assert eater.has == "a b c"
+    assert [name for name, _ in bed.confirms] == ["a", "b", "c"]
+    bed.publish_run(queue, words("d"), "d", at_once=True)
+    assert eater.has == "a b c d"
+
+
+@on_queues
+async def test_not_at_once_while_the_queue_delivers(bed: Bed) -> None:
+    """What a consumer publishes when it gets a message comes after what is delivered already."""
+    queue = bed.queue_in_memory()
+
+    class Publishing(Eater):
+        def deliver(self, lane: int, taken: Taken) -> None:
+            super().deliver(lane, taken)
+            if len(self.has) < 5:
+                before = self.has
+                bed.publish_run(queue, words("again"), "again", at_once=True)
+                assert self.has == before
+
+    eater = Publishing()
+    queue.add_consumer(eater)
+    await settle_down()
+    bed.publish_run(queue, words("a"), "a", at_once=True)
+    await settle_down()
+    assert eater.has == "a again"
 
 
 @on_queues

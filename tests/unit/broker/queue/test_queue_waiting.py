@@ -28,6 +28,8 @@ DEAD = {"x-dead-letter-exchange": "dlx"}
 class LateLane(MemoryLane):
     """What is appended is seen when it is let in, as if it were committed then."""
 
+    is_in_memory = False
+
     def __init__(self, memory_use: MemoryUse) -> None:
         super().__init__(memory_use)
         self._runs: Sequence[Run] = ()

@@ -216,6 +216,33 @@ def test_who_reads_headers() -> None:
     assert not router.reads_headers("amq.topic")
 
 
+def test_a_route_that_is_known_is_the_route() -> None:
+    place = Place("q")
+    place.bind("amq.topic", "q", "#")
+    place.bind("amq.match", "q", "", {"to": "q"})
+    router = place.router
+    assert router.known_route("", "q") is router.route("", "q")
+    assert router.known_route("", "other") is None
+    assert router.known_route("amq.topic", "k") is None
+    route = router.route("amq.topic", "k")
+    assert not router.reads_headers("amq.topic")
+    assert router.known_route("amq.topic", "k") is route
+    place.bind("amq.topic", exchange("amq.match"), "#")  # Now it depends on headers.
+    router.route("amq.topic", "k")
+    assert router.reads_headers("amq.topic")
+    assert router.known_route("amq.topic", "k") is None
+    assert router.known_route("nowhere", "k") is None
+
+
+def test_an_internal_exchange_has_no_known_route_for_clients() -> None:
+    place = Place("q")
+    router = place.router
+    place.bind("amq.rabbitmq.trace", "q", "#")
+    router.route("amq.rabbitmq.trace", "k", inside=True)
+    assert not router.reads_headers("amq.rabbitmq.trace")
+    assert router.known_route("amq.rabbitmq.trace", "k") is None
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ROUTES_CACHED_NAMES_MAX", 10)
     place = Place("a", "b")

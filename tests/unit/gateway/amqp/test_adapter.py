@@ -221,9 +221,9 @@ async def test_what_takes_long_is_served_in_turns(
 async def test_nothing_is_delivered_after_the_end(node: Node) -> None:
     """Above all nothing that counts as acknowledged then."""
     client, other = await node.client(), await node.client()
-    await client.ask(queue.Declare(queue="work"), queue.DeclareOk)
+    await client.ask(queue.Declare(queue="work", durable=True), queue.DeclareOk)
     client.say(basic.Consume(queue="work", no_ack=True, nowait=True))
-    other.publish("work", b"x")
+    other.publish("work", b"x")  # It is committed after the client's end.
     client.say(basic.Qos(prefetch_size=1))
     assert client.link.closed
     await asyncio.sleep(1)

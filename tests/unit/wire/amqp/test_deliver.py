@@ -61,6 +61,10 @@ def test_a_run_of_one_kind(make: Callable[..., Any], size: int, other: Envelope 
         chunks = make(7, "ctag", FRAME_BYTES_MAX, HEAD).encode_run(5, messages[-count:])
         run = [(tag, False, *message) for tag, message in enumerate(messages[-count:], 5)]
         assert read_slowly(b"".join(chunks)) == one_by_one(7, "ctag", run)
+    encoder = make(7, "ctag", FRAME_BYTES_MAX, HEAD)
+    for tag, message in enumerate(messages[-3:], 5):
+        alone = b"".join(encoder.encode_one(tag, message))
+        assert read_slowly(alone) == one_by_one(7, "ctag", [(tag, False, *message)])
 
 
 def test_any_run_of_deliveries(make: Callable[..., Any], seed: int) -> None:
