@@ -120,6 +120,8 @@ class StompAdapter(CountingPump[Event]):
 
     def opened(self, terms: Terms) -> None:
         """Answer CONNECT, and let the connection serve all events from now on."""
+        if not self._is_open:
+            return  # The login took too long.
         self._deadline.cancel()
         context = self._context
         connection = Connection(self, context, terms.principal, terms.vhost, terms.version)
