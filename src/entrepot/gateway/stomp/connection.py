@@ -237,10 +237,10 @@ class Connection:
 
     def _forget_if_done(self, subscription: Subscription) -> None:
         is_over = self.subscriptions.get(subscription.tag) is not subscription
-        if is_over and not subscription.leased_count:
-            if self.numbered.pop(subscription.number, None) is not None:
-                self._settling += 1
-                subscription.when_settled(partial(self.guard, self._settled))
+        if is_over and not subscription.leased_count and subscription.number in self.numbered:
+            del self.numbered[subscription.number]
+            self._settling += 1
+            subscription.when_settled(partial(self.guard, self._settled))
 
     def _settled(self, failure: StorageError | None) -> None:
         self._settling -= 1
