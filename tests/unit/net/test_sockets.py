@@ -108,9 +108,7 @@ def test_many_small_pieces_are_sent_some_at_a_time(
     on_net(body)
 
 
-def test_reading_ends_when_its_time_is_over(
-    on_net: OnNet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_ends_when_its_time_is_over(on_net: OnNet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Much that takes long to serve is waiting: others get their turn in between."""
     seconds = itertools.count(1)
     monkeypatch.setattr(link_module, "monotonic", lambda: float(next(seconds)))
@@ -131,8 +129,7 @@ def test_reading_ends_when_its_time_is_over(
 
         monkeypatch.setattr(peer, "received", counted)
         await loop.sock_sendall(visitor, bytes(1_000_000))
-        while reads < 10:
-            await asyncio.sleep(0.01)
+        await peer.has(100_000)
         assert reads_before_others[0] <= 2
         visitor.close()
 
