@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench import amqp_wire
-from bench.amqp_wire import method, short
 from bench.wire import Refused
 
 if TYPE_CHECKING:
@@ -509,7 +507,7 @@ def _visibility(stage: Stage) -> Work:
 
 
 def _disconnect_all(protocol: str, stage: Stage) -> Work:
-    """Each has a queue, or a session, and messages that it has not acknowledged."""
+    """Each has a queue of its own, or a session."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sockets = list(_connected(protocol, stage))
@@ -523,18 +521,11 @@ def _disconnect_all(protocol: str, stage: Stage) -> Work:
 
 
 def _connected(protocol: str, stage: Stage) -> Iterator[socket.socket]:
-    if protocol == "amqp":
-        stage.amqp.delete_queue("shared")
-        stage.amqp.declare_queue("shared")
-        stage.amqp.send(
-            10 * CLIENTS * amqp_wire.publication("", "shared", b"hello", persistent=False)
-        )
     for number in range(CLIENTS):
         if protocol == "amqp":
             amqp = stage.broker.amqp()
-            amqp.prefetch(5)
-            amqp.send(method(60, 20, b"\0\0" + short("shared") + short("") + b"\0" + bytes(4)))
-            amqp.expect(amqp_wire.CONSUME_OK)
+            stage.declare([f"crowd-{number}"], 4, amqp)  # Exclusive.
+            amqp.consume(f"crowd-{number}", "tag", auto_ack=False)
             yield amqp.socket
         elif protocol == "mqtt":
             mqtt = Mqtt(stage, f"crowd-{number}")
