@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
+from entrepot.gateway.stomp.declaring import QueueDeclaration
 from entrepot.gateway.stomp.transaction import TURN_MESSAGES_MAX
 from entrepot.wire.amqp.methods import exchange, queue
 from entrepot.wire.stomp import limits as stomp_limits
@@ -215,3 +217,25 @@ async def test_while_memory_is_low_who_sends_in_transactions_is_not_read_from(no
     assert not peer.link.is_paused
     await peer.ask("COMMIT", transaction="t")
     assert counts(node, "a") == (1, 0)
+
+
+@on_node()
+async def test_a_queue_that_delays_what_is_sent_to_it(node: Node) -> None:
+    """As SQS makes them. The delay begins with the commit."""
+    later = QueueDeclaration("later", QueueSettings(delay_ms=60_000))
+    await node.broker.vhosts.default.declare_queue(later, None)
+    peer = await connected(node)
+    for name in ("kept", "dropped"):
+        peer.say("BEGIN", transaction=name)
+        peer.send("/queue/later", *[f"{name} {each}".encode() for each in "ab"], transaction=name)
+    await asyncio.sleep(50)
+    peer.say("ABORT", transaction="dropped")
+    await peer.ask("COMMIT", transaction="kept")
+    found = node.broker.vhosts.default.queue("later")
+    assert (counts(node, "later"), found.deferred_count) == ((0, 0), 2)
+    peer.say("SUBSCRIBE", destination="/queue/later", id=1, ack="client")
+    await asyncio.sleep(55)
+    assert peer.heard() == []
+    await asyncio.sleep(5)
+    assert await peer.bodies() == [b"kept a", b"kept b"]
+    assert (counts(node, "later"), found.deferred_count) == ((0, 2), 0)
