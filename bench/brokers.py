@@ -150,16 +150,20 @@ def start_entrepot(
     directory: Path,
     session_ms: int | None = None,
     *,
-    http: bool = False,
+    is_whole: bool = False,
     settings: Sequence[str] = (),
     python: str = sys.executable,
 ) -> Broker:
-    """Serves when it has printed `ready`. Settings are as the option `--set` takes them."""
+    """Serves when it has printed `ready`. Settings are as the option `--set` takes them.
+
+    `is_whole` means: with HTTP, STOMP and SQS, too.
+    """
     program = [python, "-m", "entrepot.cli"]
     data = directory / DATA
     arguments = ["serve", "--data-dir", str(data), "--kafka-port", "0", "--durability", durability]
-    arguments += ["--amqp-port", "0", "--mqtt-port", "0", "--http-port", "0" if http else "off"]
-    arguments += ["--stomp-port", "off", "--sqs-port", "off"]
+    arguments += ["--amqp-port", "0", "--mqtt-port", "0"]
+    for name in ("http", "stomp", "sqs"):
+        arguments += [f"--{name}-port", "0" if is_whole else "off"]
     if session_ms is not None:
         arguments += ["--set", f"groups.consumer_session_timeout_ms={session_ms}"]
     for each in settings:

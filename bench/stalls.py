@@ -15,6 +15,7 @@ import contextlib
 import fnmatch
 import http.client
 import json
+import socket
 import struct
 import sys
 import tempfile
@@ -27,7 +28,7 @@ import click
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from bench import amqp_wire, brokers, stalls_groups, stalls_messages, wide
+from bench import amqp_wire, brokers, stalls_clients, stalls_groups, stalls_messages, wide
 from bench.amqp_wire import QUEUE_BIND_OK, QUEUE_DECLARE_OK, method, short, table
 from bench.pinger import Pinger, Waits
 from bench.wire import Refused
@@ -46,8 +47,9 @@ class Row(NamedTuple):
 class Stage:
     """A running broker with many topics and queues, and clients of it."""
 
-    def __init__(self, broker: brokers.Broker, http_port: int, topics: int) -> None:
+    def __init__(self, broker: brokers.Broker, ports: dict[str, int], topics: int) -> None:
         self.broker = broker
+        self.ports = ports  # By protocol.
         self.names = [f"topic-{i}" for i in range(topics)]
         self.narrow = [(name, 1) for name in self.names]
         partitions = min(_WIDE_PARTITIONS, max(10, topics // 2))
@@ -55,7 +57,6 @@ class Stage:
         self.queues = [f"queue-{i}" for i in range(topics)]
         self.kafka = broker.connect()
         self.amqp = broker.amqp()
-        self._http_port = http_port
         self.closing = contextlib.ExitStack()
 
     def topic_ids(self, names: list[str]) -> dict[str, bytes]:
@@ -73,7 +74,7 @@ class Stage:
         return self.kafka.answer()
 
     def http(self, verb: str, path: str, body: bytes | None = None) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self._http_port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=120)
         who = base64.b64encode(b"guest:guest").decode()
         headers = {"Authorization": f"Basic {who}", "Content-Type": "application/json"}
         connection.request(verb, path, body, headers)
@@ -83,6 +84,11 @@ class Stage:
         if response.status >= 300:
             raise Refused(f"{verb} {path}: {response.status} {data[:200]!r}")
         return data
+
+    def connect(self, protocol: str) -> socket.socket:
+        found = socket.create_connection(("127.0.0.1", self.ports[protocol]), timeout=120)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return found
 
     def declare(self, names: list[str], flags: int, on: amqp_wire.Connection) -> None:
         """All at once, and all their answers."""
@@ -118,6 +124,7 @@ def rows() -> Rows:
     yield from _queues()
     yield from _management()
     yield from stalls_messages.rows()
+    yield from stalls_clients.rows()
     yield from _disappearing()
 
 
@@ -392,10 +399,11 @@ def measure(stage: Stage, patterns: tuple[str, ...]) -> Iterator[Row]:
 def staged(topics: int) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="stalls-") as root:
         settings = [f"queues.max_message_bytes={stalls_messages.LARGE_BYTES}"]
-        broker = brokers.start_entrepot("os", Path(root), http=True, settings=settings)
+        broker = brokers.start_entrepot("os", Path(root), is_whole=True, settings=settings)
         try:
             endpoints = json.loads((Path(root) / brokers.DATA / "endpoints.json").read_text())
-            stage = Stage(broker, endpoints["http"]["port"], topics)
+            ports = {name: each["port"] for name, each in endpoints.items()}
+            stage = Stage(broker, ports, topics)
             with stage.closing:
                 yield stage
         finally:

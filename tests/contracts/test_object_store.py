@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,9 +84,9 @@ def test_a_write_replaces(store: ObjectStore) -> None:
 
 
 def test_names(store: ObjectStore) -> None:
-    for name in ("b/y/1", "b/x", "a", "b/y/2", "bb/z"):
+    for name in ("b/y/1", "b/x", "a", "b/y/2", "bb/z", "c.part/1"):
         store.write(name, [b"1"])
-    assert store.names("") == ["a", "b", "bb"]
+    assert store.names("") == ["a", "b", "bb", "c.part"]
     assert store.names("b") == ["x", "y"]
     assert store.names("b/y") == ["1", "2"]
 
@@ -126,6 +127,20 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"")
     with pytest.raises(StoreUnavailable):
         DirectoryStore(str(tmp_path)).write("t/x", [b"1"])
+
+
+def test_a_bucket_that_fails_while_nothing_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is not empty: an empty manifest would be a damaged one."""
+    library = pytest.importorskip("obstore.store")
+    store = BucketStore(library.MemoryStore(), "")
+    failing = SimpleNamespace(head=store._library.head, get=_fail)
+    monkeypatch.setattr(store, "_library", failing)
+    assert store.read("a") is None
+    assert store.read("a", 5, 5) is None
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise OSError("500")
 
 
 def test_a_simulated_store_that_is_away() -> None:

@@ -117,6 +117,35 @@ def test_a_body_that_is_no_text_comes_as_base64(sqs: Any, channel: Any, body: by
     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
+def test_kafka_reads_a_queue_that_sqs_empties(server: Broker, sqs: Any) -> None:
+    """Whoever reads by offset sees every message once and in order, consumed or not."""
+    url = sqs.create_queue(QueueName="emptied")["QueueUrl"]
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    )
+    reader.assign([confluent_kafka.TopicPartition("emptied", 0, 0)])
+    sent, taken, read = [f"message {number}" for number in range(100)], [], []
+    for start in range(0, 100, 10):
+        some = sent[start : start + 10]
+        entries = [{"Id": str(at), "MessageBody": text} for at, text in enumerate(some)]
+        assert len(sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 10
+        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        taken += bodies(answer)
+        for message in answer["Messages"]:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        while len(read) < start + 5:  # It lags behind.
+            record = reader.poll(WAIT_S)
+            assert record is not None
+            read.append(record.value().decode())
+    while len(read) < 100:
+        record = reader.poll(WAIT_S)
+        assert record is not None
+        read.append(record.value().decode())
+    reader.close()
+    assert taken == read == sent
+    assert bodies(sqs.receive_message(QueueUrl=url)) == []
+
+
 def test_a_large_message_of_another_protocol(sqs: Any, channel: Any) -> None:
     channel.queue_declare("large", durable=True)
     url = sqs.get_queue_url(QueueName="large")["QueueUrl"]

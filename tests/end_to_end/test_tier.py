@@ -17,6 +17,7 @@ from entrepot.cli import main
 from entrepot.core import batch
 from entrepot.log.read_only import open_archive
 from entrepot.testing import Broker, broker
+from tests.end_to_end.mqtt_peers import Client
 
 WAIT_S = 30.0
 S3 = os.environ.get("ENTREPOT_S3", "")
@@ -129,6 +130,35 @@ def test_segments_go_there_and_consumers_notice_nothing(server: Broker, archive:
     after = metrics(server)
     assert after["entrepot_tier_segments_copied_total"] > before
     assert after["entrepot_tiers_away"] == 0
+
+
+def test_what_mqtt_writes_goes_there_too(server: Broker, archive: str) -> None:
+    invoke(server, "topics", "create", "plant.heat", *SMALL, "--tier", archive)
+    values = [f"{number} degrees".encode() for number in range(200)]
+    with Client(server.mqtt_address, "device") as client:
+        for value in values:
+            assert client.publish("plant/heat", value, 1) == 0
+    wait_until(lambda: copied_end(archive, "plant.heat") > 100)
+    found = archived_values(archive, "plant.heat")
+    assert found == values[: len(found)]
+
+
+def archived_values(address: str, topic: str) -> list[bytes | None]:
+    """All that is in the archive, checked batch by batch."""
+    archive = open_archive(address)
+    [identity] = archive.ids(topic)
+    partition = archive.partition(topic, identity, 0)
+    assert partition is not None
+    values: list[bytes | None] = []
+    offset = partition.offset_start
+    while offset < partition.offset_end:
+        run = partition.read(offset, 10_000)
+        for start, header in batch.walk(run.batches):
+            whole = run.batches[start : start + header.size]
+            batch.check(whole)
+            values += [record.value for record in batch.records(whole)]
+        offset = run.offset_end
+    return values
 
 
 def _take(consumer: Consumer, found: list[bytes | None]) -> int:

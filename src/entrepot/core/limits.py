@@ -156,7 +156,8 @@ QUEUE_OFFSETS_CHECKED_MAX = 10_000
 QUEUE_TIMER_MS_MAX = 3_600_000
 # Newest deaths of a message that are kept: every protocol must be able to carry them.
 DEAD_LETTER_DEATHS_MAX = 100
-DEAD_LETTER_RETRY_MS = 1_000  # After this time a dead letter that was refused is published again.
+DEAD_LETTER_RETRY_MS = 1_000  # After this time a dead letter that was refused is published again,
+DEAD_LETTER_UNROUTABLE_RETRY_MS = 10_000  # and one that no queue gets, if it must not be lost.
 
 # Virtual hosts.
 VHOSTS_MAX = 10_000

@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.faults import Faults
-from entrepot.core.ports import Chunk, Clock, Link
+from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Clock, Link, Unfinished
 
 TURN_EVENTS_MAX = 500  # A turn also ends after `limits.TURN_MS`.
 TURN_BYTES_MAX = 1 * limits.MIB  # A turn with more output ends.
@@ -47,6 +47,17 @@ class EventDecoder(Protocol[E_co]):
 
     def received(self, size: int) -> Sequence[E_co]:
         """Return the events that are now complete. Raises a PeerError."""
+
+
+class CountingDecoder(EventDecoder[E_co], Protocol[E_co]):
+    """Tells how much of an incomplete event it holds."""
+
+    @property
+    def unfinished_bytes(self) -> int: ...
+
+    @property
+    def unfinished_number(self) -> int:
+        """Return a number that identifies the incomplete event."""
 
 
 class Pump(Generic[E]):
@@ -206,3 +217,43 @@ class Pump(Generic[E]):
             self._faults.caught(f"{self.link.peer}: a request failed", error)
             self.failed(None)
         self.work()
+
+
+class CountingPump(Pump[E]):
+    """A pump that knows how many bytes of input are not processed: incomplete, or in events."""
+
+    def __init__(
+        self, link: Link, codec: CountingDecoder[E], serve: Serve[E], clock: Clock, faults: Faults
+    ) -> None:
+        super().__init__(link, codec, serve, clock, faults)
+        self._inbox = codec
+        self._unfinished_bytes = 0  # Of an incomplete event.
+        self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
+
+    def received(self, size: int) -> None:
+        self.reads += 1
+        self.decode(size)
+        self.work()
+
+    def decode(self, size: int) -> None:
+        """Add the events that are complete with so many more bytes."""
+        held = self._unfinished_bytes + size
+        if self._events:
+            held += self._events_bytes
+        self._events.extend(self._scan(size))
+        self._unfinished_bytes = self._inbox.unfinished_bytes
+        self._events_bytes = held - self._unfinished_bytes
+
+    def drop_input(self, empty: CountingDecoder[E]) -> None:
+        """Free the input now, not when this is collected: put an empty codec in its place."""
+        self._inbox = empty
+        self.use(empty)
+        self._unfinished_bytes = 0
+
+    def unfinished(self) -> Unfinished:
+        size = self._unfinished_bytes
+        if self._events:
+            size += self._events_bytes
+        if not size:
+            return NOTHING_UNFINISHED
+        return Unfinished(size, self._inbox.unfinished_number, not self.is_paused)

@@ -52,12 +52,16 @@ class DirectoryStore:
 
     def names(self, directory: str) -> list[str]:
         self._check_root()
+        path = self._full(directory)
         with _told():
             try:
-                found = os.listdir(self._full(directory))
+                found = os.listdir(path)
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        return sorted(name for name in found if not name.endswith(_PART))
+        # A topic's directory may have such a name, too.
+        return sorted(
+            name for name in found if not name.endswith(_PART) or os.path.isdir(f"{path}/{name}")
+        )
 
     def size(self, name: str) -> int | None:
         self._check_root()
@@ -199,7 +203,10 @@ class BucketStore:
         except (self._missing, FileNotFoundError):
             return None
         except Exception as error:
-            if position >= (self.size(name) or 0):  # Nothing is there to read.
+            length = self.size(name)
+            if length is None:
+                return None
+            if position >= length:  # Nothing is there to read.
                 return b""
             raise _problem(error) from None
 

@@ -17,6 +17,8 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
+from time import monotonic
 from typing import cast
 
 from entrepot.core import limits
@@ -24,6 +26,7 @@ from entrepot.core.errors import PeerError
 from entrepot.core.faults import Faults
 from entrepot.core.measures import Traffic
 from entrepot.core.ports import Buffer, Chunk, FileRange, Receiver, ServingReceiver
+from entrepot.net.closings import Closings
 from entrepot.net.unfinished import Holding, UnfinishedInput
 
 CHUNKS_PER_CALL_MAX = 1024  # The system's IOV_MAX.
@@ -54,6 +57,7 @@ class SocketLink:
 
     __slots__ = (
         "__weakref__",
+        "_closings",
         "_descriptor",
         "_faults",
         "_forget",
@@ -80,9 +84,11 @@ class SocketLink:
         connected: socket.socket,
         forget: Callable[["SocketLink"], None],
         faults: Faults,
+        closings: Closings,
     ) -> None:
         self._loop = loop
         self._faults = faults
+        self._closings = closings
         self._socket = connected
         self._descriptor = connected.fileno()
         self._peer = name_of(connected.getpeername())
@@ -210,6 +216,7 @@ class SocketLink:
     def _read(self) -> None:
         receiver = self._receiver
         assert receiver is not None
+        until_s = 0.0  # Set after the first read: mostly there is no second one.
         for _ in range(READS_PER_WAKE_MAX):
             view = receiver.writable()
             room = len(view)
@@ -218,11 +225,11 @@ class SocketLink:
             except BlockingIOError:
                 return
             except OSError as error:
-                self.abort(words(error))
+                self._ended(partial(self.abort, words(error)))
                 return
             if not size:
                 self._peer_ended = True
-                self.close("closed by peer")
+                self._ended(partial(self.close, "closed by peer"))
                 return
             del view  # The receiver may want to resize what is behind it.
             self.traffic.bytes_received += size
@@ -231,6 +238,16 @@ class SocketLink:
                 self._holding.received()
             if size < room or self._is_paused or self._state is not _OPEN:
                 return
+            now_s = monotonic()
+            if not until_s:
+                until_s = now_s + limits.TURN_MS / 1_000
+            elif now_s >= until_s:
+                return  # A megabyte of small requests may take long.
+
+    def _ended(self, end: Callable[[], None]) -> None:
+        """Read no more, and end this link when it is its turn."""
+        self.pause()
+        self._closings.add(self._loop, end)
 
     def _recount(self) -> None:
         """Count the receiver's unfinished input again: it may have processed some of it."""
@@ -409,7 +426,7 @@ class SocketLink:
             self._holding.end()
         if receiver is not None:
             logger.debug("%s: gone: %s", self._peer, self._reason)
-            self._loop.call_soon(self.guard, receiver.closed, self._reason)
+            self._closings.add(self._loop, partial(self.guard, receiver.closed, self._reason))
 
 
 def name_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:

@@ -18,6 +18,7 @@ from entrepot.core import limits
 from entrepot.core.faults import Faults
 from entrepot.core.measures import Traffic
 from entrepot.core.ports import Link, Receiver, ServingReceiver
+from entrepot.net.closings import Closings
 from entrepot.net.link import SocketLink, name_of
 from entrepot.net.unfinished import UnfinishedInput
 
@@ -54,6 +55,7 @@ class SocketNet:
         self._listeners: list[SocketListener] = []
         self._links: dict[SocketLink, None] = {}  # Every socket that is not closed.
         self._is_full = False  # Connections are refused, which was logged.
+        self._closings = Closings()
 
     async def listen(
         self, host: str, port: int, accept: Callable[[Link], ServingReceiver]
@@ -81,6 +83,7 @@ class SocketNet:
         """Close all listeners and abort all links, also those that are lingering."""
         for listener in self._listeners:
             listener.close()
+        self._closings.hurry()
         for link in list(self._links):
             link.abort("shutting down")
 
@@ -134,7 +137,7 @@ class SocketNet:
         self, loop: AbstractEventLoop, connected: socket.socket, host: str | None
     ) -> SocketLink:
         """Create a link. `host` is the one we connected to; None means: they connected to us."""
-        return SocketLink(loop, connected, self._forget, self._faults)
+        return SocketLink(loop, connected, self._forget, self._faults, self._closings)
 
     def _forget(self, link: SocketLink) -> None:
         del self._links[link]

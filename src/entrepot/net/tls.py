@@ -21,6 +21,7 @@ from typing import Any
 from entrepot.core import limits
 from entrepot.core.faults import Faults
 from entrepot.core.ports import Buffer, Chunk, FileRange, Link, Receiver, ServingReceiver
+from entrepot.net.closings import Closings
 from entrepot.net.link import READS_PER_WAKE_MAX, LinkState, SocketLink, read_range, words
 from entrepot.net.sockets import SocketNet
 from entrepot.net.unfinished import UnfinishedInput
@@ -100,7 +101,7 @@ class TlsNet(SocketNet):
     ) -> "TlsLink":
         context = self._server if host is None else self._client
         assert context is not None, "this net has no such side"
-        return TlsLink(loop, connected, self._forget, self._faults, context, host)
+        return TlsLink(loop, connected, self._forget, self._faults, self._closings, context, host)
 
     def _welcome(self, link: SocketLink, accept: Callable[[Link], ServingReceiver]) -> None:
         assert isinstance(link, TlsLink)
@@ -120,10 +121,11 @@ class TlsLink(SocketLink):
         connected: socket.socket,
         forget: Callable[[SocketLink], None],
         faults: Faults,
+        closings: Closings,
         context: ssl.SSLContext,
         host: str | None,
     ) -> None:
-        super().__init__(loop, connected, forget, faults)
+        super().__init__(loop, connected, forget, faults, closings)
         self._incoming = ssl.MemoryBIO()  # From the socket; limited by what is read at once.
         self._outgoing = ssl.MemoryBIO()  # For the socket; moved to `_encrypted`.
         self._tls = context.wrap_bio(self._incoming, self._outgoing, host is None, host)

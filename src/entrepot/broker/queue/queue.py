@@ -9,8 +9,8 @@ never expires and never exceeds the limit.
 
 A message that becomes a dead letter stays leased by the queue itself (it is dying) until the dead
 letter is committed. So it may come twice after a crash, but it is never lost. A dead letter that
-another queue refuses is dropped, unless this queue has `dead_letter_at_least_once`; then, and
-after a disk error, it is published again later.
+another queue refuses, or that no queue gets, is dropped, unless this queue has
+`dead_letter_at_least_once`; then, and after a disk error, it is published again later.
 
 Every message that is settled or returned passes through here, so that the ledger, the lane, the
 settlement watch and the account (see `conservation`) agree about it.
@@ -333,6 +333,16 @@ class Queue:
             if at_once and self._is_in_memory and not self._is_dispatching:
                 self._append()
             self._is_append_due = True
+
+    def publish_now(
+        self, run: Run, publication: Publication | None, *, until_settled: bool = False
+    ) -> None:
+        """Publish, and do not leave the append for the end of the turn.
+
+        For who publishes to very many queues in turns: the appends are most of the work.
+        """
+        self.publish(run, publication, until_settled=until_settled)
+        self._append()
 
     def _append(self) -> None:
         """Append the buffered runs. Those after a large message wait until that is written."""
@@ -953,8 +963,7 @@ class Queue:
             try:
                 pieces = self.lanes[lane].read(held)
             except StorageError:  # The log reports the error itself.
-                wait_s = limits.DEAD_LETTER_RETRY_MS / 1_000
-                self._loop.call_later(wait_s, self.guard, self._read_dying, lane, held, reason)
+                self._send_again(lane, held, reason, limits.DEAD_LETTER_RETRY_MS)
                 continue
             for gap in gaps(held, pieces):
                 self._end_dying(lane, gap, LOST)
@@ -974,9 +983,9 @@ class Queue:
         cause = self._cause(reason)
         for offsets, run in pieces:
             for letters in dead_letters(run, cause, self._faults):
-                self._send(lane, offsets[letters.places], letters)
+                self._send(lane, offsets[letters.places], letters, reason)
 
-    def _send(self, lane: int, offsets: range, letters: DeadLetters) -> None:
+    def _send(self, lane: int, offsets: range, letters: DeadLetters, reason: str) -> None:
         if self._is_gone:
             return
         if not letters.may_go:
@@ -985,7 +994,8 @@ class Queue:
         nowhere: Sequence[Message] = ()
 
         def arrived(failure: Failure | None) -> None:
-            self.guard(self._dead_letters_arrived, lane, offsets, letters, len(nowhere), failure)
+            unroutable = _places_of(nowhere, letters.run.messages) if nowhere else ()
+            self.guard(self._dead_letters_arrived, lane, offsets, reason, unroutable, failure)
 
         publication = Publication(arrived)
         nowhere = self._publish_dead_letters(self, letters.run, letters.avoided, publication)
@@ -995,21 +1005,36 @@ class Queue:
         self,
         lane: int,
         offsets: range,
-        letters: DeadLetters,
-        unroutable_count: int,
+        reason: str,
+        unroutable: Sequence[range],
         failure: Failure | None,
     ) -> None:
-        """Settle messages whose dead letters are committed; after a failure, try again later."""
-        if failure is None:
-            # All are settled, so it does not matter which of them are counted as unroutable.
-            if unroutable_count:
-                self._end_dying(lane, offsets[:unroutable_count], UNROUTABLE)
-            self._end_dying(lane, offsets[unroutable_count:], DEAD_LETTERED)
-        elif isinstance(failure, Refused) and not self.settings.dead_letter_at_least_once:
-            self._end_dying(lane, offsets, REFUSED)
-        else:
-            wait_s = limits.DEAD_LETTER_RETRY_MS / 1_000
-            self._loop.call_later(wait_s, self.guard, self._send, lane, offsets, letters)
+        """Settle messages whose dead letters are committed; send the others again later.
+
+        `unroutable` are the places of those that no queue gets.
+        """
+        at_least_once = self.settings.dead_letter_at_least_once
+        if failure is not None:
+            if isinstance(failure, Refused) and not at_least_once:
+                self._end_dying(lane, offsets, REFUSED)
+            else:
+                self._send_again(lane, offsets, reason, limits.DEAD_LETTER_RETRY_MS)
+            return
+        routed = Ranges([range(len(offsets))])
+        for places in unroutable:
+            routed.remove(places.start, places.stop)
+            homeless = offsets[places.start : places.stop]
+            if at_least_once:
+                self._send_again(lane, homeless, reason, limits.DEAD_LETTER_UNROUTABLE_RETRY_MS)
+            else:
+                self._end_dying(lane, homeless, UNROUTABLE)
+        for places in routed:
+            self._end_dying(lane, offsets[places.start : places.stop], DEAD_LETTERED)
+
+    def _send_again(self, lane: int, offsets: range, reason: str, delay_ms: int) -> None:
+        """Publish dead letters again later, by the settings that the queue has then."""
+        delay_s = delay_ms / 1_000
+        self._loop.call_later(delay_s, self.guard, self._read_dying, lane, offsets, reason)
 
     def _end_dying(self, lane: int, offsets: range, reason: str) -> None:
         """Settle dying messages: their dead letters are committed, or dropped."""
@@ -1118,6 +1143,12 @@ class Queue:
         if self._unfinished:
             self._unfinished.clear()
             self._all_done()
+
+
+def _places_of(some: Sequence[Message], messages: Sequence[Message]) -> list[range]:
+    """Return the places of some of the messages, told by their envelopes."""
+    wanted = dict.fromkeys(id(envelope) for envelope, _ in some)
+    return rows(place for place, (each, _) in enumerate(messages) if id(each) in wanted)
 
 
 def _ranges(offsets: Sequence[int]) -> Iterable[range]:

@@ -156,8 +156,7 @@ class Receipts:
         """End a wait. Messages that it has got and nobody has seen are ready again."""
         if waiting in self._waiting:
             self._remove(waiting)
-        else:
-            self.release(waiting.received)
+        self.release(waiting.received)
         waiting.found.cancel()
 
     def _remove(self, waiting: Waiting) -> None:

@@ -303,11 +303,11 @@ class Publisher:
             broadcast: Broadcast | None = None
             for destination in destinations:
                 if isinstance(destination, _NAMED):
-                    self._send_to(destination, run, sending, until_settled)
+                    self._send_to(destination, run, sending, until_settled, Queue.publish)
                 else:
                     if broadcast is None:
                         broadcast = Broadcast(run)
-                        published = _published(sending)
+                        published = _published(sending, Queue.publish)
                     destination.hear(run, broadcast, published)
             return
         if sending.publication is not None:
@@ -329,19 +329,26 @@ class Publisher:
 
     def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
         destinations, run, sending, until_settled = postponed
-        broadcast, published = Broadcast(run), _published(sending)
+        publish = Queue.publish_now
+        broadcast, published = Broadcast(run), _published(sending, publish)
         for destination in destinations:
             if not isinstance(destination, _NAMED):
                 destination.hear(run, broadcast, published)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
-                self._send_to(destination, run, sending, until_settled)
+                self._send_to(destination, run, sending, until_settled, publish)
             yield
         if sending.publication is not None:
             sending.publication.arrived()
 
     def _send_to(
-        self, destination: str | Held, run: Run, sending: _Sending, until_settled: bool
+        self,
+        destination: str | Held,
+        run: Run,
+        sending: _Sending,
+        until_settled: bool,
+        publish: Callable[..., None],
     ) -> None:
+        """Send a run to one destination; to a queue by `publish`, a method of queues."""
         publication, memory = sending.publication, sending.memory
         if isinstance(destination, Held):
             self._hold(destination, run, publication, until_settled)
@@ -354,20 +361,20 @@ class Publisher:
             else:
                 memory.send(feed, run, publication, feed.publish)
         elif memory is None:
-            queue.publish(run, publication, until_settled=until_settled)
+            publish(queue, run, publication, until_settled=until_settled)
         else:
-            publish = partial(queue.publish, until_settled=until_settled)
-            memory.send(queue, run, publication, publish)
+            own = partial(publish, queue, until_settled=until_settled)
+            memory.send(queue, run, publication, own)
 
 
-def _published(sending: _Sending) -> Published:
-    """Return what those who hear a run need to know."""
+def _published(sending: _Sending, publish: Callable[..., None]) -> Published:
+    """Return what those who hear a run need to know. `publish` is a method of queues."""
     memory = sending.memory
     if memory is None:
-        return Published(sending.publication, sending.sender, Queue.publish)
+        return Published(sending.publication, sending.sender, publish)
 
     def send(queue: Queue, run: Run, publication: Publication | None) -> None:
-        memory.send(queue, run, publication, queue.publish)
+        memory.send(queue, run, publication, partial(publish, queue))
 
     return Published(sending.publication, sending.sender, send)
 

@@ -14,14 +14,14 @@ from entrepot.broker.sessions import ConnectionFacts
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
-from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Link, Unfinished
+from entrepot.core.ports import Buffer, Link
 from entrepot.gateway.amqp.connection import Connection
 from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.handshake import Handshake, Terms
 from entrepot.gateway.amqp.heartbeat import HeartbeatTimer
 from entrepot.gateway.amqp.outbox import AmqpOutbox
-from entrepot.gateway.pump import Pump
+from entrepot.gateway.pump import CountingPump
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import FrameBuffer, ProtocolHeader
 from entrepot.wire.amqp.methods.connection import Blocked, Close, CloseOk, Unblocked
@@ -34,12 +34,14 @@ log = logging.getLogger("entrepot.amqp")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class AmqpAdapter(Pump[ProtocolHeader | Event]):
+class AmqpAdapter(CountingPump[ProtocolHeader | Event]):
+    _inbox: FrameBuffer
+
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
-        self._inbox = FrameBuffer(message_bytes_max=context.message_bytes_max, format=AMQP)
+        inbox = FrameBuffer(message_bytes_max=context.message_bytes_max, format=AMQP)
         self._handshake = Handshake(self, link, context)
-        super().__init__(link, self._inbox, self._handshake.serve, context.clock, broker.faults)
+        super().__init__(link, inbox, self._handshake.serve, context.clock, broker.faults)
         self._context = context
         memory = broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
@@ -47,8 +49,6 @@ class AmqpAdapter(Pump[ProtocolHeader | Event]):
         self._connected_ms = context.clock.now_ms()
         self.outbox = AmqpOutbox(link, self.wake)
         self._connection: Connection | None = None  # None until the handshake is over.
-        self._unfinished_bytes = 0  # Of incomplete frames and contents.
-        self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
         self._heartbeat: HeartbeatTimer | None = None
         self._is_blocked = False  # It publishes, and memory is low: it is not read from.
         self._deadline = self._loop.call_later(
@@ -57,34 +57,14 @@ class AmqpAdapter(Pump[ProtocolHeader | Event]):
 
     # --- Receiver
 
-    def received(self, size: int) -> None:
-        self.reads += 1
-        held = self._unfinished_bytes + size
-        if self._events:
-            held += self._events_bytes
-        self._events.extend(self._scan(size))
-        self._unfinished_bytes = self._inbox.unfinished_bytes
-        self._events_bytes = held - self._unfinished_bytes
-        self.work()
-
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self._inbox = FrameBuffer()  # Frees the input now, not when this is collected.
-        self.use(self._inbox)
-        self._unfinished_bytes = 0
+        self.drop_input(FrameBuffer())
         self._deadline.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)
-
-    def unfinished(self) -> Unfinished:
-        size = self._unfinished_bytes
-        if self._events:
-            size += self._events_bytes
-        if not size:
-            return NOTHING_UNFINISHED
-        return Unfinished(size, self._inbox.unfinished_number, not self.is_paused)
 
     def refuse(self, reason: str) -> None:
         self.end(AmqpError(ReplyCode.RESOURCE_ERROR, reason))

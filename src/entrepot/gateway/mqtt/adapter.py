@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
-from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Link, Unfinished
+from entrepot.core.ports import Buffer, Link
 from entrepot.gateway.mqtt.connection import VERSIONS, Connection
 from entrepot.gateway.mqtt.context import Context, Terms
 from entrepot.gateway.mqtt.delivery import Delivery
 from entrepot.gateway.mqtt.handshake import Handshake
 from entrepot.gateway.mqtt.keep_alive import KeepAlive
 from entrepot.gateway.mqtt.outbox import Outbox
-from entrepot.gateway.pump import Pump
+from entrepot.gateway.pump import CountingPump
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.packet_reasons import REASONS
 from entrepot.wire.mqtt.packets import V5, Disconnect, write
@@ -40,7 +40,9 @@ log = logging.getLogger("entrepot.mqtt")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class MqttAdapter(Pump[Event]):
+class MqttAdapter(CountingPump[Event]):
+    _inbox: PacketBuffer
+
     # With more than 30 attributes, Python takes a KiB more for each connection.
 
     def __init__(self, link: Link, context: Context) -> None:
@@ -48,10 +50,10 @@ class MqttAdapter(Pump[Event]):
         scanner = Scanner(
             message_bytes_max=context.message_bytes_max, make_envelope=context.make_envelope
         )
-        self._inbox = PacketBuffer(scanner)
+        inbox = PacketBuffer(scanner)
         handshake = Handshake(self, link, context)
         self._handshake: Handshake | None = handshake  # None when it is over.
-        super().__init__(link, self._inbox, handshake.serve, context.clock, broker.faults)
+        super().__init__(link, inbox, handshake.serve, context.clock, broker.faults)
         self._context = context
         self._connected_ms = context.clock.now_ms()
         self.outbox = Outbox(link, self.wake)
@@ -59,8 +61,6 @@ class MqttAdapter(Pump[Event]):
         self._session: Session | None = None  # None before, and after it was given back.
         self._expiry_ms: int | None = 0  # Of the session, from the end of the connection.
         self._with_will = True  # Whether the will is published when the connection ends.
-        self._unfinished_bytes = 0  # Of an incomplete packet.
-        self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
         self._keep_alive: KeepAlive | None = None
         self._deadline: TimerHandle | None = self._loop.call_later(
             limits.LOGIN_MS_MAX / 1_000, self.guard, self.give_up, "no login in time"
@@ -68,32 +68,12 @@ class MqttAdapter(Pump[Event]):
 
     # --- Receiver
 
-    def received(self, size: int) -> None:
-        self.reads += 1
-        held = self._unfinished_bytes + size
-        if self._events:
-            held += self._events_bytes
-        self._events.extend(self._scan(size))
-        self._unfinished_bytes = self._inbox.unfinished_bytes
-        self._events_bytes = held - self._unfinished_bytes
-        self.work()
-
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self._inbox = PacketBuffer(Scanner())  # Frees the input now, not when this is collected.
-        self.use(self._inbox)
-        self._unfinished_bytes = 0
+        self.drop_input(PacketBuffer(Scanner()))
         self._end_deadline()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)
-
-    def unfinished(self) -> Unfinished:
-        size = self._unfinished_bytes
-        if self._events:
-            size += self._events_bytes
-        if not size:
-            return NOTHING_UNFINISHED
-        return Unfinished(size, self._inbox.unfinished_number, not self.is_paused)
 
     def refuse(self, reason: str) -> None:
         self.end(MqttError(Reason.QUOTA_EXCEEDED, reason))

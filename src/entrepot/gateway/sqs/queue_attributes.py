@@ -234,20 +234,14 @@ class QueueDeclaration:
         settings = current.settings
         if settings.is_stream:
             raise QueueMismatch("A topic already exists with this name.")
-        for name, value in read(self.given).items():
-            has = getattr(settings, name)
-            if has is None and value is not None:
-                has = _default_of(name)
-            if has != value:
-                text = "A queue already exists with the same name and a different value for "
-                raise QueueMismatch(f"{text}{name}.")
-
-
-def _default_of(setting: str) -> int | None:
-    for number in _NUMBERS.values():
-        if number.setting == setting:
-            return number.default * number.scale
-    return None
+        for name, text in self.given.items():
+            for setting, value in read({name: text}).items():
+                has = getattr(settings, setting)
+                if has is None and name in _NUMBERS:
+                    has = _NUMBERS[name].default * _NUMBERS[name].scale
+                if has != value:
+                    reason = "A queue already exists with the same name and a different value for "
+                    raise QueueMismatch(f"{reason}attribute {name}.")
 
 
 assert sqs_limits.RETENTION_S_MAX * 1_000 <= limits.QUEUE_TTL_MS_MAX

@@ -14,7 +14,6 @@ from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.broker.served_partition import heard
-from entrepot.core import limits
 from entrepot.core.errors import (
     InvalidPartitions,
     InvalidQueue,
@@ -240,8 +239,9 @@ async def purge(call: Call) -> Result:
 
 
 def _cancel_deferred(queue: Queue) -> Steps[None]:
-    for lane, offset, _ in queue.deferred(limits.QUEUE_DEFERRED_MAX):
-        if queue.is_gone:
-            return
-        queue.cancel_deferred(lane, offset)
-        yield
+    for lane, each in enumerate(queue.lanes):
+        for offset in [*each.ledger.deferred]:  # In any order: a million need not be sorted.
+            if queue.is_gone:
+                return
+            queue.cancel_deferred(lane, offset)
+            yield

@@ -123,6 +123,11 @@ def _read(call: Call, queue: Queue, given: Parameters) -> Outgoing:
 def _published(call: Call, queue: Queue, outgoing: Outgoing) -> Awaitable[SqsError | None]:
     """Publish a message now. Await the result for the commit: the error, if there is one."""
     done: asyncio.Future[SqsError | None] = asyncio.get_running_loop().create_future()
+    memory = call.broker.vhosts.memory_use
+    if memory is not None and memory.is_high and not queue.spec.durable:
+        text = "Messages that are not on disk take too much memory; try again later."
+        done.set_result(SqsError("RequestThrottled", text))
+        return done
 
     def finish(failure: Failure | None) -> None:
         if not done.done():  # Otherwise the client is gone.

@@ -13,9 +13,9 @@ import logging
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
-from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Link, Unfinished
+from entrepot.core.ports import Buffer, Link
 from entrepot.gateway.outbox import Outbox
-from entrepot.gateway.pump import Pump
+from entrepot.gateway.pump import CountingPump
 from entrepot.gateway.stomp.connection import Connection
 from entrepot.gateway.stomp.context import Context
 from entrepot.gateway.stomp.errors import FrameRefused
@@ -38,12 +38,14 @@ log = logging.getLogger("entrepot.stomp")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class StompAdapter(Pump[Event]):
+class StompAdapter(CountingPump[Event]):
+    _inbox: FrameReader
+
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
-        self._inbox = FrameReader()
+        inbox = FrameReader()
         handshake = Handshake(self, link, context)
-        super().__init__(link, self._inbox, handshake.serve, context.clock, broker.faults)
+        super().__init__(link, inbox, handshake.serve, context.clock, broker.faults)
         self._context = context
         memory = broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
@@ -52,8 +54,6 @@ class StompAdapter(Pump[Event]):
         self.outbox = Outbox(link, self.wake)
         self._connection: Connection | None = None  # None until the handshake is over.
         self._terms: Terms | None = None
-        self._unfinished_bytes = 0  # Of an incomplete frame.
-        self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
         self._heart_beat: HeartBeat | None = None
         self._is_blocked = False  # It sends, and memory is low: it is not read from.
         self._deadline = self._loop.call_later(
@@ -62,24 +62,9 @@ class StompAdapter(Pump[Event]):
 
     # --- Receiver
 
-    def received(self, size: int) -> None:
-        self.reads += 1
-        self._decode(size)
-        self.work()
-
-    def _decode(self, size: int) -> None:
-        held = self._unfinished_bytes + size
-        if self._events:
-            held += self._events_bytes
-        self._events.extend(self._scan(size))
-        self._unfinished_bytes = self._inbox.unfinished_bytes
-        self._events_bytes = held - self._unfinished_bytes
-
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self._inbox = FrameReader()  # Frees the input now, not when this is collected.
-        self.use(self._inbox)
-        self._unfinished_bytes = 0
+        self.drop_input(FrameReader())
         self._stop()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)
@@ -88,14 +73,6 @@ class StompAdapter(Pump[Event]):
         self._deadline.cancel()
         if self._heart_beat is not None:
             self._heart_beat.stop()
-
-    def unfinished(self) -> Unfinished:
-        size = self._unfinished_bytes
-        if self._events:
-            size += self._events_bytes
-        if not size:
-            return NOTHING_UNFINISHED
-        return Unfinished(size, self._inbox.unfinished_number, not self.is_paused)
 
     def refuse(self, reason: str) -> None:
         self.end(PeerError(reason))
@@ -143,13 +120,15 @@ class StompAdapter(Pump[Event]):
 
     def opened(self, terms: Terms) -> None:
         """Answer CONNECT, and let the connection serve all events from now on."""
+        if not self._is_open:
+            return  # The login took too long.
         self._deadline.cancel()
         context = self._context
         connection = Connection(self, context, terms.principal, terms.vhost, terms.version)
         self._terms, self._connection = terms, connection
         self.serve = connection.serve
         self._inbox.allow(context.message_bytes_max)
-        self._decode(0)
+        self.decode(0)
         headers = [
             ("version", terms.version),
             ("heart-beat", f"{terms.send_ms},{terms.receive_ms}"),

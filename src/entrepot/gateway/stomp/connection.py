@@ -81,7 +81,9 @@ class Connection:
         self._bytes_uncommitted = 0  # Sent and not committed.
         self._runs_uncommitted = 0
         self.is_publishing_much = False  # One of these two is above its limit.
-        self._all_committed: asyncio.Future[None] | None = None  # Done when no run is uncommitted.
+        self._settling = 0  # Subscriptions that have ended and whose settlements are uncommitted.
+        self._all_committed: asyncio.Future[None] | None = None  # Done when none of these is left.
+        self._is_committing = False  # A transaction is being committed.
         self._lost: Failure | None = None  # Why some message was not stored.
 
     # --- serving events
@@ -139,7 +141,7 @@ class Connection:
     async def disconnect(self, frame: Frame) -> None:
         """Close the connection. A RECEIPT says that everything before it is committed."""
         if "receipt" in frame.headers:
-            if self._runs_uncommitted:
+            if self._runs_uncommitted or self._settling:
                 self._all_committed = asyncio.get_running_loop().create_future()
                 await self._all_committed
             if self._lost is not None:
@@ -152,6 +154,14 @@ class Connection:
             await done
             self.receipt(frame)
         self._adapter.leave()
+
+    async def commit(self, transaction: Transaction) -> None:
+        """Commit a transaction, also if the client disconnects meanwhile. Raises PeerError."""
+        self._is_committing = True
+        try:
+            await transaction.commit(self)
+        finally:
+            self._is_committing = False
 
     # --- permissions
 
@@ -183,10 +193,14 @@ class Connection:
         self._bytes_uncommitted -= size
         self._runs_uncommitted -= 1
         self._look_at_uncommitted()
-        if not self._runs_uncommitted and self._all_committed is not None:
-            self._all_committed.set_result(None)
-            self._all_committed = None
+        self._tell_if_all_committed()
         self._wake()
+
+    def _tell_if_all_committed(self) -> None:
+        waiting = self._all_committed
+        if waiting is not None and not self._runs_uncommitted and not self._settling:
+            waiting.set_result(None)
+            self._all_committed = None
 
     def note_lost(self, failure: Failure | None) -> None:
         """Remember that messages were not stored. Only a receipt of DISCONNECT depends on it."""
@@ -223,8 +237,16 @@ class Connection:
 
     def _forget_if_done(self, subscription: Subscription) -> None:
         is_over = self.subscriptions.get(subscription.tag) is not subscription
-        if is_over and not subscription.leased_count:
-            self.numbered.pop(subscription.number, None)
+        if is_over and not subscription.leased_count and subscription.number in self.numbered:
+            del self.numbered[subscription.number]
+            self._settling += 1
+            subscription.when_settled(partial(self.guard, self._settled))
+
+    def _settled(self, failure: StorageError | None) -> None:
+        self._settling -= 1
+        if failure is not None:
+            self.note_lost(failure)
+        self._tell_if_all_committed()
 
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """Close the connection: the queue of a subscription is gone."""
@@ -286,14 +308,17 @@ class Connection:
     def release(self) -> None:
         """Stop all deliveries, requeue unacknowledged messages, delete exclusive queues.
 
-        What takes long if there are many subscriptions is done in turns.
+        What takes long if there are many subscriptions is done in turns. A commit that has begun
+        is done first, or what it acknowledges would come again; then this is called again.
         """
         self.is_open = False
+        for subscription in self.numbered.values():
+            subscription.pause()
+        if self._is_committing:
+            return
         subscriptions, self.numbered = [*self.numbered.values()], {}
         self.subscriptions = {}
         self.transactions.clear()
-        for subscription in subscriptions:
-            subscription.pause()
         if subscriptions:
             self.context.broker.turns.start(self._end(subscriptions))
         self.guard(self.vhost.connection_gone, self)

@@ -115,7 +115,8 @@ class MessageHeads:
         head = known.get((envelope, version))
         if head is None:
             head = encode_head(envelope, version)
-            if len(head) <= stomp_limits.HEAD_CACHED_BYTES_MAX:
+            # Tables of an envelope are not in the encoded head, and may be large.
+            if max(len(head), len(envelope.head)) <= stomp_limits.HEAD_CACHED_BYTES_MAX:
                 if len(known) >= stomp_limits.MESSAGE_HEADS_CACHED_MAX:
                     known.clear()
                 known[envelope, version] = head

@@ -125,6 +125,7 @@ def send(connection: Connection, frames: list[Frame], start: int = 0) -> Awaitab
                 held_by = transaction.open_transaction(connection, headers)
                 assert held_by is not None
                 held_by.hold(exchange, message, plan.queue)
+                connection.has_published = True  # What is held takes memory, too.
                 connection.receipt(frame)
             else:
                 run.add(exchange, message, headers.get("receipt"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.stomp.connection import Connection
 
 _COUNT_MAX = 2**31 - 1
-_NUMBERS = re.compile("([0-9]{1,10})-([0-9]{1,18})", re.ASCII)
+_NUMBERS = re.compile("([0-9]{1,10})-([1-9][0-9]{0,17})", re.ASCII)
 _SIGNED = re.compile("-?[0-9]{1,9}", re.ASCII)
 
 

@@ -19,6 +19,7 @@ from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.message import Message
 from entrepot.core.neutral import record_section
+from entrepot.core.steps import Steps
 from entrepot.gateway.stomp.publishing import completion, publish
 from entrepot.gateway.stomp.subscription import Subscription
 from entrepot.gateway.unacked import Disposition, Held, conclude
@@ -98,7 +99,19 @@ class Transaction:
             if queue not in vhost.queues and vhost.stream(queue) is None:
                 raise PeerError(f"no queue '{queue}' in vhost '{vhost.name}'")
 
-    async def publish(self, connection: Connection, publication: Publication) -> None:
+    async def commit(self, connection: Connection) -> None:
+        """Do everything that is held, and wait until it is committed. Raises PeerError."""
+        publication, done = completion()
+        await self._publish(connection, publication)
+        await connection.context.broker.turns.run(self._conclude())
+        for subscription in {each.number: each for each, _, _ in self._dispositions}.values():
+            publication.expect()
+            subscription.when_settled(publication.arrived)
+        connection.dispatch()
+        publication.arrived()
+        await done
+
+    async def _publish(self, connection: Connection, publication: Publication) -> None:
         """Send the messages, in several turns if they are many."""
         size = count = 0
         for run in self._runs:
@@ -110,11 +123,12 @@ class Transaction:
             publication.expect()
             publish(connection, run.exchange, run.messages, publication.arrived)
 
-    def conclude(self) -> list[Subscription]:
-        """Settle, reject or requeue the deliveries; return the subscriptions they are of."""
+    def _conclude(self) -> Steps[None]:
+        """Settle, reject or requeue the deliveries."""
         for _, taken, disposition in self._dispositions:
-            conclude(taken, disposition)
-        return list({each.number: each for each, _, _ in self._dispositions}.values())
+            for run in taken:
+                conclude([run], disposition)
+                yield
 
     def restore(self) -> None:
         """Make the deliveries unacknowledged again."""
@@ -154,14 +168,7 @@ async def commit(connection: Connection, frame: Frame) -> None:
     transaction = _named(connection, frame.headers["transaction"])
     transaction.check(connection)
     del connection.transactions[frame.headers["transaction"]]
-    publication, done = completion()
-    await transaction.publish(connection, publication)
-    for subscription in transaction.conclude():
-        publication.expect()
-        subscription.when_settled(publication.arrived)
-    connection.dispatch()
-    publication.arrived()
-    await done
+    await connection.commit(transaction)
     connection.receipt(frame)
 
 

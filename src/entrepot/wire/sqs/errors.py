@@ -47,6 +47,7 @@ _ALL = {
     "QueueDoesNotExist": _Names(f"{_SQS}QueueDoesNotExist", f"{_OLD}NonExistentQueue"),
     "QueueNameExists": _Names(f"{_SQS}QueueNameExists", "QueueAlreadyExists"),
     "ReceiptHandleIsInvalid": _Names(f"{_SQS}ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid"),
+    "RequestThrottled": _Names(f"{_SQS}RequestThrottled", "RequestThrottled"),
     "ServiceUnavailable": _Names(f"{_GENERAL}ServiceUnavailable", "ServiceUnavailable", 503),
     "TooManyEntriesInBatchRequest": _Names(
         f"{_SQS}TooManyEntriesInBatchRequest", f"{_OLD}TooManyEntriesInBatchRequest"

@@ -183,8 +183,12 @@ class FrameReader:
         return self._taken
 
     def writable(self) -> memoryview:
-        """Return where the next bytes go. Never empty."""
-        return memoryview(self._area)[self._filled :]
+        """Return where the next bytes go. Never empty.
+
+        There is room for the rest of the frame, but behind it for not more than AREA_BYTES_MAX.
+        """
+        end = max(self._filled + AREA_BYTES_MAX, self._needed)
+        return memoryview(self._area)[self._filled : end]
 
     def received(self, size: int) -> list[Event]:
         """Return the complete events. The last may be a PeerError: then there are no more."""

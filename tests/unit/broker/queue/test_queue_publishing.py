@@ -75,6 +75,28 @@ async def test_not_at_once_while_the_queue_delivers(bed: Bed) -> None:
 
 
 @on_queues
+async def test_what_is_published_now_is_appended_with_what_came_before_it(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bed.queue()
+    appended: list[int] = []
+    append = bed.lane.append
+    monkeypatch.setattr(
+        bed.lane, "append", lambda runs: (appended.append(len(runs)), append(runs))[1]
+    )
+    bed.publish_run(queue, words("a"), "a")
+    publication = Publication(lambda failure: bed.confirms.append(("b", failure)))
+    queue.publish_now(Run(bed.clock.now_ms(), words("b")), publication)
+    publication.arrived()
+    assert appended == [2]
+    bed.publish_run(queue, words("c"), "c")
+    await settle_down()
+    assert appended == [2, 1]
+    assert [name for name, _ in bed.confirms] == ["a", "b", "c"]
+    assert ready(queue) == "a b c"
+
+
+@on_queues
 async def test_neither_confirmed_nor_handed_out_before_it_is_committed(bed: Bed) -> None:
     queue, eater = bed.queue(), Eater()
     queue.add_consumer(eater)

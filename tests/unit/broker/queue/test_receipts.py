@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.receipts import Received
 from entrepot.core import limits
@@ -162,6 +163,24 @@ async def test_who_gives_up_leaves_nothing_behind(bed: Bed) -> None:
     (a,) = queue.receipts.take(9, 1_000)
     assert (text([a]), a.attempts) == ("a", 0)
     assert counts(queue) == (0, 1, 0)
+
+
+@on_queues
+async def test_who_gives_up_in_the_very_turn_of_a_delivery_leaves_nothing_behind(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bed.queue()
+    receipts = queue.receipts
+    waiting, deliver = receipts.wait(5, 60_000), receipts.deliver
+
+    def deliver_and_give_up(lane: int, taken: Taken) -> None:
+        deliver(lane, taken)
+        receipts.give_up(waiting)
+
+    monkeypatch.setattr(receipts, "deliver", deliver_and_give_up)
+    await bed.publish(queue, "a b")
+    await settle_down()
+    assert (counts(queue), receipts.count, queue.consumer_count) == ((2, 0, 0), 0, 0)
 
 
 @on_queues

@@ -47,6 +47,28 @@ async def test_a_window(bed: Sessions) -> None:
 
 
 @simulated
+async def test_what_waits_in_memory_counts_until_the_session_ends(bed: Sessions) -> None:
+    """While it is too much, gateways read from no publisher. One in the log does not count."""
+    await bed.start()
+    memory = bed.broker.vhosts.memory_use
+    assert memory is not None
+    lasting = await bed.connect("lasting", "a", window=1)
+    peer = await bed.connect("c", "a", window=1, expiry_ms=0)
+    changes: list[bool] = []
+    memory.listen(peer, changes.append)
+    memory.change(limits.TRANSIENT_BYTES_MAX - 5_000)
+    await bed.tell(*[on("a", 1_000 * b"x") for _ in range(10)])
+    assert (memory.is_high, changes) == (True, [True])
+    bed.call(peer.own.detach, peer)
+    await bed.settle()
+    assert memory.size == limits.TRANSIENT_BYTES_MAX - 5_000
+    memory.change(5_000 - limits.TRANSIENT_BYTES_MAX)
+    assert (memory.is_high, changes) == (False, [True, False])
+    assert lasting.own.queue is not None
+    assert lasting.own.queue.ready_count == 9
+
+
+@simulated
 async def test_overlapping_subscriptions_deliver_once(bed: Sessions) -> None:
     """With the best quality, and all identifiers."""
     await bed.start()

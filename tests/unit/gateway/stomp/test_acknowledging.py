@@ -100,6 +100,7 @@ async def test_an_unknown_message(node: Node, version: str) -> None:
         lambda text: text + "9",
         lambda text: "x" + text,
         lambda text: "nothing",
+        lambda text: text[:-1] + "0",
         lambda text: text.replace("-1-", "-2-"),
     ):
         peer = await connected(node, version)

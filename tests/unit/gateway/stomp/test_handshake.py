@@ -182,6 +182,16 @@ async def test_heart_beats_end_with_the_connection(node: Node) -> None:
 
 
 @on_node()
+async def test_a_login_that_comes_too_late_leaves_nothing(node: Node) -> None:
+    peer = Peer(context_of(node))
+    peer.say("CONNECT", accept_version="1.2", host="/", heart_beat="0,1000")
+    peer.adapter.give_up("no login in time")
+    await asyncio.sleep(10)
+    assert peer.adapter.writes == 0
+    assert len(node.broker.sessions) == 0
+
+
+@on_node()
 async def test_a_wrong_heart_beat(node: Node) -> None:
     peer = Peer(context_of(node))
     peer.say("CONNECT", accept_version="1.2", host="/", heart_beat="often")

@@ -171,3 +171,7 @@ def test_heads_are_encoded_once_and_few_are_remembered() -> None:
     heads = MessageHeads()
     heads.of(envelope_of({"n": 1_000 * "x"}, "", "q", None), "1.2")
     assert not heads._known
+    heads = MessageHeads()
+    table = encode(BasicProperties(headers={"table": {"x": 1_000 * "x"}}))  # It is not told.
+    heads.of(Envelope("", "q", table, AMQP), "1.2")
+    assert not heads._known

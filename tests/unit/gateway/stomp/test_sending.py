@@ -11,7 +11,20 @@ from entrepot.wire.amqp.properties import BasicProperties, decode
 from entrepot.wire.stomp import limits as stomp_limits
 from entrepot.wire.stomp.frames import Frame
 from tests.unit.gateway.amqp.node import Node, on_node
-from tests.unit.gateway.stomp.peer import Peer, connected, context_of
+from tests.unit.gateway.stomp.peer import Peer, answer, connected, context_of
+
+
+def hold_syncs(node: Node) -> asyncio.Event:
+    """Let no sync of the disk end before the event is set."""
+    held = asyncio.Event()
+    synced = node.disk.sync
+
+    async def sync(*arguments: object) -> object:
+        await held.wait()
+        return await synced(*arguments)  # type: ignore[arg-type]
+
+    node.disk.sync = sync  # type: ignore[method-assign, assignment]
+    return held
 
 
 def receipts(frames: list[Frame]) -> list[str]:
@@ -193,6 +206,22 @@ async def test_a_receipt_of_disconnect_is_for_everything_before(node: Node) -> N
 
 
 @on_node()
+async def test_a_receipt_of_disconnect_is_for_acknowledgements_before(node: Node) -> None:
+    """Also for those of subscriptions that have ended."""
+    peer = await connected(node)
+    await peer.ask("SUBSCRIBE", destination="/queue/a", id=1, ack="client")
+    peer.send("/queue/a", b"x")
+    [message] = await peer.messages()
+    held = hold_syncs(node)
+    answer(peer, message)
+    peer.say("UNSUBSCRIBE", id=1)
+    peer.say("DISCONNECT", receipt="bye")
+    assert await peer.told() == []
+    held.set()
+    assert receipts(await peer.told()) == ["bye"]
+
+
+@on_node()
 async def test_large_messages(node: Node) -> None:
     peer = await connected(node)
     body = b"x" * (limits.LARGE_BYTES + 1)
@@ -219,14 +248,7 @@ async def test_a_message_has_a_size_limit(node: Node) -> None:
 async def test_who_sends_faster_than_the_disk_is_not_read_from(node: Node) -> None:
     peer = await connected(node)
     await peer.ask("SEND", destination="/queue/a")
-    held = asyncio.Event()
-    synced = node.disk.sync
-
-    async def sync(*arguments: object) -> object:
-        await held.wait()
-        return await synced(*arguments)  # type: ignore[arg-type]
-
-    node.disk.sync = sync  # type: ignore[method-assign, assignment]
+    held = hold_syncs(node)
     body = b"x" * limits.MIB
     for _ in range(stomp_limits.UNCOMMITTED_BYTES_MAX // limits.MIB - 1):
         peer.send("/queue/a", body)

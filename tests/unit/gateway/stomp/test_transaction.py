@@ -4,6 +4,10 @@ import asyncio
 
 import pytest
 
+from entrepot.broker.queue.settings import QueueSettings
+from entrepot.core import limits
+from entrepot.gateway.stomp.declaring import QueueDeclaration
+from entrepot.gateway.stomp.transaction import TURN_MESSAGES_MAX
 from entrepot.wire.amqp.methods import exchange, queue
 from entrepot.wire.stomp import limits as stomp_limits
 from entrepot.wire.stomp.frames import VERSIONS, Frame
@@ -180,3 +184,58 @@ async def test_transactions_have_limits(node: Node, monkeypatch: pytest.MonkeyPa
     peer.say("BEGIN", transaction="t")
     peer.send("/queue/a", *[b"x"] * 6, transaction="t")
     assert await peer.refused() == "transactions with too many frames"
+
+
+@on_node()
+async def test_a_commit_that_has_begun_is_done_whole_although_the_client_goes(node: Node) -> None:
+    """Otherwise what it has sent is there, and what it has answered comes again."""
+    peer, _ = await holding(node)
+    many = 2 * TURN_MESSAGES_MAX
+    peer.send("/queue/out", *[b"x"] * many, transaction="t")  # More than are sent at once.
+    await asyncio.sleep(1)
+    peer.say("COMMIT", transaction="t")
+    await asyncio.sleep(0)
+    assert counts(node, "in") == (0, 3)  # The commit is under way.
+    peer.adapter.closed("gone")
+    await asyncio.sleep(1)
+    assert counts(node, "out") == (1 + many, 0)
+    assert counts(node, "in") == (2, 0)
+    assert len(node.broker.sessions) == 0
+
+
+@on_node()
+async def test_while_memory_is_low_who_sends_in_transactions_is_not_read_from(node: Node) -> None:
+    peer = await connected(node)
+    peer.say("BEGIN", transaction="t")
+    peer.send("/queue/a", b"x", transaction="t")
+    await asyncio.sleep(1)
+    memory = node.broker.vhosts.memory_use
+    assert memory is not None
+    memory.change(2 * limits.TRANSIENT_BYTES_MAX)
+    assert peer.link.is_paused
+    memory.change(-2 * limits.TRANSIENT_BYTES_MAX)
+    assert not peer.link.is_paused
+    await peer.ask("COMMIT", transaction="t")
+    assert counts(node, "a") == (1, 0)
+
+
+@on_node()
+async def test_a_queue_that_delays_what_is_sent_to_it(node: Node) -> None:
+    """As SQS makes them. The delay begins with the commit."""
+    later = QueueDeclaration("later", QueueSettings(delay_ms=60_000))
+    await node.broker.vhosts.default.declare_queue(later, None)
+    peer = await connected(node)
+    for name in ("kept", "dropped"):
+        peer.say("BEGIN", transaction=name)
+        peer.send("/queue/later", *[f"{name} {each}".encode() for each in "ab"], transaction=name)
+    await asyncio.sleep(50)
+    peer.say("ABORT", transaction="dropped")
+    await peer.ask("COMMIT", transaction="kept")
+    found = node.broker.vhosts.default.queue("later")
+    assert (counts(node, "later"), found.deferred_count) == ((0, 0), 2)
+    peer.say("SUBSCRIBE", destination="/queue/later", id=1, ack="client")
+    await asyncio.sleep(55)
+    assert peer.heard() == []
+    await asyncio.sleep(5)
+    assert await peer.bodies() == [b"kept a", b"kept b"]
+    assert (counts(node, "later"), found.deferred_count) == ((0, 2), 0)

@@ -174,6 +174,23 @@ def test_a_body_of_any_allowed_size(has_length: bool) -> None:
 
 
 @pytest.mark.parametrize("has_length", [False, True])
+def test_behind_a_large_body_not_much_is_read_at_once(has_length: bool) -> None:
+    """It could be a hundred thousand small frames."""
+    size = 3 * limits.MIB
+    head = b"SEND\ndestination:a\n" + (b"content-length:%d\n" % size if has_length else b"") + b"\n"
+    made = reader("1.2", body_bytes_max=size)
+    rooms = []
+    for piece in [head, *[b"x" * 65_536] * (size // 65_536), b"\0SEND\n"]:
+        feed(made, [piece])
+        rooms.append(len(made.writable()))
+    if has_length:
+        assert max(rooms) <= size
+        assert max(rooms[-2:]) <= AREA_BYTES_MAX
+    else:
+        assert max(rooms) <= AREA_BYTES_MAX
+
+
+@pytest.mark.parametrize("has_length", [False, True])
 def test_a_body_that_is_too_long(has_length: bool) -> None:
     size = 100
     head = b"SEND\ndestination:a\n" + (b"content-length:101\n" if has_length else b"") + b"\n"
