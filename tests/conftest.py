@@ -5,7 +5,9 @@ marked slow. `--seeds` says how many instead, none of them slow, and `--seed-fir
 to begin, so a failure `[seed=17]` replays with `--seed-first 17 --seeds 1`.
 """
 
+import gc
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -65,6 +67,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def with_mark(seed: int, is_quick: bool) -> Any:
     return pytest.param(seed, id=f"seed={seed}", marks=() if is_quick else pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for garbage only in what comes later: all that is made now stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -53,7 +53,7 @@ def test_conversations_of_amqp_are_right_before_they_are_damaged() -> None:
     random, said = Random(1), set()
     for _ in range(100):
         inbox = FrameBuffer()
-        data = b"".join((*amqp.handshake(random)[:1], *amqp.conversation(random, 1)))
+        data = b"".join((*amqp.handshake(random)[:1], *amqp.conversation(random, 1, is_odd=True)))
         while data:
             size = min(len(view := inbox.writable()), len(data))
             view[:size] = data[:size]
