@@ -72,8 +72,8 @@ class Tally:
         rss = self.rss_mib or [0]
         return (
             f"frames={self.frames} looked_at={self.depth:.0%} after_damage={self.after_damage} "
-            f"connections={self.sessions} closed={self.closed} exits={self.exits} tracebacks={self.tracebacks} "
-            f"stalls={self.stalls} longest_wait_ms={self.wait_ms:.0f} "
+            f"connections={self.sessions} closed={self.closed} exits={self.exits} "
+            f"tracebacks={self.tracebacks} stalls={self.stalls} longest_wait_ms={self.wait_ms:.0f} "
             f"without_scheduling_ms={self.busy_ms:.0f} control_wait_ms={self.control_ms:.0f} "
             f"rss_mib={rss[0]}/{rss[-1]}/{max(rss)} "
             f"frames_per_s={self.frames / max(self.seconds, 0.001):.0f}"
@@ -129,10 +129,10 @@ class Fuzzer:
                 self._look()
             self._start_again()
         finally:
+            self.tally.seconds = time.monotonic() - started_s
             self._end_pinger()
             self._broker.kill()
             self._broker.close()
-        self.tally.seconds = time.monotonic() - started_s
         return self.tally
 
     # --- the broker

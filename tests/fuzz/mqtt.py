@@ -85,9 +85,7 @@ def packet(random: Random, version: int) -> bytes:
         case 0 | 1 | 2 | 3:
             return publish(random, version, number)
         case 4 | 5:
-            some = tuple(
-                subscription(random, version) for _ in range(random.choice((1, 1, 2, 20)))
-            )
+            some = tuple(subscription(random, version) for _ in range(random.choice((1, 1, 2, 20))))
             identifier = (random.choice((1, 7, 268_435_455)),) if random.random() < 0.3 else ()
             given = (
                 Properties(subscription_identifiers=identifier) if version == V5 else Properties()

@@ -17,7 +17,9 @@ _LAST = b"GET /?Action=ListQueues HTTP/1.0\r\n\r\n"  # After which there is no o
 
 # What stands for the last receipt of a queue that was heard. Numbers in it may begin with zeros,
 # so that all receipts have one length.
-_RECEIPT = re.compile(rb"([0-9a-f]{8})-([0-9a-f]{11})-([0-9a-f]{1,8})-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
+_RECEIPT = re.compile(
+    rb"([0-9a-f]{8})-([0-9a-f]{11})-([0-9a-f]{1,8})-([0-9a-f]{1,8})-([0-9a-f]{1,8})"
+)
 _TIME = b"f" * 11
 
 
@@ -59,7 +61,10 @@ _SYSTEM_NAMES = ("All", "SentTimestamp", "ApproximateReceiveCount", "SenderId", 
 _MESSAGE_ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "n": ({"DataType": "Number", "StringValue": "1.0"}, {"DataType": "Number", "StringValue": "x"}),
     "s": ({"DataType": "String.x", "StringValue": "é"}, {"DataType": "String", "StringValue": ""}),
-    "b": ({"DataType": "Binary", "BinaryValue": "AAH/"}, {"DataType": "Binary", "BinaryValue": "%"}),
+    "b": (
+        {"DataType": "Binary", "BinaryValue": "AAH/"},
+        {"DataType": "Binary", "BinaryValue": "%"},
+    ),
     "aws.x": ({"DataType": "String", "StringValue": "x"}, {"DataType": 1}),
     "..": ({"DataType": "String", "StringValue": "\0"}, {}),
 }
@@ -245,6 +250,8 @@ def _encoded(random: Random, path: str, body: bytes, header: str) -> bytes:
             + ", SignedHeaders=host, Signature=0"
         )
     if random.random() < 0.03:
-        lines.append(random.choice(("Connection: close", "Expect: 100-continue", "X: " + "y" * 9_000)))
+        lines.append(
+            random.choice(("Connection: close", "Expect: 100-continue", "X: " + "y" * 9_000))
+        )
     lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join((*lines, "", "")).encode(errors="surrogatepass") + body
