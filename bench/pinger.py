@@ -7,8 +7,9 @@ both waited for was the machine, what only the broker's pings waited for was the
 
 On a busy machine that is not enough, because a process that does nothing is let run at once, and
 one that works is not. Linux counts how long a process was ready to run and did not (the second
-number of /proc/PID/schedstat); given the broker's id, that is taken off each wait, for the
-broker and for the pinger itself.
+number of /proc/PID/task/ID/schedstat); given the broker's id, that is taken off each wait, for
+the broker and for the pinger itself. The broker's loop also waits for a thread that holds the
+interpreter's lock and is not let run, so the longest such wait of another thread is taken off.
 
     with Pinger(host, port, pid) as pinger:
         pinger.waits()  # From here on.
@@ -92,7 +93,7 @@ class _Pinged:
         self.socket = to
         self._pid = pid
         self._sent_s: float | None = None
-        self._kept_s = 0.0  # From running, before that.
+        self._kept_s: dict[str, float] = {}  # From running, before that; by thread.
         self._due_s = 0.0
         self._answer = b""
         self._longest_s = self._busiest_s = 0.0
@@ -121,15 +122,28 @@ class _Pinged:
     def _note_wait(self, now_s: float) -> None:
         if self._sent_s is not None:
             waited_s = now_s - self._sent_s
-            kept_s = self._kept_now_s() - self._kept_s
             self._longest_s = max(self._longest_s, waited_s)
-            self._busiest_s = max(self._busiest_s, waited_s - kept_s)
+            self._busiest_s = max(self._busiest_s, waited_s - self._kept_since_s())
 
-    def _kept_now_s(self) -> float:
-        """How long the two were ready to run so far, and were not let."""
+    def _kept_since_s(self) -> float:
+        """Return how long they were ready to run since the ping, and were not let."""
+        since_s = {
+            thread: kept_s - self._kept_s.get(thread, 0.0)
+            for thread, kept_s in self._kept_now_s().items()
+        }
+        loops_s = since_s.pop("self", 0.0) + since_s.pop(str(self._pid), 0.0)
+        return loops_s + max(since_s.values(), default=0.0)
+
+    def _kept_now_s(self) -> dict[str, float]:
+        """Return for this process and each thread of the broker how long it was kept so far."""
         if not self._pid:
-            return 0.0
-        return _kept_from_running_s(str(self._pid)) + _kept_from_running_s("self")
+            return {}
+        found = {"self": _kept_from_running_s("/proc/self/schedstat")}
+        tasks = f"/proc/{self._pid}/task"
+        for thread in os.listdir(tasks):
+            with contextlib.suppress(FileNotFoundError):  # It has ended meanwhile.
+                found[thread] = _kept_from_running_s(f"{tasks}/{thread}/schedstat")
+        return found
 
     def take_longest_ms(self) -> tuple[float, float]:
         self._note_wait(time.monotonic())
@@ -138,8 +152,8 @@ class _Pinged:
         return longest
 
 
-def _kept_from_running_s(process: str) -> float:
-    with open(f"/proc/{process}/schedstat", encoding="ascii") as file:
+def _kept_from_running_s(schedstat: str) -> float:
+    with open(schedstat, encoding="ascii") as file:
         return int(file.read().split()[1]) / 1e9
 
 

@@ -5,6 +5,7 @@ must refuse and a good one that it must accept: a check that cannot fail is wors
 none. Exceptions are listed with their reason, and an exception nobody needs is an error.
 """
 
+import gc
 import os
 import re
 import subprocess
@@ -77,12 +78,19 @@ Check = Callable[[Module], Iterator[str]]
 
 
 @pytest.fixture(scope="module")  # Not read when tests are collected, nor kept: it is large.
-def all_python() -> list[Module]:
-    return [
-        module._replace(path=f"{tree}/{module.path}")
-        for tree in ("src", "sim", "tests", "bench")
-        for module in tidy.modules(ROOT / tree)
-    ]
+def all_python() -> Iterator[list[Module]]:
+    gc.disable()  # There is no garbage in more than a million nodes.
+    try:
+        modules = [
+            module._replace(path=f"{tree}/{module.path}")
+            for tree in ("src", "sim", "tests", "bench")
+            for module in tidy.modules(ROOT / tree)
+        ]
+    finally:
+        gc.freeze()
+        gc.enable()
+    yield modules
+    tidy.nodes.cache_clear()
 
 
 @pytest.fixture(scope="module")

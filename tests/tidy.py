@@ -7,6 +7,7 @@ They read syntax trees and nothing else, so they are quick and never run what th
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +82,12 @@ def parse(path: str, text: str) -> Module:
     return Module(path, text, ast.parse(text, path))
 
 
+@cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module. Kept until `nodes.cache_clear`: each check looks at them."""
+    return tuple(ast.walk(tree))
+
+
 def modules(root: Path) -> list[Module]:
     paths = sorted(root.rglob("*.py"))
     return [parse(p.relative_to(root).as_posix(), p.read_text("utf-8")) for p in paths]
@@ -125,7 +132,7 @@ def leftovers(path: str, text: str) -> Iterator[str]:
 
 def steps_done_at_once(module: Module) -> Iterator[str]:
     """To mypyc a generator expression is a list: all is done before the first step."""
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             lazy = [each for each in node.args if isinstance(each, ast.GeneratorExp)]
             if node.func.id == "listed" and lazy:
@@ -141,7 +148,7 @@ def uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
     What cannot be traced to an import is a method, yielded as `.name`.
     """
     origin = {"open": "open"}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 origin[alias.asname or alias.name.split(".")[0]] = (
@@ -152,7 +159,7 @@ def uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 origin[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 yield node.lineno, f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Name) and node.id in origin:
             yield node.lineno, origin[node.id]
         elif isinstance(node, ast.Attribute):
@@ -190,7 +197,7 @@ def doors(module: Module) -> Iterator[tuple[str, str]]:
 def imports(module: Module) -> dict[str, int]:
     """Imported modules in full, each with the line of its first import."""
     found: dict[str, int] = {}
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found.setdefault(alias.name, node.lineno)
@@ -203,7 +210,7 @@ def imports(module: Module) -> dict[str, int]:
 
 def coroutines(module: Module) -> Iterator[str]:
     waiting = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, waiting):
             yield f"{module.path}:{node.lineno}: this part does not wait"
     for name, line in imports(module).items():
@@ -220,7 +227,7 @@ def module_state(module: Module) -> Iterator[str]:
     A table in capitals is a constant, as long as the module does not change it.
     """
     constants: dict[str | None, int] = {}
-    classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes(module.tree) if isinstance(node, ast.ClassDef)]
     for body in [module.tree.body, *(node.body for node in classes)]:
         for statement in body:
             for name in assigned_names(statement):
@@ -230,7 +237,7 @@ def module_state(module: Module) -> Iterator[str]:
                     constants[name] = statement.lineno
                 else:
                     yield f"{module.path}:{statement.lineno}: {name} is shared and mutable"
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, ast.Global):
             yield f"{module.path}:{node.lineno}: global {', '.join(node.names)}"
         elif (changed := changed_name(node)) in constants:
@@ -274,7 +281,7 @@ def changed_name(node: ast.AST) -> str | None:
 def set_iteration(module: Module) -> Iterator[str]:
     """Loops over sets: their order differs from run to run, and a seed would not replay."""
     sets = set_names(module.tree)
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         walked: list[ast.expr] = []
         if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             walked = [node.iter]
@@ -288,7 +295,7 @@ def set_iteration(module: Module) -> Iterator[str]:
 def set_names(tree: ast.Module) -> dict[str, None]:
     """Variables and attributes that are annotated as sets or assigned one."""
     names: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         targets: list[ast.expr] = []
         if isinstance(node, ast.AnnAssign) and is_set_type(node.annotation):
             targets = [node.target]
@@ -339,7 +346,7 @@ def dead_modules(root: str, everything: Iterable[Module], alive: Iterable[str]) 
 
 def words(module: Module) -> Iterator[str]:
     """What a module that imports siblings when needed may call them: texts and members."""
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.Attribute):

@@ -19,19 +19,22 @@ def main() -> int:
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="a directory")
     parser.add_argument("--replay", type=Path, help="send what a finding's file has")
     options = parser.parse_args()
+    protocol, sessions = options.protocol, []
     if options.replay is not None:
         protocol, sessions = read_finding(options.replay)
-        tally = Fuzzer(protocol, options.seed, findings=options.findings).replay(sessions)
-    else:
-        protocol = options.protocol
-        fuzzer = Fuzzer(
-            protocol, options.seed, findings=options.findings, connections=options.connections
-        )
-        tally = fuzzer.run(options.frames, options.seconds)
-    for kind, count in tally.kinds.items():
-        print(f"{count} x {kind}")
-    print(f"{protocol} seed={options.seed} {tally}")
-    return 0 if tally.is_clean else 1
+    fuzzer = Fuzzer(
+        protocol, options.seed, findings=options.findings, connections=options.connections
+    )
+    try:
+        if options.replay is not None:
+            fuzzer.replay(sessions)
+        else:
+            fuzzer.run(options.frames, options.seconds)
+    finally:  # Also what there is when it is ended before its time.
+        for kind, count in fuzzer.tally.kinds.items():
+            print(f"{count} x {kind}")
+        print(f"{protocol} seed={options.seed} {fuzzer.tally}", flush=True)
+    return 0 if fuzzer.tally.is_clean else 1
 
 
 sys.exit(main())

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from random import Random
 from struct import pack
 
+from tests.fuzz.session import Damaged
+
 Damage = Callable[[Random, bytearray], None]
 
 EDGES = (
@@ -26,12 +28,12 @@ EDGES = (
 TEXTS = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\0", b"%00", b"\xf0\x9f\x92\xa9", b"../")
 
 
-def damaged(random: Random, frame: bytes, first: int = 0) -> bytes:
+def damaged(random: Random, frame: bytes, first: int = 0) -> Damaged:
     """Damage it once or a few times, from that byte on."""
     head, data = frame[:first], bytearray(frame[first:])
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         random.choice(_KINDS)(random, data)
-    return head + bytes(data)
+    return Damaged(head + bytes(data))
 
 
 def _flip_a_bit(random: Random, data: bytearray) -> None:

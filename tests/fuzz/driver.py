@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,17 +23,18 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from bench.pinger import Pinger, Waits
 from entrepot.testing import Broker
 from tests.end_to_end.bare import BareClient
-from tests.fuzz import amqp, http, kafka, mqtt, stomp
-from tests.fuzz.session import Session, Speak, make_session
+from tests.fuzz import amqp, http, kafka, mqtt, sqs, stomp
+from tests.fuzz.session import Session, Speaker, make_session
 
-SPEAKERS: dict[str, Speak] = {
-    "kafka": kafka.speak,
-    "amqp": amqp.speak,
-    "mqtt": mqtt.speak,
-    "http": http.speak,
-    "stomp": stomp.speak,
+SPEAKERS = {
+    "kafka": Speaker(kafka.speak, kafka.ANSWER),
+    "amqp": Speaker(amqp.speak, amqp.ANSWER),
+    "mqtt": Speaker(mqtt.speak, mqtt.ANSWER),
+    "http": Speaker(http.speak, http.ANSWER, is_each_answered=True),
+    "sqs": Speaker(sqs.speak, http.ANSWER, is_each_answered=True, learns=sqs.learn),
+    "stomp": Speaker(stomp.speak, stomp.ANSWER, learns=stomp.learn),
 }
-SETTINGS = {"ports.http": 0, "durability": "os"}
+SETTINGS = {"ports.http": 0, "ports.sqs": 0, "durability": "os"}
 
 IDLE_S = 1.5  # Nothing came for so long: the session is over, unless its end was heard before.
 SESSION_S_MAX = 10.0
@@ -43,6 +44,7 @@ SESSIONS_KEPT = 200  # Of those before a finding.
 FINDINGS_MAX = 50
 
 _TROUBLE = re.compile(r"Traceback|CRITICAL|never awaited|never retrieved|Exception ignored")
+_TAIL = 128  # Bytes of an answer that may be its beginning.
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -50,9 +52,11 @@ _RESET = struct.pack("ii", 1, 0)
 class Tally:
     """What a run comes to."""
 
-    frames: int = 0
+    frames: int = 0  # Without echoes.
+    judged: int = 0  # Of these, those in sessions that waited for answers:
+    looked_at: int = 0  # the broker has looked at so many of them for certain,
+    after_damage: int = 0  # and at so many that came after one that is not right.
     sessions: int = 0
-    answers: int = 0  # Reads in which something came back.
     closed: int = 0  # Sessions that the broker ended.
     exits: int = 0
     tracebacks: int = 0
@@ -67,13 +71,18 @@ class Tally:
     def __str__(self) -> str:
         rss = self.rss_mib or [0]
         return (
-            f"frames={self.frames} connections={self.sessions} answers={self.answers} "
-            f"errors={self.closed} exits={self.exits} tracebacks={self.tracebacks} "
-            f"stalls={self.stalls} longest_wait_ms={self.wait_ms:.0f} "
+            f"frames={self.frames} looked_at={self.depth:.0%} after_damage={self.after_damage} "
+            f"connections={self.sessions} closed={self.closed} exits={self.exits} "
+            f"tracebacks={self.tracebacks} stalls={self.stalls} longest_wait_ms={self.wait_ms:.0f} "
             f"without_scheduling_ms={self.busy_ms:.0f} control_wait_ms={self.control_ms:.0f} "
             f"rss_mib={rss[0]}/{rss[-1]}/{max(rss)} "
             f"frames_per_s={self.frames / max(self.seconds, 0.001):.0f}"
         )
+
+    @property
+    def depth(self) -> float:
+        """Return which part of the frames the broker has looked at."""
+        return self.looked_at / max(self.judged, 1)
 
     @property
     def is_clean(self) -> bool:
@@ -83,15 +92,15 @@ class Tally:
 class Fuzzer:
     def __init__(self, protocol: str, seed: int, *, findings: Path, connections: int = 24) -> None:
         self._protocol = protocol
+        self._speaker = SPEAKERS[protocol]
         self._seed = seed
         self._findings = findings
         self._connections = connections
         self._at_once = 20 * connections  # Sessions between two looks.
         self._broker = Broker(settings=SETTINGS)
         self._recent: deque[Session] = deque(maxlen=SESSIONS_KEPT)
-        self._ids: dict[
-            bytes, bytes
-        ] = {}  # A topic's id in the place of the one that stands for it.
+        # What is said in the place of what stands for it: ids of topics, receipts.
+        self._known: dict[bytes, bytes] = {}
         self._log_read = 0
         self._pinger: Pinger | None = None
         self.tally = Tally()
@@ -106,9 +115,9 @@ class Fuzzer:
         return self._run(iter(sessions))
 
     def _sessions(self, frames: int, until_s: float) -> Iterator[Session]:
-        speak, number = SPEAKERS[self._protocol], 0
+        number = 0
         while self.tally.frames < frames and time.monotonic() < until_s:
-            yield make_session(self._protocol, speak, self._seed, number)
+            yield make_session(self._protocol, self._speaker.speak, self._seed, number)
             number += 1
 
     def _run(self, sessions: Iterator[Session]) -> Tally:
@@ -120,10 +129,10 @@ class Fuzzer:
                 self._look()
             self._start_again()
         finally:
+            self.tally.seconds = time.monotonic() - started_s
             self._end_pinger()
             self._broker.kill()
             self._broker.close()
-        self.tally.seconds = time.monotonic() - started_s
         return self.tally
 
     # --- the broker
@@ -157,7 +166,7 @@ class Fuzzer:
             for name in ("orders", "events", "compact"):
                 settings = {"cleanup.policy": "compact"} if name == "compact" else {}
                 client.try_create(name, 2, settings)
-            self._ids = _topic_ids(client)
+            self._known |= _topic_ids(client)
 
     def _warm_up(self) -> None:
         """Have loaded what is loaded for the first client of a protocol."""
@@ -165,6 +174,8 @@ class Fuzzer:
             ("amqp", b"".join(amqp.speak(Random(1))[:4])),
             ("http", b"GET /api/overview HTTP/1.0\r\n\r\n"),
             ("stomp", b"CONNECT\n\n\0"),
+            ("mqtt", mqtt.connect(Random(1), 5)),
+            ("sqs", b"GET /?Action=ListQueues HTTP/1.0\r\n\r\n"),
         ):
             with socket.create_connection(self._broker.endpoints[protocol], 30) as client:
                 client.sendall(said)
@@ -255,11 +266,11 @@ class Fuzzer:
     def note(self, session: Session) -> None:
         self._recent.append(session)
         self.tally.sessions += 1
-        self.tally.frames += len(session.frames)
+        self.tally.frames += session.count
 
     async def _hold(self, session: Session) -> None:
         self.note(session)
-        talk = _Talk(self.tally)
+        talk = _Talk(session, self._speaker, self._known)
         loop = asyncio.get_running_loop()
         try:
             await loop.create_connection(lambda: talk, *self._broker.endpoints[self._protocol])
@@ -267,54 +278,82 @@ class Fuzzer:
             return  # It is gone; `_look` finds out.
         try:
             async with asyncio.timeout(SESSION_S_MAX):
-                await talk.say(session, self._ids)
+                await talk.say()
         except TimeoutError:
             pass
         finally:
             talk.end()
+        self.tally.closed += talk.is_closed
+        if session.manner != "gone":
+            looked_at, after_damage = self._speaker.looked_at(session, talk.answers)
+            self.tally.judged += session.count
+            self.tally.looked_at += looked_at
+            self.tally.after_damage += after_damage
 
 
 class _Talk(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, session: Session, speaker: Speaker, known: dict[bytes, bytes]) -> None:
+        self._session = session
+        self._speaker = speaker
+        self._known = known
+        self._own: dict[bytes, bytes] = {}
         self._heard = asyncio.Event()
-        self._is_over = False
+        self._tail = b""
+        self.answers: Counter[bytes] = Counter()
+        self.is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._tally.answers += 1
-        self._is_over = self._is_over or kafka.LAST_ANSWER in data
+        start, data = len(self._tail), self._tail + data
+        self.answers.update(self._speaker.answers(data, start))
+        if self._speaker.learns is not None:
+            self._own |= (learned := self._speaker.learns(data))
+            self._known.update(learned)
+        self._tail = data[-_TAIL:]
         self._heard.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_over = True
+        self.is_closed = True
         self._heard.set()
 
-    async def say(self, session: Session, ids: dict[bytes, bytes]) -> None:
-        for data in session.writes():
-            for placeholder, known in ids.items():
+    @property
+    def _is_over(self) -> bool:
+        return self.is_closed or self._speaker.is_over(self._session, self.answers)
+
+    async def say(self) -> None:
+        """Say it all, and listen until the last answer or the connection's end."""
+        manner = self._session.manner
+        for place, data in enumerate(self._session.writes()):
+            for placeholder, known in (*self._own.items(), *self._known.items()):
                 data = data.replace(placeholder, known)
             self._transport.write(data)
-            if session.manner != "whole":
+            if place == 0 and manner not in ("blind", "gone"):
+                await self._hear()  # What it says now is what the rest relies on.
+            else:
                 await asyncio.sleep(0)
-            if self._is_over:
+            if self.is_closed:
                 break
-        if session.manner == "gone":
+        if manner == "gone":
             connected = self._transport.get_extra_info("socket")
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             return
         while not self._is_over:
-            try:
-                await asyncio.wait_for(self._heard.wait(), IDLE_S)
-            except TimeoutError:
+            if not await self._hear():
                 return
-            self._heard.clear()
-        self._tally.closed += 1
+
+    async def _hear(self) -> bool:
+        """Return whether there was something in time."""
+        try:
+            await asyncio.wait_for(self._heard.wait(), IDLE_S)
+        except TimeoutError:
+            return False
+        self._heard.clear()
+        return True
 
     def end(self) -> None:
         self._transport.abort()

@@ -1,6 +1,7 @@
 """HTTP's side: every path of the management API, with bodies that are right and that are not."""
 
 import json
+import re
 from base64 import b64encode
 from decimal import Decimal
 from random import Random
@@ -10,6 +11,8 @@ from urllib.parse import quote
 from entrepot.gateway.http.management.routes import ROUTES
 from tests.fuzz import amqp_values as amqp
 from tests.fuzz.damage import TEXTS, damaged
+
+ANSWER = re.compile(rb"HTTP/1\.[01] (?!100)\d{3} ")
 
 # Whoever stops the application or takes it away from everybody has what it asked for.
 _PATHS = [(path, method) for path, verbs in ROUTES for method in verbs if path[0] != "application"]

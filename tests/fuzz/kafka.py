@@ -1,5 +1,6 @@
 """Kafka's side: every API that is served, in every version, with values at the edges."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -19,6 +20,7 @@ from entrepot.wire.kafka.frames import request_header, size_prefix
 from entrepot.wire.kafka.layout import encode
 from entrepot.wire.kafka.schema import EPOCH, FIXED, Field, fields_of
 from tests.fuzz.damage import damaged
+from tests.fuzz.session import Damaged, with_echoes
 from tests.unit.wire.kafka import oracle
 
 TOPICS = ("orders", "events", "compact", "__consumer_offsets", "queue-of-amqp")
@@ -90,20 +92,20 @@ _NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-LAST_ANSWER = b"last"  # The id of a request after which there is no other.
-_LAST = pack(">ihh4sh", 10, Api.API_VERSIONS, 0, LAST_ANSWER, -1)
+ANSWER = re.compile(rb"echo")  # The id of a request that asks for little.
+_ECHO = pack(">ihh4sh", 10, Api.API_VERSIONS, 0, b"echo", -1)
 
 
 def speak(random: Random) -> list[bytes]:
     """Requests that are well formed, and mostly one that is not."""
-    frames = []
+    frames: list[bytes] = []
     for _ in range(random.choice((1, 2, 5, 10, 20))):
         frames += _story(random) if random.random() < 0.2 else [request(random)]
     if random.random() < 0.7:
-        frames.append(_broken(random))
+        frames.append(Damaged(_broken(random)))
     if random.random() < 0.2:
         frames.append(request(random))
-    return [*frames, _LAST]
+    return with_echoes(random, frames, _ECHO)
 
 
 def _framed(message: bytes) -> bytes:

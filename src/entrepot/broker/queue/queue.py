@@ -1122,8 +1122,12 @@ class Queue:
             self._on_unused(self)
 
     def delete(self) -> int:
-        """Delete all messages, and cancel the consumers. Returns how many messages were ready."""
+        """Delete all messages, and cancel the consumers. Returns how many messages were ready.
+
+        Messages that came just before are deleted with the others, so publishers are not refused.
+        """
         count = self.ready_count
+        self.refuses_when_gone = False
         self.close()
         for lane in self.lanes:
             lane.drop()

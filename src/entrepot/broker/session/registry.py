@@ -282,6 +282,8 @@ class SessionRegistry:
         if queue is not None:
             self._drop_queue(session, queue)
         for text in [*session.subscriptions]:
+            if text not in session.subscriptions:  # Its client unsubscribed in another turn.
+                continue
             self._leave(session, text)
             if session.is_durable:
                 self.store.put(subscription_deleted(session.number, text))

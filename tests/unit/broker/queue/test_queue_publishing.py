@@ -221,6 +221,25 @@ async def test_a_queue_goes_while_a_large_message_is_prepared(
 
 
 @on_queues
+async def test_a_queue_that_is_deleted_is_nothing_to_its_publishers(bed: Bed) -> None:
+    """Whoever deletes a queue wants its messages gone, also those that came just before."""
+    queue = bed.queue()
+    bed.publish_run(queue, words("a"), "a")
+    queue.delete()
+    await settle_down()
+    assert bed.confirms == [("a", None)]
+
+
+@on_queues
+async def test_a_queue_that_is_closed_refuses_what_it_did_not_store(bed: Bed) -> None:
+    queue = bed.queue()
+    bed.publish_run(queue, words("a"), "a")
+    queue.close()
+    await settle_down()
+    assert [str(failure) for _, failure in bed.confirms] == ["the queue is gone"]
+
+
+@on_queues
 async def test_a_mistake_while_a_large_message_is_prepared_stops_the_queue(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,6 +303,24 @@ async def test_deleting(bed: Sessions) -> None:
 
 
 @simulated
+async def test_a_session_ends_while_its_client_unsubscribes(bed: Sessions) -> None:
+    """Both take their turns, and each finds some of the subscriptions gone."""
+    await bed.start()
+    names = [f"a/{number}" for number in range(20)]
+    peer = await bed.connect("c", *names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "TURN_MS", 0)
+        patch.setattr(limits, "CHANGES_AT_ONCE_MAX", 1)
+        unsubscribed = asyncio.ensure_future(peer.own.unsubscribe(names[::-1]))
+        assert await bed.do(bed.vhost.sessions.delete("c"))
+        await unsubscribed
+        await bed.settle()
+    bodies = [name.encode() for name in names]
+    told = [on(name, body, 0) for name, body in zip(names, bodies, strict=True)]
+    assert await bed.tell(*told) == bodies  # Nobody listens any more.
+
+
+@simulated
 async def test_a_message_expires_while_it_waits(bed: Sessions) -> None:
     await bed.start()
     peer = await bed.connect("c", "a")

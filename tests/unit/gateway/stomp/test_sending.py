@@ -113,6 +113,17 @@ async def test_topics_and_exchanges(node: Node) -> None:
 
 
 @on_node()
+async def test_a_subscriber_that_leaves_is_nothing_to_senders(node: Node) -> None:
+    """Its queue goes with it, and may go between the message and its commit."""
+    reader, peer = await connected(node), await connected(node)
+    await reader.ask("SUBSCRIBE", destination="/topic/a", id=1)
+    peer.send("/topic/a", b"x", receipt=1)
+    reader.adapter.closed("gone")
+    assert receipts(await peer.told()) == ["1"]
+    await peer.ask("SEND", destination="/topic/a")
+
+
+@on_node()
 async def test_existing_queues(node: Node) -> None:
     amqp, peer = await node.client(), await connected(node)
     await amqp.ask(queue.Declare(queue="there"), queue.DeclareOk)

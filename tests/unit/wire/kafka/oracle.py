@@ -6,6 +6,7 @@ Everything here is derived from kio's dataclasses and kio's own code, nothing fr
 import io
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from random import Random
 from types import NoneType, UnionType
@@ -22,23 +23,34 @@ VECTORS = Path(__file__).parents[3] / "vectors"
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _LETTERS = "abc xyz0189._-äß€😀"
 
-REQUESTS = [
-    load_request_schema(key, version)
-    for key, name in api_key_map.items()
-    for version in sorted(schema_name_map[name])
-]
-RESPONSES = [
-    load_response_schema(key, version)
-    for key, name in api_key_map.items()
-    for version in sorted(schema_name_map[name])
-]
-MESSAGES: list[type[Any]] = [*REQUESTS, *RESPONSES]
+
+@cache  # Not when tests are collected: kio has a module for each of them.
+def requests() -> tuple[type[Any], ...]:
+    """Return the requests of all APIs, in all versions."""
+    return tuple(
+        load_request_schema(key, version)
+        for key, name in api_key_map.items()
+        for version in sorted(schema_name_map[name])
+    )
+
+
+@cache
+def responses() -> tuple[type[Any], ...]:
+    return tuple(
+        load_response_schema(key, version)
+        for key, name in api_key_map.items()
+        for version in sorted(schema_name_map[name])
+    )
+
+
+def messages() -> tuple[type[Any], ...]:
+    return requests() + responses()
 
 
 def newest(layout: type[Any]) -> type[Any]:
     """The same message in its last version."""
     name = api_key_map[layout.__api_key__]
-    load = load_request_schema if layout in REQUESTS else load_response_schema
+    load = load_request_schema if layout in requests() else load_response_schema
     return load(layout.__api_key__, max(schema_name_map[name]))
 
 

@@ -19,7 +19,7 @@ def test_versions_are_those_of_kio_without_a_gap(api: Api) -> None:
 
 
 def test_classes_and_where_they_turn_flexible() -> None:
-    for load, classes in ((request_class, oracle.REQUESTS), (response_class, oracle.RESPONSES)):
+    for load, classes in ((request_class, oracle.requests()), (response_class, oracle.responses())):
         for expected in classes:
             api = Api(expected.__api_key__)
             assert load(api, expected.__version__) is expected

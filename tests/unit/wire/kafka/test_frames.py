@@ -151,7 +151,7 @@ def test_a_frame_as_large_as_allowed_and_one_byte_more() -> None:
 
 @pytest.mark.parametrize("client_id", [None, "", "grün"])
 def test_request_headers_are_those_of_kio(client_id: str | None) -> None:
-    for layout in oracle.REQUESTS:
+    for layout in oracle.requests():
         api, version = Api(layout.__api_key__), layout.__version__
         assert layout.__header_schema__ in (RequestHeaderV1, RequestHeaderV2)
         data = request_header(api, version, 77, client_id)
@@ -169,7 +169,7 @@ def test_request_headers_are_those_of_kio(client_id: str | None) -> None:
 
 
 def test_response_headers_are_those_of_kio() -> None:
-    for layout in oracle.RESPONSES:
+    for layout in oracle.responses():
         api, version = Api(layout.__api_key__), layout.__version__
         data = response_header(api, version, -5)
         assert data == oracle.kio_bytes(layout.__header_schema__(correlation_id=-5))
