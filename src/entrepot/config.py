@@ -33,6 +33,7 @@ PROTOCOLS = (
     "stomp",
     "stomp_tls",
     "http",
+    "http_tls",
     "sqs",
 )
 
@@ -58,7 +59,8 @@ class Ports:
     mqtt_tls: _Port | None = None
     stomp: _Port | None = 61613
     stomp_tls: _Port | None = None
-    http: _Port | None = 15672  # Management.
+    http: _Port | None = 15672  # Management, and MQTT and STOMP over WebSocket.
+    http_tls: _Port | None = None
     sqs: _Port | None = 9324
 
 
@@ -136,6 +138,15 @@ class Mqtt:
 
 
 @dataclass(frozen=True, slots=True)
+class WebSocket:
+    """Settings of MQTT and STOMP over WebSocket, on the ports of HTTP."""
+
+    # Whose pages may connect, as in "https://shop.example", besides those that come from here.
+    # "*" means: any.
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """Settings of consumer groups. Names with `consumer_` apply to the modern protocol only."""
 
@@ -173,6 +184,7 @@ class Config:
     topics: Topics = field(default_factory=Topics)
     queues: Queues = field(default_factory=Queues)
     mqtt: Mqtt = field(default_factory=Mqtt)
+    websocket: WebSocket = field(default_factory=WebSocket)
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)

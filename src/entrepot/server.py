@@ -61,6 +61,7 @@ from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
+    from entrepot.gateway.http.websocket import WebSockets
     from entrepot.gateway.mqtt.context import Context as MqttContext
     from entrepot.gateway.stomp.context import Context as StompContext
 
@@ -282,8 +283,14 @@ class Server:
             assert doors.tls_net is not None
             stomp = self._stomp("stomp_tls")
             await self._listen(doors.tls_net, "stomp_tls", config.ports.stomp_tls, stomp)
+        started_ms = doors.clock.now_ms()
         if config.ports.http is not None:
-            await self._listen(doors.net, "http", config.ports.http, self._http())
+            http = self._http("http", started_ms)
+            await self._listen(doors.net, "http", config.ports.http, http)
+        if config.ports.http_tls is not None:
+            assert doors.tls_net is not None
+            http = self._http("http_tls", started_ms)
+            await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
         if config.ports.sqs is not None:
             await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
 
@@ -432,17 +439,45 @@ class Server:
 
         return accept
 
-    def _http(self) -> Callable[[Link], ServingReceiver]:
-        started_ms = self._doors.clock.now_ms()
+    def _http(self, endpoint: str, started_ms: int) -> Callable[[Link], ServingReceiver]:
+        websockets = self._websockets(endpoint)
 
         @cache
         def accept_as() -> Callable[[Link], ServingReceiver]:
-            return self._management(started_ms)
+            return self._management(websockets(), started_ms)
 
         return lambda link: accept_as()(link)
 
-    def _management(self, started_ms: int) -> Callable[[Link], ServingReceiver]:
-        from entrepot.gateway.http.adapter import HttpAdapter
+    def _websockets(self, endpoint: str) -> Callable[[], WebSockets]:
+        """Return what makes the services of an endpoint: those that have a port of their own.
+
+        Without TLS there are those whose port is without TLS.
+        """
+        ports, is_tls = self._config.ports, endpoint.endswith("_tls")
+        mqtt, stomp = self._mqtt(endpoint), self._stomp(endpoint)
+        has_mqtt = ports.mqtt is not None or (is_tls and ports.mqtt_tls is not None)
+        has_stomp = ports.stomp is not None or (is_tls and ports.stomp_tls is not None)
+
+        def make() -> WebSockets:
+            from entrepot.gateway.http.websocket import Service, WebSockets
+
+            services = {}
+            if has_mqtt:
+                services["mqtt"] = Service(("mqtt", "mqttv3.1"), mqtt)
+            if has_stomp:
+                names = "v12.stomp", "v11.stomp", "v10.stomp"
+                services["stomp"] = Service(names, stomp, accepts_text=True)
+            origins = tuple(each.lower() for each in self._config.websocket.origins)
+            security = self._config.security
+            trusts_machine = security.authentication == "none" and not security.insecure
+            return WebSockets(services, origins, trusts_machine)
+
+        return make
+
+    def _management(
+        self, websockets: WebSockets, started_ms: int
+    ) -> Callable[[Link], ServingReceiver]:
+        from entrepot.gateway.http.adapter import Front, HttpAdapter, Upgrades
         from entrepot.gateway.http.management.application import Management
         from entrepot.gateway.http.management.call import Context as HttpContext
         from entrepot.gateway.http.management.call import Sources
@@ -465,7 +500,15 @@ class Server:
             ),
         )
         handle = Management(context)
-        return lambda link: HttpAdapter(link, handle, clock, self._doors.faults)
+
+        def accept(link: Link) -> ServingReceiver:
+            front = Front()
+            upgrades = Upgrades(websockets, front)
+            faults = self._doors.faults
+            front.receiver = HttpAdapter(link, handle, clock, faults, upgrades=upgrades)
+            return front
+
+        return accept
 
     def _sqs(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())
