@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
@@ -9,7 +10,7 @@ from entrepot.client.errors import BadAnswer, Unreachable
 from entrepot.client.mqtt import INBOX_MESSAGES_MAX, MqttClient, MqttRefused
 from entrepot.client.mqtt_protocol import ClientSession
 from entrepot.config import build
-from entrepot.core.ports import World
+from entrepot.core.ports import Net, World
 from entrepot.server import Server
 from entrepot.wire.mqtt.packets import V5, V311, Connect, Subscription
 from entrepot.wire.mqtt.properties import Properties
@@ -19,6 +20,7 @@ from sim.disk import SimDisk
 from sim.entropy import SimEntropy
 from sim.loop import SimLoop, run
 from sim.net import SimNetwork
+from tests.websocket_door import WebSocketDoor
 
 COUNT = 100
 KEPT = Properties(session_expiry_interval=3600)
@@ -36,11 +38,15 @@ class Stage:
         *,
         session: ClientSession | None = None,
         keep_alive_s: int = 0,
+        is_websocket: bool = False,
     ) -> MqttClient:
         properties = KEPT if session is not None else Properties()
         connect = Connect(version, client_id, session is None, keep_alive_s, properties=properties)
-        door = self.network.door("user")
-        return await MqttClient.open(door, "broker:1883", connect, session)
+        door: Net = self.network.door("user")
+        if is_websocket:
+            door = cast("Net", WebSocketDoor(door, "/mqtt", "mqtt"))
+        address = "broker:15672" if is_websocket else "broker:1883"
+        return await MqttClient.open(door, address, connect, session)
 
 
 def play(seed: int, story: Callable[[Stage], Awaitable[None]]) -> None:
@@ -48,7 +54,8 @@ def play(seed: int, story: Callable[[Stage], Awaitable[None]]) -> None:
         network = SimNetwork(loop.random("net"))
         disk = SimDisk(loop.random("disk"))
         clock, entropy = SimClock(loop), SimEntropy(loop.random("entropy"))
-        config = build({"host": "broker", "ports": {"kafka": 9092, "mqtt": 1883}}, "test")
+        ports = {"kafka": 9092, "mqtt": 1883, "http": 15672}
+        config = build({"host": "broker", "ports": ports}, "test")
         server = Server(config, World(clock, entropy, disk, network.door("broker")))
         await server.start()
         await story(Stage(network, server))
@@ -82,10 +89,11 @@ def test_messages_of_each_quality_and_a_retained_one(seed: int, version: int) ->
     play(seed, story)
 
 
-def test_each_message_once_although_links_break(seed: int) -> None:
+@pytest.mark.parametrize("is_websocket", [False, True])
+def test_each_message_once_although_links_break(seed: int, is_websocket: bool) -> None:
     async def story(stage: Stage) -> None:
         session, other = ClientSession(), ClientSession()
-        listener = await stage.client("listener", session=other)
+        listener = await stage.client("listener", session=other, is_websocket=is_websocket)
         await listener.subscribe([Subscription("n", 2)])
         found: list[int] = []
 
@@ -108,7 +116,7 @@ def test_each_message_once_although_links_break(seed: int) -> None:
         async def again(name: str, kept: ClientSession) -> MqttClient:
             while True:
                 try:
-                    return await stage.client(name, session=kept)
+                    return await stage.client(name, session=kept, is_websocket=is_websocket)
                 except Unreachable:
                     await asyncio.sleep(0.02)
 
@@ -128,18 +136,19 @@ def test_each_message_once_although_links_break(seed: int) -> None:
                 await asyncio.sleep(0.05)
                 stage.network.break_links("broker")
 
-        client = [await stage.client("speaker", session=session)]
+        client = [await stage.client("speaker", session=session, is_websocket=is_websocket)]
         await asyncio.gather(speak(), listen(), trouble())
         assert found == [*range(COUNT)]
 
     play(seed, story)
 
 
-def test_a_full_inbox_is_not_read_into(seed: int) -> None:
+@pytest.mark.parametrize("is_websocket", [False, True])
+def test_a_full_inbox_is_not_read_into(seed: int, is_websocket: bool) -> None:
     async def story(stage: Stage) -> None:
-        listener = await stage.client("listener")
+        listener = await stage.client("listener", is_websocket=is_websocket)
         await listener.subscribe([Subscription("n", 1)])
-        speaker = await stage.client("speaker")
+        speaker = await stage.client("speaker", is_websocket=is_websocket)
         count = 3 * INBOX_MESSAGES_MAX
         for number in range(count):
             await speaker.send("n", b"%d" % number, 1)
