@@ -135,6 +135,8 @@ class Mqtt:
 
     # What a client of version 5 is told that wants a longer keep-alive, or none. 0: no limit.
     max_keep_alive_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    # How often the topics under `$SYS/` are updated. 0: there are none.
+    sys_interval_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
     from entrepot.gateway.http.websocket import WebSockets
     from entrepot.gateway.mqtt.context import Context as MqttContext
+    from entrepot.gateway.mqtt.system_topics import SystemTopics
     from entrepot.gateway.stomp.context import Context as StompContext
 
 log = logging.getLogger("entrepot.server")
@@ -188,6 +189,7 @@ class Server:
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
+        self._system_topics: SystemTopics | None = None
         try:
             self.broker = Broker(
                 doors.disk,
@@ -238,6 +240,8 @@ class Server:
         """Close all listeners and connections, then the broker. Everything is committed then."""
         for listener in self._listeners:
             listener.close()
+        if self._system_topics is not None:
+            self._system_topics.stop()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
@@ -386,8 +390,10 @@ class Server:
 
         return accept
 
-    def _stomp(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
-        messages = self._messages.setdefault(endpoint, MessageCount())
+    def _stomp(
+        self, endpoint: str, counted_as: str | None = None
+    ) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(counted_as or endpoint, MessageCount())
 
         @cache
         def context() -> StompContext:
@@ -413,13 +419,16 @@ class Server:
 
         return accept
 
-    def _mqtt(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
-        messages = self._messages.setdefault(endpoint, MessageCount())
+    def _mqtt(
+        self, endpoint: str, counted_as: str | None = None
+    ) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(counted_as or endpoint, MessageCount())
 
         @cache
         def context() -> MqttContext:
             from entrepot.gateway.mqtt.context import Context as MqttContext
 
+            self._begin_system_topics()
             return MqttContext(
                 self.broker,
                 self._doors.clock,
@@ -439,6 +448,22 @@ class Server:
 
         return accept
 
+    def _begin_system_topics(self) -> None:
+        """Publish the topics under `$SYS/` from the first client of MQTT on."""
+        if self._system_topics is not None:
+            return
+        from entrepot.gateway.mqtt.system_topics import Sources, SystemTopics
+
+        ports = ("mqtt", "mqtt_tls")
+        sources = Sources(
+            lambda: [self._traffic[each] for each in ports if each in self._traffic],
+            [self._messages[each] for each in ports if each in self._messages],
+        )
+        interval_s = self._config.mqtt.sys_interval_seconds
+        self._system_topics = SystemTopics(
+            self.broker, sources, _version(), interval_s, self._doors.clock
+        )
+
     def _http(self, endpoint: str, started_ms: int) -> Callable[[Link], ServingReceiver]:
         websockets = self._websockets(endpoint)
 
@@ -454,7 +479,7 @@ class Server:
         Without TLS there are those whose port is without TLS.
         """
         ports, is_tls = self._config.ports, endpoint.endswith("_tls")
-        mqtt, stomp = self._mqtt(endpoint), self._stomp(endpoint)
+        tls = "_tls" if is_tls else ""
         has_mqtt = ports.mqtt is not None or (is_tls and ports.mqtt_tls is not None)
         has_stomp = ports.stomp is not None or (is_tls and ports.stomp_tls is not None)
 
@@ -463,9 +488,11 @@ class Server:
 
             services = {}
             if has_mqtt:
+                mqtt = self._mqtt(endpoint, f"mqtt{tls}")
                 services["mqtt"] = Service(("mqtt", "mqttv3.1"), mqtt)
             if has_stomp:
                 names = "v12.stomp", "v11.stomp", "v10.stomp"
+                stomp = self._stomp(endpoint, f"stomp{tls}")
                 services["stomp"] = Service(names, stomp, accepts_text=True)
             origins = tuple(each.lower() for each in self._config.websocket.origins)
             security = self._config.security

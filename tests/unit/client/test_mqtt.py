@@ -1,7 +1,7 @@
 """The MQTT client and the broker in a simulated world, and links that break."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 import pytest
@@ -49,13 +49,17 @@ class Stage:
         return await MqttClient.open(door, address, connect, session)
 
 
-def play(seed: int, story: Callable[[Stage], Awaitable[None]]) -> None:
+def play(
+    seed: int,
+    story: Callable[[Stage], Awaitable[None]],
+    settings: Mapping[str, object] | None = None,
+) -> None:
     async def session(loop: SimLoop) -> None:
         network = SimNetwork(loop.random("net"))
         disk = SimDisk(loop.random("disk"))
         clock, entropy = SimClock(loop), SimEntropy(loop.random("entropy"))
         ports = {"kafka": 9092, "mqtt": 1883, "http": 15672}
-        config = build({"host": "broker", "ports": ports}, "test")
+        config = build({"host": "broker", "ports": ports, **(settings or {})}, "test")
         server = Server(config, World(clock, entropy, disk, network.door("broker")))
         await server.start()
         await story(Stage(network, server))
