@@ -142,6 +142,7 @@ class Handshake:
         client_id = packet.client_id or self._assigned_id()
         if len(client_id.encode()) > _CLIENT_ID_BYTES_MAX:
             raise MqttError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "a client identifier too long")
+        principal = principal.named(client_id)
         terms = self._terms(principal, client_id)
         will = None if packet.will is None else self._will(packet.will, principal)
         delivery = Delivery(self._adapter, context, terms)
