@@ -129,6 +129,14 @@ class Queues:
     )
 
 
+class Rewrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule that changes topics of MQTT."""
+
+    match: str  # A topic filter.
+    to: str  # With `$1`, `$2` for what the wildcards stand for.
+    on: Literal["all", "publish", "subscribe"] = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Mqtt:
     """Settings of MQTT's clients."""
@@ -137,6 +145,8 @@ class Mqtt:
     max_keep_alive_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 0
     # How often the topics under `$SYS/` are updated. 0: there are none.
     sys_interval_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 10
+    # The first one that matches changes a topic or filter.
+    rewrite: Annotated[tuple[Rewrite, ...], Meta(max_length=limits.REWRITES_MAX)] = ()
 
 
 @dataclass(frozen=True, slots=True)

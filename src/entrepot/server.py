@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
     from entrepot.gateway.http.websocket import WebSockets
     from entrepot.gateway.mqtt.context import Context as MqttContext
+    from entrepot.gateway.mqtt.rewriting import Rewriting
     from entrepot.gateway.mqtt.system_topics import SystemTopics
     from entrepot.gateway.stomp.context import Context as StompContext
 
@@ -223,6 +224,8 @@ class Server:
 
     async def start(self) -> None:
         """Recover the data, then listen. When this returns, every port accepts connections."""
+        if self._config.mqtt.rewrite:
+            self._rewriting()  # It raises what is wrong with them.
         started = self._doors.clock.monotonic()
         try:
             await self.broker.open()
@@ -439,6 +442,7 @@ class Server:
                 message_bytes_max=self._config.queues.max_message_bytes,
                 keep_alive_s_max=self._config.mqtt.max_keep_alive_seconds,
                 messages=messages,
+                rewriting=self._rewriting(),
             )
 
         def accept(link: Link) -> ServingReceiver:
@@ -447,6 +451,16 @@ class Server:
             return MqttAdapter(link, context())
 
         return accept
+
+    def _rewriting(self) -> Rewriting:
+        """Return the rules that change topics of MQTT. Raises StartError."""
+        from entrepot.gateway.mqtt.rewriting import InvalidRule, On, Rewriting, rule
+
+        try:
+            rules = self._config.mqtt.rewrite
+            return Rewriting(rule(each.match, each.to, On(each.on)) for each in rules)
+        except InvalidRule as error:
+            raise StartError(f"mqtt.rewrite: {error}") from None
 
     def _begin_system_topics(self) -> None:
         """Publish the topics under `$SYS/` from the first client of MQTT on."""

@@ -198,7 +198,7 @@ class Handshake:
 
     def _will(self, will: Will, principal: Principal) -> ports.Will | None:
         """Return the will. Raises MqttError if the client has no right to publish it."""
-        subject = to_subject(will.topic)
+        subject = to_subject(self._context.rewriting.topic(will.topic))
         if subject.startswith(PRIVATE):
             return None  # It will not be published: Mosquitto's bridges have such a will.
         if not principal.may(Operation.WRITE, ResourceKind.TOPIC, subject):
