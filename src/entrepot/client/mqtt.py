@@ -9,6 +9,7 @@ wants the session to go on opens another with the same `ClientSession`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
@@ -83,6 +84,7 @@ class MqttClient:
         self._opened: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
         self._failure: ClientError | None = None
         self._changed = asyncio.Event()  # A message came, there is room, or it is over.
+        self._gone = asyncio.Event()  # The link is closed.
         self._is_paused = False
         self._has_heard = True  # Something came since the last PINGREQ.
         self._heart: asyncio.Task[None] | None = None
@@ -228,6 +230,13 @@ class MqttClient:
             self._flush()
         self._link.close("done")
 
+    async def leave(self) -> None:
+        """Say DISCONNECT, and wait until all that was published is sent."""
+        self.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._gone.wait()
+
     # --- for both
 
     def _flush(self) -> None:
@@ -300,6 +309,7 @@ class MqttClient:
         self._changed.set()
 
     def closed(self, reason: str) -> None:
+        self._gone.set()
         self._fail(Unreachable(f"connection to {self._link.peer} lost: {reason}"))
 
     def _hear(self, event: ClientEvent) -> None:

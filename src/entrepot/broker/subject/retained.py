@@ -16,6 +16,7 @@ from entrepot.broker.subject.filter import Filter
 from entrepot.broker.subject.name import levels_of
 from entrepot.broker.subject.name_index import NameIndex
 from entrepot.core import limits
+from entrepot.core.errors import StorageError
 from entrepot.core.message import Message
 from entrepot.core.neutral import Formats
 from entrepot.core.ports import Clock
@@ -122,6 +123,10 @@ class Retained:
         self.size -= old.size
         self._store.put(Record(_key(self._vhost, subject), None))
         return True
+
+    def when_committed(self, done: Callable[[StorageError | None], None]) -> None:
+        """Call `done` when all changes so far are committed, or have failed."""
+        self._store.when_committed(done)
 
     def matching(self, filter: Filter) -> Steps[list[RetainedMessage]]:
         """Return the messages whose names the filter matches, without those that have expired."""
