@@ -6,9 +6,9 @@ if it is installed.
 
 import os
 import struct
-import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 
 from websockets.protocol import OPEN, SERVER, Protocol
@@ -40,9 +40,8 @@ def by_websockets() -> Callable[[bytes], int]:
 
 
 def by_wsproto() -> Callable[[bytes], int]:
-    from wsproto.connection import Connection, ConnectionType
-
-    connection = Connection(ConnectionType.SERVER)
+    wsproto = import_module("wsproto.connection")
+    connection = wsproto.Connection(wsproto.ConnectionType.SERVER)
 
     def read(block: bytes) -> int:
         connection.receive_data(block)
@@ -74,4 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -41,7 +41,7 @@ from entrepot.broker.session.records import (
 from entrepot.broker.session.retained_feed import RetainedFeed
 from entrepot.broker.session.session import KEEP, Session
 from entrepot.broker.session.shared import Queues, SharedSubscriptions, is_shared
-from entrepot.broker.subject.filter import Filter, of_path_filter
+from entrepot.broker.subject.filter import of_path_filter
 from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.retained import Retained
@@ -408,15 +408,12 @@ class SessionRegistry:
                 each.retained == RetainedWanted.IF_NEW and answer.is_new
             )
             is_wanted = is_wanted and not is_shared(each.filter)
-            if answer.quality is None or not is_wanted:
-                continue
-            filter = of_path_filter(each.filter)
-            if self._retained.may_match(filter):
-                self._turns.start(self._find_retained(session, each, filter))
+            if answer.quality is not None and is_wanted and self._retained.may_match(each.filter):
+                self._turns.start(self._find_retained(session, each))
 
-    def _find_retained(self, session: Session, wanted: Subscription, filter: Filter) -> Steps[None]:
+    def _find_retained(self, session: Session, wanted: Subscription) -> Steps[None]:
         receiver = session.receiver
-        found = yield from self._retained.matching(filter)
+        found = yield from self._retained.matching(of_path_filter(wanted.filter))
         if found and receiver is not None and session.receiver is receiver:
             RetainedFeed(session, receiver, wanted, found, self._clock, self._faults).go_on()
 

@@ -67,9 +67,9 @@ class Retained:
         them here."""
         self._sources[level] = source
 
-    def may_match(self, filter: Filter) -> bool:
-        """Return whether there may be messages whose names the filter matches."""
-        return bool(self.count) or filter[0] in self._sources
+    def may_match(self, text: str) -> bool:
+        """Return whether there may be messages whose names a path filter matches."""
+        return bool(self.count) or text.partition("/")[0] in self._sources
 
     def get(self, subject: str) -> RetainedMessage | None:
         found = self._messages.get(levels_of(subject))
