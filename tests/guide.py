@@ -240,6 +240,7 @@ class Page:
             "PATH": f"{BIN}:{ROOT / 'bin'}:{os.environ['PATH']}",
             "ENTREPOT_BOOTSTRAP": f"127.0.0.1:{at['9092']}",
             "ENTREPOT_HTTP": f"127.0.0.1:{at['15672']}",
+            "ENTREPOT_MQTT": f"127.0.0.1:{at['1883']}",
             "ARGS": self._port_flags(),
             "PYTHONUNBUFFERED": "1",
         }

@@ -33,6 +33,7 @@ PROTOCOLS = (
     "stomp",
     "stomp_tls",
     "http",
+    "http_tls",
     "sqs",
 )
 
@@ -58,7 +59,8 @@ class Ports:
     mqtt_tls: _Port | None = None
     stomp: _Port | None = 61613
     stomp_tls: _Port | None = None
-    http: _Port | None = 15672  # Management.
+    http: _Port | None = 15672  # Management, and MQTT and STOMP over WebSocket.
+    http_tls: _Port | None = None
     sqs: _Port | None = 9324
 
 
@@ -127,12 +129,33 @@ class Queues:
     )
 
 
+class Rewrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule that changes topics of MQTT."""
+
+    match: str  # A topic filter.
+    to: str  # With `$1`, `$2` for what the wildcards stand for.
+    on: Literal["all", "publish", "subscribe"] = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Mqtt:
     """Settings of MQTT's clients."""
 
     # What a client of version 5 is told that wants a longer keep-alive, or none. 0: no limit.
     max_keep_alive_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    # How often the topics under `$SYS/` are updated. 0: there are none.
+    sys_interval_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 10
+    # The first one that matches changes a topic or filter.
+    rewrite: Annotated[tuple[Rewrite, ...], Meta(max_length=limits.REWRITES_MAX)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocket:
+    """Settings of MQTT and STOMP over WebSocket, on the ports of HTTP."""
+
+    # Whose pages may connect, as in "https://shop.example", besides those that come from here.
+    # "*" means: any.
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +196,7 @@ class Config:
     topics: Topics = field(default_factory=Topics)
     queues: Queues = field(default_factory=Queues)
     mqtt: Mqtt = field(default_factory=Mqtt)
+    websocket: WebSocket = field(default_factory=WebSocket)
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)

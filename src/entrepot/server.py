@@ -64,7 +64,10 @@ from entrepot.wire.sasl import MECHANISMS
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
     from entrepot.gateway.amqp10.context import Context as Amqp10Context
+    from entrepot.gateway.http.websocket import WebSockets
     from entrepot.gateway.mqtt.context import Context as MqttContext
+    from entrepot.gateway.mqtt.rewriting import Rewriting
+    from entrepot.gateway.mqtt.system_topics import SystemTopics
     from entrepot.gateway.stomp.context import Context as StompContext
 
 log = logging.getLogger("entrepot.server")
@@ -190,6 +193,7 @@ class Server:
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
+        self._system_topics: SystemTopics | None = None
         try:
             self.broker = Broker(
                 doors.disk,
@@ -223,6 +227,8 @@ class Server:
 
     async def start(self) -> None:
         """Recover the data, then listen. When this returns, every port accepts connections."""
+        if self._config.mqtt.rewrite:
+            self._rewriting()  # It raises what is wrong with them.
         started = self._doors.clock.monotonic()
         try:
             await self.broker.open()
@@ -240,6 +246,8 @@ class Server:
         """Close all listeners and connections, then the broker. Everything is committed then."""
         for listener in self._listeners:
             listener.close()
+        if self._system_topics is not None:
+            self._system_topics.stop()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
@@ -285,8 +293,14 @@ class Server:
             assert doors.tls_net is not None
             stomp = self._stomp("stomp_tls")
             await self._listen(doors.tls_net, "stomp_tls", config.ports.stomp_tls, stomp)
+        started_ms = doors.clock.now_ms()
         if config.ports.http is not None:
-            await self._listen(doors.net, "http", config.ports.http, self._http())
+            http = self._http("http", started_ms)
+            await self._listen(doors.net, "http", config.ports.http, http)
+        if config.ports.http_tls is not None:
+            assert doors.tls_net is not None
+            http = self._http("http_tls", started_ms)
+            await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
         if config.ports.sqs is not None:
             await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
 
@@ -418,8 +432,10 @@ class Server:
 
         return accept
 
-    def _stomp(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
-        messages = self._messages.setdefault(endpoint, MessageCount())
+    def _stomp(
+        self, endpoint: str, counted_as: str | None = None
+    ) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(counted_as or endpoint, MessageCount())
 
         @cache
         def context() -> StompContext:
@@ -445,13 +461,16 @@ class Server:
 
         return accept
 
-    def _mqtt(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
-        messages = self._messages.setdefault(endpoint, MessageCount())
+    def _mqtt(
+        self, endpoint: str, counted_as: str | None = None
+    ) -> Callable[[Link], ServingReceiver]:
+        messages = self._messages.setdefault(counted_as or endpoint, MessageCount())
 
         @cache
         def context() -> MqttContext:
             from entrepot.gateway.mqtt.context import Context as MqttContext
 
+            self._begin_system_topics()
             return MqttContext(
                 self.broker,
                 self._doors.clock,
@@ -462,6 +481,7 @@ class Server:
                 message_bytes_max=self._config.queues.max_message_bytes,
                 keep_alive_s_max=self._config.mqtt.max_keep_alive_seconds,
                 messages=messages,
+                rewriting=self._rewriting(),
             )
 
         def accept(link: Link) -> ServingReceiver:
@@ -471,17 +491,73 @@ class Server:
 
         return accept
 
-    def _http(self) -> Callable[[Link], ServingReceiver]:
-        started_ms = self._doors.clock.now_ms()
+    def _rewriting(self) -> Rewriting:
+        """Return the rules that change topics of MQTT. Raises StartError."""
+        from entrepot.gateway.mqtt.rewriting import InvalidRule, On, Rewriting, rule
+
+        try:
+            rules = self._config.mqtt.rewrite
+            return Rewriting(rule(each.match, each.to, On(each.on)) for each in rules)
+        except InvalidRule as error:
+            raise StartError(f"mqtt.rewrite: {error}") from None
+
+    def _begin_system_topics(self) -> None:
+        """Publish the topics under `$SYS/` from the first client of MQTT on."""
+        if self._system_topics is not None:
+            return
+        from entrepot.gateway.mqtt.system_topics import Sources, SystemTopics
+
+        ports = ("mqtt", "mqtt_tls")
+        sources = Sources(
+            lambda: [self._traffic[each] for each in ports if each in self._traffic],
+            [self._messages[each] for each in ports if each in self._messages],
+        )
+        interval_s = self._config.mqtt.sys_interval_seconds
+        self._system_topics = SystemTopics(
+            self.broker, sources, _version(), interval_s, self._doors.clock
+        )
+
+    def _http(self, endpoint: str, started_ms: int) -> Callable[[Link], ServingReceiver]:
+        websockets = self._websockets(endpoint)
 
         @cache
         def accept_as() -> Callable[[Link], ServingReceiver]:
-            return self._management(started_ms)
+            return self._management(websockets(), started_ms)
 
         return lambda link: accept_as()(link)
 
-    def _management(self, started_ms: int) -> Callable[[Link], ServingReceiver]:
-        from entrepot.gateway.http.adapter import HttpAdapter
+    def _websockets(self, endpoint: str) -> Callable[[], WebSockets]:
+        """Return what makes the services of an endpoint: those that have a port of their own.
+
+        Without TLS there are those whose port is without TLS.
+        """
+        ports, is_tls = self._config.ports, endpoint.endswith("_tls")
+        tls = "_tls" if is_tls else ""
+        has_mqtt = ports.mqtt is not None or (is_tls and ports.mqtt_tls is not None)
+        has_stomp = ports.stomp is not None or (is_tls and ports.stomp_tls is not None)
+
+        def make() -> WebSockets:
+            from entrepot.gateway.http.websocket import Service, WebSockets
+
+            services = {}
+            if has_mqtt:
+                mqtt = self._mqtt(endpoint, f"mqtt{tls}")
+                services["mqtt"] = Service(("mqtt", "mqttv3.1"), mqtt)
+            if has_stomp:
+                names = "v12.stomp", "v11.stomp", "v10.stomp"
+                stomp = self._stomp(endpoint, f"stomp{tls}")
+                services["stomp"] = Service(names, stomp, accepts_text=True)
+            origins = tuple(each.lower() for each in self._config.websocket.origins)
+            security = self._config.security
+            trusts_machine = security.authentication == "none" and not security.insecure
+            return WebSockets(services, origins, trusts_machine)
+
+        return make
+
+    def _management(
+        self, websockets: WebSockets, started_ms: int
+    ) -> Callable[[Link], ServingReceiver]:
+        from entrepot.gateway.http.adapter import Front, HttpAdapter, Upgrades
         from entrepot.gateway.http.management.application import Management
         from entrepot.gateway.http.management.call import Context as HttpContext
         from entrepot.gateway.http.management.call import Sources
@@ -504,7 +580,15 @@ class Server:
             ),
         )
         handle = Management(context)
-        return lambda link: HttpAdapter(link, handle, clock, self._doors.faults)
+
+        def accept(link: Link) -> ServingReceiver:
+            front = Front()
+            upgrades = Upgrades(websockets, front)
+            faults = self._doors.faults
+            front.receiver = HttpAdapter(link, handle, clock, faults, upgrades=upgrades)
+            return front
+
+        return accept
 
     def _sqs(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())

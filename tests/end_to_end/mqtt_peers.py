@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import paho.mqtt.client as paho
 from paho.mqtt.packettypes import PacketTypes
@@ -37,6 +37,7 @@ class Client:
         address: tuple[str, int],
         client_id: str = "",
         version: str = "5",
+        transport: Literal["tcp", "websockets"] = "tcp",
         *,
         clean: bool = True,
         expiry_s: int = 0,
@@ -52,6 +53,7 @@ class Client:
             client_id,
             clean_session=clean_session,
             protocol=VERSIONS[version],
+            transport=transport,
             manual_ack=not acknowledges,
         )
         self.paho.max_inflight_messages_set(100)

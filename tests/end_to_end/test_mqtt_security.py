@@ -218,3 +218,21 @@ def test_tls_and_a_certificate(guarded: Broker, own: Certificate, tmp_path: Path
         client.subscribe("tls", qos=2)
         client.publish("tls", bytes(300_000), 2)
         assert client.wait_for(1) == [bytes(300_000)]
+
+
+def test_rights_by_the_name_of_user_and_client(guarded: Broker) -> None:
+    """Names that a client chooses for itself open nothing else."""
+    for operation in ("READ", "WRITE"):
+        allow(guarded, operation, "own.%u.%c.")
+    with Client(guarded.mqtt_address, "lamp", user=ANA) as lamp:
+        assert lamp.subscribe("own/ana/lamp/#", qos=1) == [1]
+        assert lamp.publish("own/ana/lamp/state", b"on", 1) == 0
+        assert lamp.wait_for(1) == [b"on"]
+        assert lamp.publish("own/ana/stove/state", b"on", 1) == 0x87
+        filters = "own/ana/stove/#", "own/ana/+/state", "own/#", "own/%u/%c/#"
+        assert lamp.subscribe(*filters, qos=1) == [0x87] * 4
+    for hostile in ("+", "#", "a/b", "lamp/#"):
+        with Client(guarded.mqtt_address, hostile, user=ANA) as client:
+            filters = f"own/ana/{hostile}/#" if hostile not in ("#", "lamp/#") else "own/ana/#"
+            assert client.subscribe(filters, qos=1) == [0x87]
+            assert client.publish("own/ana/lamp/state", b"off", 1) == 0x87

@@ -70,10 +70,11 @@ class Question(NamedTuple):
     kind: ResourceKind
     name: str | None  # None asks for any resource of this kind.
     vhost: str
+    client: str = ""  # What the client calls itself, where its protocol has that and rules ask.
 
 
 # By question. The key is looked up as a plain tuple: it equals a Question and is made faster.
-Answers = dict[tuple[str, str, Operation, ResourceKind, str | None, str], bool]
+Answers = dict[tuple[str, str, Operation, ResourceKind, str | None, str, str], bool]
 
 
 class Rules(Protocol):
@@ -82,6 +83,10 @@ class Rules(Protocol):
     @property
     def answers(self) -> Answers:
         """Return the cache of answers. The rules clear it when they change."""
+
+    @property
+    def asks_clients(self) -> bool:
+        """Return whether an answer may depend on what the client calls itself."""
 
     def allows(self, question: Question) -> bool: ...
 
@@ -117,6 +122,7 @@ class Access:
         kind: ResourceKind,
         name: str | None,
         vhost: str = "",
+        client: str = "",
     ) -> bool:
         """Return whether the operation is allowed. The arguments are those of `Question`."""
         if self.is_unlimited(user):
@@ -126,9 +132,11 @@ class Access:
             # Permissions do not depend on the host, so the answer is cached once for all hosts.
             rules, host = self._permissions, ""
             name = self._default_exchange_name if name == "" else name
-        answer = rules.answers.get((user, host, operation, kind, name, vhost))
+        if not rules.asks_clients:
+            client = ""  # The answer is cached once for all clients.
+        answer = rules.answers.get((user, host, operation, kind, name, vhost, client))
         if answer is None:
-            question = Question(user, host, operation, kind, name, vhost)
+            question = Question(user, host, operation, kind, name, vhost, client)
             answer = rules.allows(question)
             if len(rules.answers) >= limits.ACCESS_ANSWERS_MAX:
                 rules.answers.clear()
@@ -144,13 +152,18 @@ _IN_VIRTUAL_HOSTS = (ResourceKind.QUEUE, ResourceKind.EXCHANGE, ResourceKind.VIR
 class Principal:
     """The user of a connection and the host it comes from. Gateways ask it for rights."""
 
-    __slots__ = ("_access", "host", "is_unlimited", "user")
+    __slots__ = ("_access", "client", "host", "is_unlimited", "user")
 
-    def __init__(self, access: Access, user: str, host: str) -> None:
+    def __init__(self, access: Access, user: str, host: str, client: str = "") -> None:
         self._access = access
         self.user = user
         self.host = host
+        self.client = client  # What the client calls itself; empty if it does not.
         self.is_unlimited = access.is_unlimited(user)  # Whether the user may do everything.
+
+    def named(self, client: str) -> Principal:
+        """Return the principal of a client that calls itself so."""
+        return Principal(self._access, self.user, self.host, client)
 
     def may(
         self, operation: Operation, kind: ResourceKind, name: str = "", vhost: str = ""
@@ -159,12 +172,13 @@ class Principal:
         hosts only."""
         access = self._access
         return not access.is_enforced or access.allows(
-            self.user, self.host, operation, kind, name, vhost
+            self.user, self.host, operation, kind, name, vhost, self.client
         )
 
     def may_with_some(self, operation: Operation, kind: ResourceKind, vhost: str = "") -> bool:
         """Return whether the user may do this to any resource of the kind, existing or not."""
-        return self._access.allows(self.user, self.host, operation, kind, None, vhost)
+        access = self._access
+        return access.allows(self.user, self.host, operation, kind, None, vhost, self.client)
 
     def may_enter(self, vhost: str) -> bool:
         """Return whether the user may use the virtual host at all."""

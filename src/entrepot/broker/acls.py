@@ -5,18 +5,25 @@ names. A request that any entry denies is denied; otherwise it is allowed if any
 and denied if none does. An entry that allows to read, write, delete or alter also allows to
 describe.
 
+The name of a topic may contain `%u` and `%c`. They stand for the user who asks, and for what the
+client calls itself, as one level of a subject: with the client `a`, `devices.%c.` is `devices.a.`.
+Who asks chooses the second, and perhaps the first; so an entry allows nothing to those whose name
+is not one level or has a wildcard in it.
+
 Entries are stored as records of the catalog. `access.py` decides when they are consulted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
-from entrepot.broker.access import Answers, Operation, Question, ResourceKind
+from entrepot.broker.access import ANONYMOUS, Answers, Operation, Question, ResourceKind
+from entrepot.broker.subject.name import to_subject
 from entrepot.core.record import Record
 
 
@@ -34,6 +41,8 @@ class PermissionType(Enum):
     DENY = "deny"
 
 
+USER, CLIENT = "%u", "%c"  # In names of topics.
+_NOT_IN_LEVEL = (".", "+", "#")  # Of a subject: the separator, and wildcards of filters.
 EVERYBODY = "*"  # In place of a user.
 ANY = "*"  # In place of a host, and of a name that is meant literally.
 _USER_PREFIX = "User:"  # Before the user in records, so that there can be other kinds later.
@@ -98,6 +107,33 @@ class Acl(NamedTuple):
             )
         )
 
+    @property
+    def is_template(self) -> bool:
+        """Return whether its name depends on who asks."""
+        is_topic = self.kind is ResourceKind.TOPIC
+        return is_topic and (USER in self.name or CLIENT in self.name)
+
+    def name_for(self, question: Question) -> str | None:
+        """Return the name that a template stands for; None means: it is not for who asks."""
+        parts = {USER: question.user, CLIENT: question.client}
+        levels = {part: to_subject(text) for part, text in parts.items() if part in self.name}
+        if self.permission is PermissionType.ALLOW:
+            if not all(levels.values()) or levels.get(USER) == ANONYMOUS:
+                return None
+            if any(each in level for level in levels.values() for each in _NOT_IN_LEVEL):
+                return None
+        # In one pass: a name that looks like the other part is not replaced again.
+        return re.sub("%[uc]", lambda found: levels[found[0]], self.name)
+
+    def matches(self, question: Question) -> bool:
+        """Return whether a template matches the name that is asked for."""
+        name = self.name_for(question)
+        if name is None or question.name is None:
+            return name is not None
+        if self.pattern is Pattern.PREFIXED:
+            return question.name.startswith(name)
+        return question.name == name
+
     def covers(self, other: Acl) -> bool:
         """Return whether this entry's pattern matches every name that the other's matches."""
         if self.pattern is Pattern.PREFIXED:
@@ -113,6 +149,9 @@ class Acls:
         self._entries: dict[Acl, None] = {}
         # The same entries, by resource kind, pattern and name.
         self._named: dict[tuple[ResourceKind, Pattern, str], dict[Acl, None]] = {}
+        # Those of them that depend on who asks; they are not in `_named`.
+        self._templates: dict[Acl, None] = {}
+        self.asks_clients = False  # Whether one of these depends on the client.
 
     @property
     def entries(self) -> Collection[Acl]:
@@ -124,6 +163,14 @@ class Acls:
         stored = msgspec.json.decode(text, type=Acl)
         acl = stored._replace(user=stored.user.removeprefix(_USER_PREFIX))
         self.answers.clear()
+        if acl.is_template:
+            for entries in (self._entries, self._templates):
+                if value is not None:
+                    entries[acl] = None
+                else:
+                    entries.pop(acl, None)
+            self.asks_clients = any(CLIENT in each.name for each in self._templates)
+            return
         place = _place(acl)
         named = self._named.setdefault(place, {})
         if value is not None:
@@ -138,6 +185,10 @@ class Acls:
         if question.name is None:
             return self._allows_some(question)
         found = [acl for acl in self._about(question.kind, question.name) if acl.concerns(question)]
+        if question.kind is ResourceKind.TOPIC:
+            found += [
+                acl for acl in self._templates if acl.concerns(question) and acl.matches(question)
+            ]
         return bool(found) and all(acl.permission is PermissionType.ALLOW for acl in found)
 
     def _allows_some(self, question: Question) -> bool:
@@ -146,7 +197,9 @@ class Acls:
         ]
         denied = [acl for acl in found if acl.permission is PermissionType.DENY]
         return any(
-            acl.permission is PermissionType.ALLOW and not any(each.covers(acl) for each in denied)
+            acl.permission is PermissionType.ALLOW
+            and not any(each.covers(acl) for each in denied)
+            and (not acl.is_template or acl.matches(question))
             for acl in found
         )
 

@@ -49,6 +49,10 @@ class Permissions:
         self.answers: Answers = {}  # Cleared when a permission changes.
         self._entries: dict[tuple[str, str], Permission] = {}  # By user and virtual host.
 
+    @property
+    def asks_clients(self) -> bool:
+        return False
+
     def apply(self, text: str, value: bytes | None) -> None:
         """Fold one record of the catalog."""
         user, vhost = json.loads(text)

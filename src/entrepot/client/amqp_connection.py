@@ -7,10 +7,10 @@ there is nothing else on it.
 
 import asyncio
 import contextlib
-from typing import NoReturn, Self, TypeVar
+from typing import Self, TypeVar
 
 from entrepot.client.cluster import parse_bootstrap
-from entrepot.client.errors import BadAnswer, ClientError, Unreachable
+from entrepot.client.errors import BadAnswer, ClientError, Unreachable, explain
 from entrepot.client.queue_leases import Login
 from entrepot.core.ports import Buffer, Link, Net, Receiver
 from entrepot.wire.amqp import limits as amqp_limits
@@ -97,7 +97,7 @@ class AmqpConnection:
         except BaseException as error:
             for each in made:
                 each._link.abort("it could not be opened")
-            _explain(error, f"{host}:{port}")
+            explain(error, f"{host}:{port}")
         return made[0]
 
     @property
@@ -253,14 +253,3 @@ class AmqpConnection:
             self._fail(BadAnswer(f"from {self._link.peer} comes a {what.explanation}"))
         else:
             self._fail(BadAnswer(f"what answers at {self._link.peer} does not speak AMQP"))
-
-
-def _explain(error: BaseException, address: str) -> NoReturn:
-    if isinstance(error, TimeoutError):
-        raise Unreachable(f"no broker answers at {address}: timed out") from None
-    if isinstance(error, ConnectionRefusedError):
-        raise Unreachable(f"no broker answers at {address}: nobody listens") from None
-    if isinstance(error, OSError):
-        reason = error.strerror or str(error)
-        raise Unreachable(f"no broker answers at {address}: {reason}") from None
-    raise error

@@ -13,7 +13,14 @@ from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.api_versions.v4.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 
-from entrepot.client.errors import BadAnswer, ClientError, Unreachable, Unsupported, check
+from entrepot.client.errors import (
+    BadAnswer,
+    ClientError,
+    Unreachable,
+    Unsupported,
+    check,
+    explain,
+)
 from entrepot.client.sasl import Credentials, log_in
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame
@@ -83,13 +90,8 @@ class Connection:
         try:
             async with asyncio.timeout(timeout_s):
                 await net.connect(host, port, attach)
-        except TimeoutError:
-            raise Unreachable(f"no broker answers at {host}:{port}: timed out") from None
-        except ConnectionRefusedError:
-            raise Unreachable(f"no broker answers at {host}:{port}: nobody listens") from None
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unreachable(f"no broker answers at {host}:{port}: {reason}") from None
+            explain(error, f"{host}:{port}")
         connection = made[0]
         try:
             await connection._settle_versions(timeout_s)

@@ -4,6 +4,8 @@
 leaders move. The client repeats those itself, a bounded number of times.
 """
 
+from typing import NoReturn
+
 from kio.schema.errors import ErrorCode
 
 _WORDS = {
@@ -95,3 +97,15 @@ class Refused(ClientError):
 def check(code: ErrorCode, about: object = "", message: str | None = None) -> None:
     if code is not ErrorCode.none:
         raise Refused(code, about, message)
+
+
+def explain(error: BaseException, address: str) -> NoReturn:
+    """Raise what went wrong while a connection was opened: Unreachable for what the net said."""
+    if isinstance(error, TimeoutError):
+        raise Unreachable(f"no broker answers at {address}: timed out") from None
+    if isinstance(error, ConnectionRefusedError):
+        raise Unreachable(f"no broker answers at {address}: nobody listens") from None
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        raise Unreachable(f"no broker answers at {address}: {reason}") from None
+    raise error

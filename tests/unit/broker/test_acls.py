@@ -161,3 +161,91 @@ async def test_entries_survive_a_power_failure(node: Node) -> None:
     await node.context.broker.change_security(acl_deleted_record(gone))
     await node.power_fails()
     assert list(node.context.broker.acls.entries) == [kept]
+
+
+def asks(
+    acls: Acls, name: str | None, *, user: str = ANA, client: str = "", kind: ResourceKind = TOPIC
+) -> bool:
+    return acls.allows(Question(user, HOST, Operation.READ, kind, name, "", client))
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "is_allowed"),
+    [
+        ("a", "devices.a.heat", True),
+        ("a", "devices.a.#", True),  # A filter of MQTT.
+        ("a", "devices.b.heat", False),
+        ("a", "devices.ab.heat", False),
+        ("a", "devices.+.heat", False),
+        ("a", "devices.#", False),
+        ("a", "devices.%c.heat", False),
+        ("a.b", "devices.a/b.heat", True),  # One level of MQTT, `a.b`.
+        ("a.b", "devices.a.b.heat", False),
+        ("", "devices..heat", False),
+        ("+", "devices.+.heat", False),
+        ("#", "devices.#.heat", False),
+        ("a/b", "devices.a.b.heat", False),
+        ("a/#", "devices.a.#.heat", False),
+        ("%u", "devices.ana.heat", False),
+        ("%u", "devices.%u.heat", True),
+        ("*", "devices.a.heat", False),
+    ],
+)
+def test_a_prefix_with_the_name_of_the_client(client: str, name: str, is_allowed: bool) -> None:
+    acls = folded(acl("devices.%c.", pattern=Pattern.PREFIXED, user="*"))
+    assert acls.asks_clients
+    assert asks(acls, name, client=client) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("user", "name", "is_allowed"),
+    [
+        ("ana", "inbox.ana", True),
+        ("ana", "inbox.ana.more", False),
+        ("bob", "inbox.ana", False),
+        ("ana", "inbox.%u", False),
+        ("+", "inbox.+", False),
+        ("a/b", "inbox.a.b", False),
+        ("ANONYMOUS", "inbox.ANONYMOUS", False),
+        ("CN=ana,O=x.org", "inbox.CN=ana,O=x/org", True),
+    ],
+)
+def test_a_name_with_the_user(user: str, name: str, is_allowed: bool) -> None:
+    acls = folded(acl("inbox.%u", user="*"))
+    assert not acls.asks_clients
+    assert asks(acls, name, user=user) is is_allowed
+
+
+def test_a_lone_template_is_not_everything() -> None:
+    acls = folded(acl("%c", user="*"), acl("%u", user="*", pattern=Pattern.PREFIXED))
+    assert not asks(acls, "orders", client="*", user="*")
+    assert not asks(acls, "orders", client="", user="")
+    assert asks(acls, "ana.orders", user=ANA)
+
+
+def test_templates_are_for_topics_only() -> None:
+    acls = folded(acl("%u", kind=GROUP, user="*"))
+    assert not asks(acls, ANA, kind=GROUP)
+    assert asks(acls, "%u", kind=GROUP)
+
+
+def test_a_denial_counts_whatever_the_client_calls_itself() -> None:
+    acls = folded(
+        acl("*", user="*"),
+        acl("devices.%c.", user="*", pattern=Pattern.PREFIXED, permission=DENY),
+    )
+    assert not asks(acls, "devices.a.heat", client="a")
+    assert not asks(acls, "devices.+.heat", client="+")
+    assert not asks(acls, "devices.a.b.heat", client="a/b")
+    assert asks(acls, "devices.b.heat", client="a")
+
+
+def test_a_template_is_deleted() -> None:
+    entry = acl("devices.%c.", user="*", pattern=Pattern.PREFIXED)
+    acls = folded(entry)
+    assert asks(acls, None, client="a")
+    assert not asks(acls, None, client="+")
+    fold(acls, acl_deleted_record(entry))
+    assert not acls.asks_clients
+    assert not asks(acls, "devices.a.x", client="a")
+    assert [*acls.entries] == []

@@ -410,7 +410,7 @@ class SessionRegistry:
                 each.retained == RetainedWanted.IF_NEW and answer.is_new
             )
             is_wanted = is_wanted and not is_shared(each.filter)
-            if answer.quality is not None and is_wanted and self._retained.count:
+            if answer.quality is not None and is_wanted and self._retained.may_match(each.filter):
                 self._turns.start(self._find_retained(session, each))
 
     def _find_retained(self, session: Session, wanted: Subscription) -> Steps[None]:

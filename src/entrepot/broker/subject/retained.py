@@ -7,7 +7,7 @@ which is compacted. A message without a body deletes the one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Publication, Refused
@@ -16,6 +16,7 @@ from entrepot.broker.subject.filter import Filter
 from entrepot.broker.subject.name import levels_of
 from entrepot.broker.subject.name_index import NameIndex
 from entrepot.core import limits
+from entrepot.core.errors import StorageError
 from entrepot.core.message import Message
 from entrepot.core.neutral import Formats
 from entrepot.core.ports import Clock
@@ -44,17 +45,31 @@ class RetainedMessage(NamedTuple):
         return ttl_ms is not None and self.time_ms + ttl_ms <= now_ms
 
 
+# Returns the messages whose names a filter matches, as they are now.
+Source = Callable[[Filter], Steps[list[RetainedMessage]]]
+
+
 class Retained:
     def __init__(self, vhost: str, store: RecordStore, clock: Clock) -> None:
         self._vhost = vhost
         self._store = store
         self._clock = clock
         self._messages = NameIndex[RetainedMessage]()
+        self._sources: dict[str, Source] = {}  # By the first level of their names.
         self.size = 0  # Bytes of all messages.
 
     @property
     def count(self) -> int:
         return self._messages.count
+
+    def add_source(self, level: str, source: Source) -> None:
+        """Ask `source` for the messages whose names begin with this level, instead of keeping
+        them here."""
+        self._sources[level] = source
+
+    def may_match(self, text: str) -> bool:
+        """Return whether there may be messages whose names a path filter matches."""
+        return bool(self.count) or text.partition("/")[0] in self._sources
 
     def get(self, subject: str) -> RetainedMessage | None:
         found = self._messages.get(levels_of(subject))
@@ -109,8 +124,15 @@ class Retained:
         self._store.put(Record(_key(self._vhost, subject), None))
         return True
 
+    def when_committed(self, done: Callable[[StorageError | None], None]) -> None:
+        """Call `done` when all changes so far are committed, or have failed."""
+        self._store.when_committed(done)
+
     def matching(self, filter: Filter) -> Steps[list[RetainedMessage]]:
         """Return the messages whose names the filter matches, without those that have expired."""
+        source = self._sources.get(filter[0]) if isinstance(filter[0], str) else None
+        if source is not None:
+            return (yield from source(filter))
         found: list[RetainedMessage] = []
         now_ms = self._clock.now_ms()
         for number, each in enumerate(self._messages.walk(filter)):

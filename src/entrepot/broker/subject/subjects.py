@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from entrepot.broker.queue.message import Publication
+from entrepot.broker.queue.message import Publication, Run
+from entrepot.broker.queue.queue import Queue
+from entrepot.broker.session.ports import Broadcast
+from entrepot.broker.subject.listener import Listener, Published
+from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.retained import Retained
 from entrepot.core.message import Message
+from entrepot.core.ports import Clock
 
 # Publishes messages to an exchange: see `Publisher.publish`. The last arguments: who may write to
 # which topic, the session that publishes, and whether the messages may be repeated ones.
@@ -17,10 +22,19 @@ Publish = Callable[
 
 
 class Subjects:
-    def __init__(self, exchange: str, retained: Retained, publish: Publish) -> None:
+    def __init__(
+        self,
+        exchange: str,
+        retained: Retained,
+        publish: Publish,
+        listeners: Listeners[Listener],
+        clock: Clock,
+    ) -> None:
         self.exchange = exchange  # The exchange of all envelopes that are published here.
         self.retained = retained
         self._publish = publish
+        self._listeners = listeners
+        self._clock = clock
 
     def publish(
         self,
@@ -46,3 +60,15 @@ class Subjects:
             for message in messages:
                 self.retained.keep(message, publication)
         return nowhere
+
+    def is_heard(self, subject: str) -> bool:
+        """Return whether anybody listens to this subject."""
+        return bool(self._listeners.of(subject))
+
+    def tell(self, message: Message) -> None:
+        """Publish a message of the broker's own, to those who listen and to nobody else."""
+        run = Run(self._clock.now_ms(), [message])
+        broadcast = Broadcast(run)
+        published = Published(None, None, Queue.publish)
+        for listener in self._listeners.of(message[0].subject):
+            listener.hear(run, broadcast, published)

@@ -105,7 +105,9 @@ class VirtualHost:
             exchange, maker.formats, broker.faults, self._is_heard, self._publish_from_topic
         )
         retained = Retained(self.name, maker.retained, maker.clock)
-        self._subjects = Subjects(exchange, retained, self._publish_on_subjects)
+        self._subjects = Subjects(
+            exchange, retained, self._publish_on_subjects, listeners, maker.clock
+        )
         self._sessions = SessionRegistry(
             self.name,
             SessionQueues(self._inventory),

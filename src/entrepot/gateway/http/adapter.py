@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from email.utils import formatdate
+from typing import NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.faults import Faults
-from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Clock, Link, Unfinished
+from entrepot.core.ports import (
+    NOTHING_UNFINISHED,
+    Buffer,
+    Clock,
+    Link,
+    ServingReceiver,
+    Unfinished,
+)
 from entrepot.gateway.pump import Pump
 from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import HttpError, Request, RequestReader
@@ -30,6 +39,47 @@ Handle = Callable[[Request, str], Response | Awaitable[Response]]
 """Answers a request; the text is the client's address. An HttpError becomes its status."""
 
 
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A request to upgrade that is accepted: what to answer, and who gets the link then."""
+
+    answer: Response
+    attach: Callable[[Link], ServingReceiver]
+
+
+class Front:
+    """The receiver of a link whose client may change the protocol, once."""
+
+    __slots__ = ("receiver",)
+
+    receiver: ServingReceiver
+
+    def writable(self) -> memoryview:
+        return self.receiver.writable()
+
+    def received(self, size: int) -> None:
+        self.receiver.received(size)
+
+    def drained(self) -> None:
+        self.receiver.drained()
+
+    def closed(self, reason: str) -> None:
+        self.receiver.closed(reason)
+
+    def unfinished(self) -> Unfinished:
+        return self.receiver.unfinished()
+
+    def refuse(self, reason: str) -> None:
+        self.receiver.refuse(reason)
+
+
+class Upgrades(NamedTuple):
+    """What a client may change the protocol to, and the front that is told."""
+
+    accept: Callable[[Request, str], Upgrade | Response | None]
+    front: Front
+
+
 class HttpAdapter(Pump[Request]):
     def __init__(
         self,
@@ -38,10 +88,12 @@ class HttpAdapter(Pump[Request]):
         clock: Clock,
         faults: Faults,
         body_bytes_max: int = http_limits.BODY_BYTES_MAX,
+        upgrades: Upgrades | None = None,
     ) -> None:
         self._reader = RequestReader(body_bytes_max)
         super().__init__(link, self._reader, self._serve, clock, faults)
         self._handle = handle
+        self._upgrades = upgrades
         self._peer_host = link.peer.rpartition(":")[0].strip("[]")
         self._handled: Request | None = None  # The request whose answer is awaited.
         self._out: list[Buffer] = []  # Answers of this turn.
@@ -93,8 +145,15 @@ class HttpAdapter(Pump[Request]):
 
     def _serve(self, request: Request) -> Awaitable[None] | None:
         self._begun += 1
+        answer: Response | Upgrade | Awaitable[Response] | None = None
         try:
-            answer = self._handle(request, self._peer_host)
+            if self._upgrades is not None:
+                answer = self._upgrades.accept(request, self._peer_host)
+            if isinstance(answer, Upgrade):
+                self._upgrade(request, answer, self._upgrades)
+                return None
+            if answer is None:
+                answer = self._handle(request, self._peer_host)
         except HttpError as error:
             answer = refusal(error)
         if not isinstance(answer, Response):
@@ -102,6 +161,18 @@ class HttpAdapter(Pump[Request]):
             return self._answer_later(request, answer)
         self._answer(request, answer)
         return None
+
+    def _upgrade(self, request: Request, accepted: Upgrade, upgrades: Upgrades | None) -> None:
+        """Answer the last request, and hand the link over. Raises HttpError."""
+        assert upgrades is not None
+        if self._events or self._reader.is_amid or self._reader.failure is not None:
+            raise HttpError(400, "nothing may follow a request to upgrade before it is answered")
+        self._put(accepted.answer, request, keeps_alive=True)
+        self.flush()
+        self.pause(False)
+        self._is_open = False
+        self._timer.cancel()
+        upgrades.front.receiver = accepted.attach(self.link)
 
     async def _answer_later(self, request: Request, handling: Awaitable[Response]) -> None:
         try:
@@ -154,6 +225,8 @@ class HttpAdapter(Pump[Request]):
 
     def pace(self) -> None:
         """Stop reading from a client that does not wait for its answers."""
+        if not self._is_open:
+            return  # Or it is somebody else's link now.
         self.pause(
             len(self._events) > http_limits.PIPELINED_MAX
             or self.link.backlog > limits.BACKLOG_BYTES_HIGH

@@ -66,7 +66,8 @@ class Connection:
         self.delivery = delivery
         vhost = context.broker.vhosts.default
         self.publishing = Publishing(adapter, context, terms, session)
-        self._subscribing = Subscribing(adapter.outbox, terms, session, vhost.name)
+        rewrite = context.rewriting.filter
+        self._subscribing = Subscribing(adapter.outbox, terms, session, vhost.name, rewrite)
 
     def serve(self, event: Event) -> Awaitable[None] | None:
         """Serve an event. Raises a PeerError."""

@@ -14,6 +14,7 @@ from entrepot.core.measures import MessageCount
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
+from entrepot.gateway.mqtt.rewriting import Rewriting
 from entrepot.gateway.mqtt.sharing import SharedEncoding
 from entrepot.wire.mqtt.packets import V5
 
@@ -32,6 +33,7 @@ class Context:
     message_bytes_max: int = limits.MESSAGE_BYTES
     keep_alive_s_max: int = 0  # What clients are told if they want more. 0 means: no limit.
     messages: MessageCount = field(default_factory=MessageCount)
+    rewriting: Rewriting = field(default_factory=Rewriting)
     shared: SharedEncoding = field(default_factory=SharedEncoding)
 
     @property
@@ -42,9 +44,9 @@ class Context:
         return memory
 
     def make_envelope(self, topic: str, head: bytes) -> Envelope:
-        """Return the envelope of messages that clients publish."""
+        """Return the envelope of messages that clients publish. Raises MqttError."""
         exchange = self.broker.vhosts.default.subject_exchange
-        return Envelope(exchange, to_subject(topic), head, MQTT)
+        return Envelope(exchange, to_subject(self.rewriting.topic(topic)), head, MQTT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class Handshake:
         client_id = packet.client_id or self._assigned_id()
         if len(client_id.encode()) > _CLIENT_ID_BYTES_MAX:
             raise MqttError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "a client identifier too long")
+        principal = principal.named(client_id)
         terms = self._terms(principal, client_id)
         will = None if packet.will is None else self._will(packet.will, principal)
         delivery = Delivery(self._adapter, context, terms)
@@ -197,7 +198,7 @@ class Handshake:
 
     def _will(self, will: Will, principal: Principal) -> ports.Will | None:
         """Return the will. Raises MqttError if the client has no right to publish it."""
-        subject = to_subject(will.topic)
+        subject = to_subject(self._context.rewriting.topic(will.topic))
         if subject.startswith(PRIVATE):
             return None  # It will not be published: Mosquitto's bridges have such a will.
         if not principal.may(Operation.WRITE, ResourceKind.TOPIC, subject):

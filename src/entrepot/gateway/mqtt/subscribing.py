@@ -7,6 +7,7 @@ again when it is delivered, so that a filter shows nobody what they must not rea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
@@ -14,7 +15,7 @@ from entrepot.broker.session import ports
 from entrepot.broker.subject.name import to_subject
 from entrepot.core.errors import PeerError, SessionRefused, StorageError
 from entrepot.wire.mqtt.packets import Suback, Subscribe, Subscription, Unsuback, Unsubscribe, write
-from entrepot.wire.mqtt.reasons import Reason
+from entrepot.wire.mqtt.reasons import MqttError, Reason
 from entrepot.wire.mqtt.topics import shared_filter
 
 if TYPE_CHECKING:
@@ -26,10 +27,18 @@ _QUEUE = "$queue/"
 
 
 class Subscribing:
-    __slots__ = ("_outbox", "_session", "_terms", "_vhost")
+    __slots__ = ("_outbox", "_rewrite", "_session", "_terms", "_vhost")
 
-    def __init__(self, outbox: Outbox, terms: Terms, session: Session, vhost: str) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        terms: Terms,
+        session: Session,
+        vhost: str,
+        rewrite: Callable[[str], str],
+    ) -> None:
         self._outbox = outbox
+        self._rewrite = rewrite  # Returns the filter that is meant by one. Raises MqttError.
         self._terms = terms
         self._session = session
         self._vhost = vhost
@@ -41,8 +50,13 @@ class Subscribing:
         reasons: dict[int, Reason] = {}  # Of refused filters, by place.
         wanted: dict[int, ports.Subscription] = {}
         for place, each in enumerate(packet.subscriptions):
-            if _may_read(self._terms.principal, each.filter, self._vhost):
-                wanted[place] = _wanted(each, identifier)
+            try:
+                filter = self._rewrite(each.filter)
+            except MqttError as error:
+                reasons[place] = error.reason
+                continue
+            if _may_read(self._terms.principal, filter, self._vhost):
+                wanted[place] = _wanted(each, filter, identifier)
             else:
                 reasons[place] = Reason.NOT_AUTHORIZED
         subscriptions = [*wanted.values()]
@@ -64,7 +78,8 @@ class Subscribing:
 
     async def unsubscribe(self, packet: Unsubscribe) -> None:
         try:
-            found = await self._session.unsubscribe(packet.filters)
+            filters = [self._rewrite(each) for each in packet.filters]
+            found = await self._session.unsubscribe(filters)
         except (PeerError, StorageError):
             reasons = (Reason.UNSPECIFIED_ERROR,) * len(packet.filters)
         else:
@@ -74,9 +89,9 @@ class Subscribing:
         self._outbox.send(write(Unsuback(packet.packet_id, reasons), self._terms.version))
 
 
-def _wanted(each: Subscription, identifier: int) -> ports.Subscription:
+def _wanted(each: Subscription, filter: str, identifier: int) -> ports.Subscription:
     return ports.Subscription(
-        each.filter,
+        filter,
         each.qos,
         each.no_local,
         each.retain_as_published,

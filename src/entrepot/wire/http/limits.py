@@ -1,6 +1,12 @@
 """Bounds of HTTP. Those of messages and queues are the broker's, in `core.limits`."""
 
-from entrepot.core.limits import KIB, MESSAGE_BYTES, MIB, UNFINISHED_BYTES_MAX
+from entrepot.core.limits import (
+    KIB,
+    LOGIN_FRAME_BYTES_MAX,
+    MESSAGE_BYTES,
+    MIB,
+    UNFINISHED_BYTES_MAX,
+)
 
 HEAD_BYTES_MAX = 32 * KIB  # The first line and the headers of a request.
 HEADERS_MAX = 100
@@ -18,3 +24,10 @@ IDLE_MS_MAX = 300_000  # Between requests.
 
 assert MESSAGE_BYTES * 4 // 3 <= BODY_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert CHECK_MS <= REQUEST_MS_MAX <= IDLE_MS_MAX
+
+# WebSocket. A frame is held until it is whole; packets may be longer, in several frames.
+WEBSOCKET_FRAME_BYTES_MAX = 17 * MIB  # Once the peer was answered; before, LOGIN_FRAME_BYTES_MAX.
+WEBSOCKET_FRAMES_MAX = 500  # Of one connection in a turn,
+WEBSOCKET_BYTES_MAX = 1 * MIB  # and bytes of payload.
+
+assert LOGIN_FRAME_BYTES_MAX < MESSAGE_BYTES < WEBSOCKET_FRAME_BYTES_MAX <= UNFINISHED_BYTES_MAX

@@ -10,8 +10,9 @@ from entrepot.core.ports import Buffer
 from entrepot.wire.http.request import Request
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+SWITCHING = 101
 NO_CONTENT = 204
-_MAY_HAVE_NO_BODY = (NO_CONTENT, 304)
+_MAY_HAVE_NO_BODY = (SWITCHING, NO_CONTENT, 304)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,11 @@ class Acks(NamedTuple):
 
     type: PacketType
     ids: list[int]
-    has_failed: bool = False  # Whether their reason codes, which may differ, are failures.
+    reason: Reason = Reason.SUCCESS
+
+    @property
+    def has_failed(self) -> bool:
+        return self.reason >= FAILURE
 
 
 Event = (
@@ -194,7 +198,7 @@ class Scanner:
                 packet_id = block[start] << 8 | block[start + 1]
                 if not packet_id:
                     raise malformed("packet identifier 0")
-                if acks is not None and acks.type == type and not acks.has_failed:
+                if acks is not None and acks.type == type:
                     acks.ids.append(packet_id)
                 else:
                     acks = Acks(PacketType(type), [packet_id])
@@ -322,7 +326,7 @@ class Scanner:
         if isinstance(packet, Connect):
             self.version = packet.version
         if isinstance(packet, Ack):
-            events.append(Acks(packet.type, [packet.packet_id], packet.reason >= FAILURE))
+            events.append(Acks(packet.type, [packet.packet_id], packet.reason))
         else:
             events.append(packet)
 

@@ -99,6 +99,8 @@ async def test_another_epoch_and_a_commit_are_refused(node: Node) -> None:
 class Allowing:
     """Rules that allow one operation."""
 
+    asks_clients = False
+
     def __init__(self, operation: Operation) -> None:
         self.answers: Answers = {}
         self._operation = operation

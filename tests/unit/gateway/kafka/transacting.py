@@ -151,6 +151,8 @@ async def read(
 class Denying:
     """Rules that allow everything but one operation on one kind of thing."""
 
+    asks_clients = False
+
     def __init__(self, operation: Operation, kind: ResourceKind) -> None:
         self.answers: Answers = {}
         self._denied = (operation, kind)

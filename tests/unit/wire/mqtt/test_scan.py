@@ -60,7 +60,7 @@ def test_acknowledgements_are_runs() -> None:
     assert feed(opened(V5), data) == [
         Acks(PacketType.PUBACK, [1, 2]),
         Acks(PacketType.PUBREC, [3]),
-        Acks(PacketType.PUBACK, [4], has_failed=True),
+        Acks(PacketType.PUBACK, [4], Reason.PACKET_IDENTIFIER_IN_USE),
         Acks(PacketType.PUBACK, [5]),
     ]
 

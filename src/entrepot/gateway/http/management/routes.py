@@ -14,6 +14,7 @@ from entrepot.gateway.http.management import (
     leases,
     overview,
     queues,
+    subjects,
     users,
     vhosts,
 )
@@ -96,6 +97,9 @@ _TABLE: dict[str, dict[str, Function]] = {
     "connections/{name}/channels": {"GET": connections.channels_of_connection},
     "channels": {"GET": connections.list_channels},
     "channels/{name}": {"GET": connections.show_channel},
+    "sessions": {"GET": subjects.list_sessions},
+    "sessions/{client_id}": {"GET": subjects.show_session, "DELETE": subjects.delete_session},
+    "retained": {"GET": subjects.list_retained, "DELETE": subjects.clear_retained},
     "consumers": {"GET": connections.list_consumers},
     "consumers/{vhost}": {"GET": connections.list_consumers},
 }
