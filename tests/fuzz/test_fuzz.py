@@ -76,7 +76,7 @@ def test_conversations_of_amqp_are_right_before_they_are_damaged() -> None:
 @pytest.mark.parametrize("protocol", [http, sqs])
 def test_requests_over_http_are_right_before_they_are_damaged(protocol: Any) -> None:
     random, methods, actions = Random(1), set(), set()
-    for _ in range(600):
+    for _ in range(1_200):
         reader, found, data = RequestReader(), [], protocol.request(random)
         if isinstance(data, Damaged):
             continue

@@ -138,6 +138,7 @@ class Queue:
         self._loop = asyncio.get_running_loop()
         self._stopped: str | None = None  # Why it was stopped, until the next start.
         self._is_gone = False  # Whether it is closed, deleted or stopped.
+        self._is_deleted = False
         self._fronts = [Front(lane, settings) for lane in lanes]
         self._by_priority = [*enumerate(self._fronts)][::-1]  # The highest first.
         self._watches = [SettlementWatch(lane) for lane in lanes]
@@ -389,7 +390,8 @@ class Queue:
         try:
             await self.lanes[self._lane_of(large.run.messages[0])].prepare(large.run)
             if self._is_gone:
-                large.arrived(self._gone())
+                is_refused = large.until_settled or not self._is_deleted
+                large.arrived(self._gone() if is_refused else None)
             else:
                 self._append_all([large])
         except Exception as error:
@@ -1124,11 +1126,15 @@ class Queue:
     def delete(self) -> int:
         """Delete all messages, and cancel the consumers. Returns how many messages were ready.
 
-        Messages that came just before are deleted with the others, so publishers are not refused.
+        Messages that came just before are deleted with the others: their publishers are not
+        refused, unless they wait for consumers.
         """
         count = self.ready_count
-        self.refuses_when_gone = False
+        self._is_deleted = True
+        pending, self._append_buffer = self._append_buffer, []
         self.close()
+        for each in pending:
+            each.arrived(self._gone() if each.until_settled else None)
         for lane in self.lanes:
             lane.drop()
         self._cancel_consumers()

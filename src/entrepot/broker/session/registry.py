@@ -224,8 +224,7 @@ class SessionRegistry:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        next_ms = self._deadlines.next_ms
-        if next_ms is not None:
+        if (next_ms := self._deadlines.next_ms) is not None:
             self._timer.set(next_ms)
 
     def _on_time(self) -> None:
@@ -281,9 +280,8 @@ class SessionRegistry:
         queue, session.queue = session.queue, None
         if queue is not None:
             self._drop_queue(session, queue)
-        for text in [*session.subscriptions]:
-            if text not in session.subscriptions:  # Its client unsubscribed in another turn.
-                continue
+        # Without those that its client unsubscribes from in other turns.
+        for text in filter(session.subscriptions.__contains__, [*session.subscriptions]):
             self._leave(session, text)
             if session.is_durable:
                 self.store.put(subscription_deleted(session.number, text))
