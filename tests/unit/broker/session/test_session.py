@@ -48,7 +48,7 @@ async def test_a_window(bed: Sessions) -> None:
 
 @simulated
 async def test_what_waits_in_memory_counts_until_the_session_ends(bed: Sessions) -> None:
-    """While it is too much, gateways read from no publisher; a session in the log does not count."""
+    """While it is too much, publishers are not read from. What is in the log does not count."""
     await bed.start()
     memory = bed.broker.vhosts.memory_use
     assert memory is not None
