@@ -28,7 +28,15 @@ import click
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from bench import amqp_wire, brokers, stalls_clients, stalls_groups, stalls_messages, wide
+from bench import (
+    amqp_wire,
+    brokers,
+    stalls_clients,
+    stalls_groups,
+    stalls_messages,
+    stalls_sqs,
+    wide,
+)
 from bench.amqp_wire import QUEUE_BIND_OK, QUEUE_DECLARE_OK, method, short, table
 from bench.pinger import Pinger, Waits
 from bench.wire import Refused
@@ -124,6 +132,7 @@ def rows() -> Rows:
     yield from _queues()
     yield from _management()
     yield from stalls_messages.rows()
+    yield from stalls_sqs.rows()
     yield from stalls_clients.rows()
     yield from _disappearing()
 

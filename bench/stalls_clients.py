@@ -1,19 +1,17 @@
-"""Rows of `stalls` about MQTT, STOMP and SQS, and about very many clients that go at once.
+"""Rows of `stalls` about MQTT and STOMP, and about very many clients that go at once.
 
 A row prepares what it needs, so that any of them can be run without the others.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import resource
 import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.wire import Refused
 
@@ -24,14 +22,12 @@ MANY = 100_000
 CLIENTS = 10_000
 FILTERS = 10_000  # In one packet.
 IN_TRANSACTION = 99_000
-_WAIT_S = 120
 _CONNACK, _SUBACK, _PUBLISH, _PUBACK, _UNSUBACK, _PINGRESP = 0x20, 0x90, 0x30, 0x40, 0xB0, 0xD0
 
 
 def rows() -> Rows:
     yield from _mqtt()
     yield from _stomp()
-    yield from _sqs()
     for protocol in ("amqp", "mqtt", "stomp"):
         yield f"10,000 clients of {protocol} disconnect", partial(_disconnect_all, protocol)
 
@@ -223,7 +219,7 @@ def _publish_live(stage: Stage) -> Work:
 # --- STOMP
 
 
-def _frame(command: str, *headers: str, body: bytes = b"") -> bytes:
+def stomp_frame(command: str, *headers: str, body: bytes = b"") -> bytes:
     return "\n".join([command, *headers]).encode() + b"\n\n" + body + b"\0"
 
 
@@ -232,7 +228,7 @@ class Stomp:
         self.socket = stage.connect("stomp")
         self._input = b""
         self._frames: list[bytes] = []
-        self.socket.sendall(_frame("CONNECT", "accept-version:1.2", "host:/"))
+        self.socket.sendall(stomp_frame("CONNECT", "accept-version:1.2", "host:/"))
         self.expect(b"CONNECTED")
 
     def frame(self) -> bytes:
@@ -251,11 +247,11 @@ class Stomp:
         return found
 
     def ask(self, command: str, *headers: str) -> None:
-        self.socket.sendall(_frame(command, *headers, "receipt:asked"))
+        self.socket.sendall(stomp_frame(command, *headers, "receipt:asked"))
         self.expect(b"RECEIPT")
 
     def send(self, queue: str, count: int, *headers: str) -> None:
-        message = _frame("SEND", f"destination:/queue/{queue}", *headers, body=b"hello")
+        message = stomp_frame("SEND", f"destination:/queue/{queue}", *headers, body=b"hello")
         for _ in range(count // 1_000):
             self.socket.sendall(1_000 * message)
         self.ask("SEND", f"destination:/queue/{queue}", *headers)
@@ -281,7 +277,7 @@ def _stomp() -> Rows:
 
 def _topics(count: int) -> bytes:
     frames = [
-        _frame("SUBSCRIBE", f"destination:/topic/t{number}", f"id:{number}")
+        stomp_frame("SUBSCRIBE", f"destination:/topic/t{number}", f"id:{number}")
         for number in range(count)
     ]
     return b"".join(frames)
@@ -328,177 +324,23 @@ def _stomp_answers(end: str, answer: str, stage: Stage) -> Work:
     sender.send("answered", IN_TRANSACTION - 1_000)
     client.ask("BEGIN", "transaction:t")
     headers = ("destination:/queue/answered", "id:1", "ack:client-individual")
-    client.socket.sendall(_frame("SUBSCRIBE", *headers))
+    client.socket.sendall(stomp_frame("SUBSCRIBE", *headers))
     ids = client.acks(IN_TRANSACTION - 1_000)
     if answer:
         given = ("transaction:t", *(["requeue:false"] if answer == "NACK" else []))
-        frames = [_frame(answer, f"id:{each}", *given) for each in ids[::-1]]
+        frames = [stomp_frame(answer, f"id:{each}", *given) for each in ids[::-1]]
         client.socket.sendall(b"".join(frames))
-        client.socket.sendall(_frame("BEGIN", "transaction:u", "receipt:asked"))
+        client.socket.sendall(stomp_frame("BEGIN", "transaction:u", "receipt:asked"))
         while not client.frame().startswith(b"RECEIPT"):
             pass
 
     def work() -> None:
         if end:
-            client.socket.sendall(_frame(end, "transaction:t", "receipt:done"))
+            client.socket.sendall(stomp_frame(end, "transaction:t", "receipt:done"))
             while not client.frame().startswith(b"RECEIPT"):
                 pass
         client.socket.close()
         time.sleep(2)
-
-    return work
-
-
-# --- SQS
-
-
-class Sqs:
-    def __init__(self, stage: Stage) -> None:
-        self._connection = http.client.HTTPConnection(
-            "127.0.0.1", stage.ports["sqs"], timeout=_WAIT_S
-        )
-
-    def begin(self, action: str, **parameters: Any) -> None:
-        headers = {"X-Amz-Target": f"AmazonSQS.{action}"}
-        self._connection.request("POST", "/", json.dumps(parameters).encode(), headers)
-
-    def end(self) -> Any:
-        response = self._connection.getresponse()
-        data = response.read()
-        if response.status != 200:
-            raise Refused(f"{response.status} {data[:200]!r}")
-        return json.loads(data) if data else None
-
-    def __call__(self, action: str, **parameters: Any) -> Any:
-        self.begin(action, **parameters)
-        return self.end()
-
-    def queue(self, name: str) -> str:
-        return str(self("CreateQueue", QueueName=name)["QueueUrl"])
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def _sqs() -> Rows:
-    yield "ListQueues, 20,000", _list_queues
-    yield "ListDeadLetterSourceQueues, 20,000", _list_sources
-    yield "SendMessageBatch, 7 MiB of text", partial(_send_batch, 1_048_500)
-    yield "ReceiveMessage, 16 MiB of text", partial(_receive_large, b"x")
-    yield "ReceiveMessage, 16 MiB of bytes", partial(_receive_large, b"\xff")
-    yield "SendMessage to 2,000 who wait", _awaited
-    yield "DeleteQueue with 2,000 who wait", _deleted
-    yield "PurgeQueue of 1,000,000, one delayed", _purge
-    yield "PurgeQueue of 100,000 delayed", _purge_delayed
-    yield "end of 50,000 visibility timeouts", _visibility
-
-
-def _list_queues(stage: Stage) -> Work:
-    stage.declare(stage.queues, 0, stage.amqp)
-    sqs = Sqs(stage)
-    return lambda: [sqs("ListQueues"), sqs("ListQueues", MaxResults=1_000)]
-
-
-def _list_sources(stage: Stage) -> Work:
-    stage.declare(stage.queues, 0, stage.amqp)
-    sqs = Sqs(stage)
-    url = sqs.queue("graves")
-    return lambda: sqs("ListDeadLetterSourceQueues", QueueUrl=url)
-
-
-def _send_batch(size: int, stage: Stage) -> Work:
-    sqs = Sqs(stage)
-    sqs("CreateQueue", QueueName="batches")
-    url = sqs.queue("batches")
-    sqs("SetQueueAttributes", QueueUrl=url, Attributes={"MaximumMessageSize": "1048576"})
-    entries = [{"Id": str(each), "MessageBody": size * "x"} for each in range(7)]
-
-    def work() -> None:
-        try:
-            sqs("SendMessageBatch", QueueUrl=url, Entries=entries)
-        except Refused:
-            return
-        raise AssertionError("it was not refused: a batch has at most a MiB")
-
-    return work
-
-
-def _receive_large(byte: bytes, stage: Stage) -> Work:
-    name = f"large-{byte.hex()}"
-    sqs = Sqs(stage)
-    url = sqs.queue(name)
-    sender = Stomp(stage)
-    length = 16 << 20
-    headers = (f"destination:/queue/{name}", f"content-length:{length}", "receipt:sent")
-    sender.socket.sendall(_frame("SEND", *headers, body=length * byte))
-    sender.expect(b"RECEIPT")
-    return lambda: sqs("ReceiveMessage", QueueUrl=url)
-
-
-def _waiting_ones(stage: Stage, url: str) -> list[Sqs]:
-    waiting = [Sqs(stage) for _ in range(2_000)]
-    for each in waiting:
-        each.begin("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)
-    return waiting
-
-
-def _awaited(stage: Stage) -> Work:
-    sqs = Sqs(stage)
-    url = sqs.queue("awaited")
-    waiting = _waiting_ones(stage, url)
-
-    def work() -> None:
-        Stomp(stage).send("awaited", len(waiting))
-        for each in waiting:
-            each.end()
-            each.close()
-
-    return work
-
-
-def _deleted(stage: Stage) -> Work:
-    sqs = Sqs(stage)
-    url = sqs.queue("deleted")
-    waiting = _waiting_ones(stage, url)
-
-    def work() -> None:
-        sqs("DeleteQueue", QueueUrl=url)
-        time.sleep(1)
-        for each in waiting:
-            each.close()
-
-    return work
-
-
-def _filled(stage: Stage, name: str, count: int, **attributes: str) -> tuple[Sqs, str]:
-    sqs = Sqs(stage)
-    url = sqs.queue(name)
-    if attributes:
-        sqs("SetQueueAttributes", QueueUrl=url, Attributes=attributes)
-    Stomp(stage).send(name, count - 1)
-    return sqs, url
-
-
-def _purge(stage: Stage) -> Work:
-    sqs, url = _filled(stage, "purged", 1_000_000)
-    sqs("SendMessage", QueueUrl=url, MessageBody="later", DelaySeconds=900)
-    return lambda: sqs("PurgeQueue", QueueUrl=url)
-
-
-def _purge_delayed(stage: Stage) -> Work:
-    sqs, url = _filled(stage, "delayed", MANY, DelaySeconds="900")
-    return lambda: sqs("PurgeQueue", QueueUrl=url)
-
-
-def _visibility(stage: Stage) -> Work:
-    sqs, url = _filled(stage, "visible", MANY // 2)
-    until = time.monotonic() + 25
-    for _ in range(MANY // 20):
-        lasts = max(1, round(until - time.monotonic()))
-        sqs("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=lasts)
-
-    def work() -> None:
-        time.sleep(max(0.0, until - time.monotonic()) + 2)
 
     return work
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 
 from entrepot.core import limits
+from entrepot.core.ports import Clock
 
 
 class Closings:
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_scheduled = False
         self._is_hurried = False
@@ -32,10 +33,11 @@ class Closings:
         self._is_hurried = True
 
     def _close_some(self, loop: AbstractEventLoop) -> None:
-        until_s = monotonic() + limits.TURN_MS / 1_000
+        clock = self.clock
+        until_s = clock.monotonic() + limits.TURN_MS / 1_000
         while self._waiting:
             self._waiting.popleft()()
-            if monotonic() >= until_s and not self._is_hurried:
+            if clock.monotonic() >= until_s and not self._is_hurried:
                 break
         self._is_scheduled = bool(self._waiting)
         if self._is_scheduled:

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
-from time import monotonic
 from typing import cast
 
 from entrepot.core import limits
@@ -238,7 +237,7 @@ class SocketLink:
                 self._holding.received()
             if size < room or self._is_paused or self._state is not _OPEN:
                 return
-            now_s = monotonic()
+            now_s = self._closings.clock.monotonic()
             if not until_s:
                 until_s = now_s + limits.TURN_MS / 1_000
             elif now_s >= until_s:

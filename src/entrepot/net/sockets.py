@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from entrepot.core import limits
+from entrepot.core.clock import SystemClock
 from entrepot.core.faults import Faults
 from entrepot.core.measures import Traffic
 from entrepot.core.ports import Link, Receiver, ServingReceiver
@@ -55,7 +56,7 @@ class SocketNet:
         self._listeners: list[SocketListener] = []
         self._links: dict[SocketLink, None] = {}  # Every socket that is not closed.
         self._is_full = False  # Connections are refused, which was logged.
-        self._closings = Closings()
+        self._closings = Closings(SystemClock())
 
     async def listen(
         self, host: str, port: int, accept: Callable[[Link], ServingReceiver]

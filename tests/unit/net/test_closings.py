@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from entrepot.net import closings as closings_module
+from entrepot.core.clock import SystemClock
 from entrepot.net.closings import Closings
 
 
@@ -14,11 +14,11 @@ def test_in_order_and_in_turns(
     monkeypatch: pytest.MonkeyPatch, is_hurried: bool, at_once: int
 ) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr(closings_module, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(SystemClock, "monotonic", lambda self: float(next(seconds)))
     closed: list[int] = []
 
     async def body() -> None:
-        closings, loop = Closings(), asyncio.get_running_loop()
+        closings, loop = Closings(SystemClock()), asyncio.get_running_loop()
         for number in range(100):
             closings.add(loop, lambda number=number: closed.append(number))  # type: ignore[misc]
         if is_hurried:

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import gc
-import itertools
 import logging
 import os
 import resource
@@ -103,34 +102,6 @@ def test_many_small_pieces_are_sent_some_at_a_time(
         while size < count:
             size += len(await loop.sock_recv(visitor, 100))
         assert peer.link.backlog == 0
-        visitor.close()
-
-    on_net(body)
-
-
-def test_reading_ends_when_its_time_is_over(on_net: OnNet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Much that takes long to serve is waiting: others get their turn in between."""
-    seconds = itertools.count(1)
-    monkeypatch.setattr(link_module, "monotonic", lambda: float(next(seconds)))
-
-    async def body(net: SocketNet) -> None:
-        house = House()
-        await house.open(net)
-        visitor, peer = await house.visit()
-        loop, received = asyncio.get_running_loop(), peer.received
-        reads, reads_before_others = 0, []
-
-        def counted(size: int) -> None:
-            nonlocal reads
-            reads += 1
-            if reads == 1:
-                loop.call_soon(lambda: reads_before_others.append(reads))
-            received(size)
-
-        monkeypatch.setattr(peer, "received", counted)
-        await loop.sock_sendall(visitor, bytes(1_000_000))
-        await peer.has(100_000)
-        assert reads_before_others[0] <= 2
         visitor.close()
 
     on_net(body)

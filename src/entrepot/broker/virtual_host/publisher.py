@@ -303,7 +303,7 @@ class Publisher:
             broadcast: Broadcast | None = None
             for destination in destinations:
                 if isinstance(destination, _NAMED):
-                    self._send_to(destination, run, sending, until_settled, Queue.publish)
+                    self._send_to(destination, run, sending, until_settled)
                 else:
                     if broadcast is None:
                         broadcast = Broadcast(run)
@@ -329,13 +329,12 @@ class Publisher:
 
     def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
         destinations, run, sending, until_settled = postponed
-        publish = Queue.publish_now
-        broadcast, published = Broadcast(run), _published(sending, publish)
+        broadcast, published = Broadcast(run), _published(sending, Queue.publish_now)
         for destination in destinations:
             if not isinstance(destination, _NAMED):
                 destination.hear(run, broadcast, published)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
-                self._send_to(destination, run, sending, until_settled, publish)
+                self._send_to(destination, run, sending, until_settled, is_wide=True)
             yield
         if sending.publication is not None:
             sending.publication.arrived()
@@ -346,9 +345,10 @@ class Publisher:
         run: Run,
         sending: _Sending,
         until_settled: bool,
-        publish: Callable[..., None],
+        *,
+        is_wide: bool = False,
     ) -> None:
-        """Send a run to one destination; to a queue by `publish`, a method of queues."""
+        """Send a run to one destination; `is_wide` means: one of very many."""
         publication, memory = sending.publication, sending.memory
         if isinstance(destination, Held):
             self._hold(destination, run, publication, until_settled)
@@ -361,9 +361,11 @@ class Publisher:
             else:
                 memory.send(feed, run, publication, feed.publish)
         elif memory is None:
-            publish(queue, run, publication, until_settled=until_settled)
+            publish = queue.publish_now if is_wide else queue.publish
+            publish(run, publication, until_settled=until_settled)
         else:
-            own = partial(publish, queue, until_settled=until_settled)
+            publish = queue.publish_now if is_wide else queue.publish
+            own = partial(publish, until_settled=until_settled)
             memory.send(queue, run, publication, own)
 
 

@@ -48,7 +48,7 @@ async def test_a_window(bed: Sessions) -> None:
 
 @simulated
 async def test_what_waits_in_memory_counts_until_the_session_ends(bed: Sessions) -> None:
-    """While it is too much, gateways read from no publisher. One in the log does not count."""
+    """While it is too much, publishers are not read from. What is in the log does not count."""
     await bed.start()
     memory = bed.broker.vhosts.memory_use
     assert memory is not None
@@ -300,24 +300,6 @@ async def test_deleting(bed: Sessions) -> None:
     await bed.settle()
     await bed.restart("crash")
     assert len(bed.vhost.sessions) == 0
-
-
-@simulated
-async def test_a_session_ends_while_its_client_unsubscribes(bed: Sessions) -> None:
-    """Both take their turns, and each finds some of the subscriptions gone."""
-    await bed.start()
-    names = [f"a/{number}" for number in range(20)]
-    peer = await bed.connect("c", *names)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "TURN_MS", 0)
-        patch.setattr(limits, "CHANGES_AT_ONCE_MAX", 1)
-        unsubscribed = asyncio.ensure_future(peer.own.unsubscribe(names[::-1]))
-        assert await bed.do(bed.vhost.sessions.delete("c"))
-        await unsubscribed
-        await bed.settle()
-    bodies = [name.encode() for name in names]
-    told = [on(name, body, 0) for name, body in zip(names, bodies, strict=True)]
-    assert await bed.tell(*told) == bodies  # Nobody listens any more.
 
 
 @simulated
