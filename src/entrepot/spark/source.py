@@ -45,7 +45,7 @@ from entrepot.client.client import LATEST, TopicPartition
 from entrepot.core.clock import SystemClock
 from entrepot.spark import offsets
 from entrepot.spark.connecting import Connected
-from entrepot.spark.decoding import Range, lost
+from entrepot.spark.decoding import Range, RowFilter, lost
 from entrepot.spark.fetching import RangeReader
 from entrepot.spark.offsets import Asked, Asking, Json, MissingTopic, Offsets
 from entrepot.spark.options import (
@@ -199,8 +199,11 @@ async def identified(options: SourceOptions, client: Asked, ranges: list[Range])
     return await tier.identified(client, ranges)
 
 
-def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
+def read_part(
+    options: SourceOptions, schema: pa.Schema, wanted: Range, row_filter: RowFilter | None = None
+) -> Iterator[pa.RecordBatch]:
     said: dict[str, Any] = {
+        "row_filter": row_filter,
         "committed": options.committed,
         "fail_on_data_loss": options.fail_on_data_loss,
     }
@@ -255,7 +258,8 @@ class TableReader(DataSourceReader):
         return await identified(options, client, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(self._options, self._schema, partition.value)
+        row_filter = self._narrowed.row_filter
+        return read_part(self._options, self._schema, partition.value, row_filter)
 
 
 class FilteringReader(TableReader):
