@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.properties import parse
 from entrepot.cli.talk import key_values
+from entrepot.client.kio_loading import load_kio
 from entrepot.config import ConfigError, read_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import click
 
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.logs import configure
 from entrepot.cli.presence import announced, remove_leftovers
+from entrepot.client.kio_loading import load_kio
 from entrepot.config import PROTOCOLS, Config, ConfigError, load
 from entrepot.log.policy import Durability
 

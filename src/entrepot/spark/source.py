@@ -4,7 +4,7 @@ The driver finds out which offsets there are and divides them into ranges; each 
 fetches its range from the broker and yields Arrow. Spark makes these objects in several
 processes and sends them to others, so they hold options and no connection; the one that
 a stream's driver keeps is made when it is first needed. Each of these processes imports this
-module, so what only some of them need, for queues and for files, is imported there.
+module, so what only some of them need, for writing, for queues and for files, is imported there.
 """
 
 import logging
@@ -63,7 +63,6 @@ from entrepot.spark.options import (
     read_source,
 )
 from entrepot.spark.pushdown import Narrowed, narrow
-from entrepot.spark.sink import StreamWriter, TableWriter
 
 logger = logging.getLogger("entrepot.spark")
 
@@ -117,6 +116,8 @@ class EntrepotSource(DataSource):
             from entrepot.spark.queue_sink import QueueTableWriter
 
             return QueueTableWriter(read_queue_sink(self.options), schema, overwrite)
+        from entrepot.spark.sink import TableWriter
+
         return TableWriter(read_sink(self.options), schema, overwrite)
 
     def streamWriter(  # noqa: N802
@@ -126,6 +127,8 @@ class EntrepotSource(DataSource):
             from entrepot.spark.queue_sink import QueueStreamWriter
 
             return QueueStreamWriter(read_queue_sink(self.options), schema)
+        from entrepot.spark.sink import StreamWriter
+
         return StreamWriter(read_sink(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
