@@ -90,6 +90,7 @@ class Start:
     again: int = 0  # Queries that were tried again.
     used_s: dict[str, float] = field(default_factory=dict)
     last_line: str = ""
+    load: float = 0.0  # What the machine says: processes that ran or waited, in the last minute.
 
     @property
     def is_whole(self) -> bool:
@@ -105,7 +106,7 @@ class Start:
         return (
             f"{self.pipelines} pipelines: session {self.session_s:.1f} s, first batch {first:.1f} "
             f"s, first batch of all {last:.1f} s, tried again {self.again}; "
-            f"processor s: {sum(self.used_s.values()):.1f} ({cost})"
+            f"processor s: {sum(self.used_s.values()):.1f} ({cost}); load {self.load:.0f}"
         )
 
 
@@ -131,7 +132,7 @@ def measure(bootstrap: str, place: Path, count: int, conf: tuple[str, ...]) -> S
                     start.batch_s.setdefault(found[1], now_s)
                 if start.is_whole:
                     break
-            start.used_s = processor_s(run.pid)
+            start.used_s, start.load = processor_s(run.pid), os.getloadavg()[0]
         finally:
             run.send_signal(signal.SIGINT)
             run.communicate()

@@ -16,7 +16,7 @@ import click
 
 from entrepot.cli.logs import configure
 from entrepot.cli.talk import INTERRUPTED, bootstrap_option, talk
-from entrepot.client.kio_loading import load_kio
+from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client

@@ -11,8 +11,8 @@ import click
 
 from entrepot.cli.properties import parse
 from entrepot.cli.talk import key_values
-from entrepot.client.kio_loading import load_kio
 from entrepot.config import ConfigError, read_text
+from entrepot.wire.kafka.kio_loading import load_kio
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

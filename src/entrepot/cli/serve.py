@@ -16,9 +16,9 @@ import click
 
 from entrepot.cli.logs import configure
 from entrepot.cli.presence import announced, remove_leftovers
-from entrepot.client.kio_loading import load_kio
 from entrepot.config import PROTOCOLS, Config, ConfigError, load
 from entrepot.log.policy import Durability
+from entrepot.wire.kafka.kio_loading import load_kio
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -7,7 +7,7 @@ broker, and pyspark by nobody before it is needed. Whoever imports it without it
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from entrepot.client.kio_loading import load_kio
+from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
