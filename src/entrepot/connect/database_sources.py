@@ -126,7 +126,8 @@ class QuerySource(DatabaseSource):
             time = database.quote(self.options.timestamp)
             where, order = f"{where} AND {time} IS NOT NULL", f"{time}, {number}"
             if self._position is not None:
-                where = f"({time} > {mark} OR ({time} = {mark} AND {number} > {mark}))"
+                later = f"({time} > {mark} OR ({time} = {mark} AND {number} > {mark}))"
+                where = f"{number} IS NOT NULL AND {later}"
                 at = self._position["timestamp"]
                 parameters = [at, at, self._position["incrementing"]]
         statement = f"SELECT * FROM {rows} WHERE {where} ORDER BY {order} LIMIT {mark}"
