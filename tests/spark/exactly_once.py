@@ -93,7 +93,7 @@ def drive(bootstrap: str, http: str, place: str, source: str) -> None:
     if source == "avro":
         from entrepot.spark.formats import from_avro
 
-        number = from_avro("value", SCHEMA).getField("number")
+        number = from_avro("value", schema=SCHEMA).getField("number")
     writer = reader.load().select(number.cast("string").alias("value")).writeStream
     writer = writer.format("entrepot").options(**said, topic=TARGET)
     writer.option("checkpointLocation", f"{place}/checkpoint").start().awaitTermination()
