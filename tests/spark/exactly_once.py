@@ -53,7 +53,7 @@ SCHEMA = {"type": "record", "name": "Numbered", "fields": [{"name": "number", "t
 ARCHIVE = "archive"  # The tier's directory, in the driver's.
 SEGMENT_BYTES = 4_000  # Of the topic with a tier: many segments, most of them archived.
 STEP_S = 0.1
-PROGRESS_S_MAX = 400.0  # Until a query that was started has written something.
+PROGRESS_S_MAX = 1_200.0  # Until something is written: poison ends a query many times before.
 
 
 @dataclass

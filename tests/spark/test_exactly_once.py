@@ -13,7 +13,7 @@ from tests.spark.exactly_once import run
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("source", "records"), [("topic", 2_000), ("tier", 8_000)])
 def test_nothing_is_lost_and_nothing_is_there_twice(source: str, records: int) -> None:
     try:
