@@ -141,7 +141,7 @@ def test_filters_are_pushed_when_spark_allows_it(
         assert narrow.rdd.getNumPartitions() == 1
         for condition in conditions:
             plan = frame.where(condition)._jdf.queryExecution().executedPlan().toString()
-            assert ("Filter (" in plan) == (condition in left_to_spark), condition
+            assert (" Filter " in plan) == (condition in left_to_spark), condition
     finally:
         spark.conf.unset(setting)
 
