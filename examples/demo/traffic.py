@@ -4,11 +4,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pika
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pika.exceptions import AMQPConnectionError
 
 from examples.demo.simulation import Sent
 
@@ -90,6 +92,10 @@ class Listener(threading.Thread):
         self.heard = 0
 
     def run(self) -> None:
+        with suppress(AMQPConnectionError):  # The demo has ended, and with it the broker.
+            self._listen()
+
+    def _listen(self) -> None:
         connection = pika.BlockingConnection(self._parameters)
         channel = connection.channel()
         channel.basic_qos(prefetch_count=TOGETHER_MAX)
