@@ -17,7 +17,6 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from time import monotonic
 from typing import cast
 
 from entrepot.core import limits
@@ -206,7 +205,6 @@ class SocketLink:
     def _read(self) -> None:
         receiver = self._receiver
         assert receiver is not None
-        until_s = 0.0  # Set after the first read: mostly there is no second one.
         for _ in range(READS_PER_WAKE_MAX):
             view = receiver.writable()
             room = len(view)
@@ -228,11 +226,6 @@ class SocketLink:
                 self._holding.received()
             if size < room or self._is_paused or self._state is not LinkState.OPEN:
                 return
-            now_s = monotonic()
-            if not until_s:
-                until_s = now_s + limits.TURN_MS / 1_000
-            elif now_s >= until_s:
-                return  # A megabyte of small requests may take long.
 
     def _recount(self) -> None:
         """Count the receiver's unfinished input again: it may have processed some of it."""
