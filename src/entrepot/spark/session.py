@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseServer
 from typing import IO, TYPE_CHECKING, Any, Self
 from unittest import mock
 
@@ -238,10 +239,12 @@ class Interrupts:
     def _handle(self, number: int, _: object) -> None:
         is_first, self.told = self.told is None, number
         if not (self._is_patient and is_first):
-            self._session.kill()
-            logging.disable(logging.CRITICAL)  # Whoever spoke with Java now complains.
+            # Whoever speaks with Java will complain: pyspark's server of counts, too.
+            logging.disable(logging.CRITICAL)
             warnings.simplefilter("ignore")
             threading.excepthook = lambda _: None
+            BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+            self._session.kill()
             sys.exit(128 + number)
 
     @contextmanager
