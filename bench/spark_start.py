@@ -2,11 +2,13 @@
 
     python -m bench.spark_start                       one pipeline, and six
     python -m bench.spark_start --pipelines 1 --runs 3 --conf spark.driver.extraJavaOptions=
+    python -m bench.spark_start --pipelines 6 --runs 20 --load 4     do all of them start?
 
 A broker, a topic of 1,000 records, and `entrepot pipeline run --live` in a process of its own:
 sums per customer, kept in RocksDB, into Delta tables. Wall time is until a line is printed;
 processor time, of Java and of all processes of Python, is the sturdier figure on a machine that
-is not idle.
+is not idle. With `--load`, so many other processes keep the cores busy meanwhile. A start that
+ends before each pipeline has done a batch makes the exit code 1.
 """
 
 import json
@@ -17,7 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import click
 from confluent_kafka import Producer
@@ -74,53 +80,107 @@ def processor_s(root: int) -> dict[str, float]:
     return sums
 
 
-def measure(bootstrap: str, place: Path, count: int, conf: tuple[str, ...]) -> str:
+@dataclass
+class Start:
+    """What became of one start."""
+
+    pipelines: int
+    session_s: float = 0.0
+    batch_s: dict[str, float] = field(default_factory=dict)  # The first one of each pipeline.
+    again: int = 0  # Queries that were tried again.
+    used_s: dict[str, float] = field(default_factory=dict)
+    last_line: str = ""
+    load: float = 0.0  # What the machine says: processes that ran or waited, in the last minute.
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.batch_s) == self.pipelines
+
+    def __str__(self) -> str:
+        if not self.is_whole:
+            words = f"ended after {len(self.batch_s)} of them had begun: {self.last_line}"
+            return f"{self.pipelines} pipelines: {words}"
+        used = self.used_s.items()
+        cost = ", ".join(f"{name} {seconds:.1f}" for name, seconds in used if seconds >= 1)
+        first, last = min(self.batch_s.values()), max(self.batch_s.values())
+        return (
+            f"{self.pipelines} pipelines: session {self.session_s:.1f} s, first batch {first:.1f} "
+            f"s, first batch of all {last:.1f} s, tried again {self.again}; "
+            f"processor s: {sum(self.used_s.values()):.1f} ({cost}); load {self.load:.0f}"
+        )
+
+
+def measure(bootstrap: str, place: Path, count: int, conf: tuple[str, ...]) -> Start:
     file = place / "started_pipelines.py"
     lines = [f"sales{number} = make({number})" for number in range(count)]
     file.write_text(FILE + "\n".join(lines) + "\n")
     command = [sys.executable, "-u", "-m", "entrepot.cli", "pipeline", "run", str(file), "--live",
                "--dir", str(place / "views"), "-b", bootstrap,
                *(f"--conf={each}" for each in conf)]  # fmt: skip
-    begun = time.monotonic()
-    session_s, done, again = 0.0, dict[str, float](), 0
+    begun, start = time.monotonic(), Start(count)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as run:
         assert run.stdout is not None
         try:
             for line in run.stdout:
-                now_s = time.monotonic() - begun
-                again += "trying again" in line
+                now_s, start.last_line = time.monotonic() - begun, line.strip()
+                start.again += "trying again" in line
                 if "has started" in line:
-                    session_s = now_s
+                    start.session_s = now_s
                 if (found := re.match(r"(sales\d+) v1 batch 0", line)) is not None:
-                    done.setdefault(found[1], now_s)
-                if len(done) == count:
+                    start.batch_s.setdefault(found[1], now_s)
+                if start.is_whole:
                     break
-            used = processor_s(run.pid)
+            start.used_s, start.load = processor_s(run.pid), os.getloadavg()[0]
         finally:
             run.send_signal(signal.SIGINT)
             run.communicate()
-    if len(done) < count:
-        return f"{count} pipelines: ended after {len(done)} of them had begun"
-    cost = ", ".join(f"{name} {seconds:.1f}" for name, seconds in used.items() if seconds >= 1)
+    return start
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that compute, beside what is measured."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+
+
+def summary(starts: list[Start]) -> str:
+    whole = [each for each in starts if each.is_whole]
+    words = f"{len(whole)} of {len(starts)} starts of {starts[0].pipelines} pipelines"
+    if not whole:
+        return words
+    used = [sum(each.used_s.values()) for each in whole]
     return (
-        f"{count} pipelines: session {session_s:.1f} s, first batch {min(done.values()):.1f} s, "
-        f"first batch of all {max(done.values()):.1f} s, tried again {again}; "
-        f"processor s: {sum(used.values()):.1f} ({cost})"
+        f"{words}; tried again {sum(each.again for each in whole)}; processor s, median: "
+        f"{median(used):.1f}"
     )
 
 
 @click.command(help=__doc__)
 @click.option("--pipelines", multiple=True, type=int, default=(1, 6), show_default=True)
 @click.option("--runs", default=1, show_default=True)
+@click.option("--load", default=0, show_default=True, help="Processes that compute meanwhile.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Of Spark.")
-def main(pipelines: tuple[int, ...], runs: int, conf: tuple[str, ...]) -> None:
-    for _ in range(runs):
-        for count in pipelines:
-            with broker() as server, tempfile.TemporaryDirectory(prefix="bench-") as name:
-                fill(server.bootstrap)
-                print(measure(server.bootstrap, Path(name), count, conf), flush=True)
+def main(pipelines: tuple[int, ...], runs: int, load: int, conf: tuple[str, ...]) -> None:
+    starts: dict[int, list[Start]] = {count: [] for count in pipelines}
+    with busy(load):
+        for _ in range(runs):
+            for count in pipelines:
+                with broker() as server, tempfile.TemporaryDirectory(prefix="bench-") as name:
+                    fill(server.bootstrap)
+                    starts[count].append(measure(server.bootstrap, Path(name), count, conf))
+                    print(starts[count][-1], flush=True)
+    for found in starts.values():
+        print(summary(found))
+    sys.exit(not all(each.is_whole for found in starts.values() for each in found))
 
 
 if __name__ == "__main__":

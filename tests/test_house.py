@@ -37,6 +37,8 @@ DOORS_OPEN = {
     ),
     "config.py": ("disk", "the configuration file, read once before the doors are built"),
     "spark/packing.py": ("disk", "an archive is a file of files"),
+    "spark/class_archive.py": ("disk", "Java's file of classes is in a user's cache"),
+    "spark/warm_up.py": ("disk", "a pipeline needs a directory for a minute"),
     "spark/session.py": ("disk threads", "starts Java, reads what it says, ends it"),
     "spark/pipelines/batch_progress.py": ("time threads", "tells of a call while it lasts"),
     "spark/pipelines/running.py": ("time", "a pause before another try"),

@@ -22,7 +22,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from entrepot.spark.session import Interrupts, Session, settings_for
+from entrepot.spark.errors import PipelineError
+from entrepot.spark.java import NoJava
+from entrepot.spark.session import Interrupts, NoSession, Session, settings_for
 from entrepot.testing import Broker, broker
 from examples.demo.simulation import BOXES, MINUTES, POISON, Expected, Simulation
 
@@ -207,7 +209,11 @@ def main(arguments: list[str]) -> int:
     interrupts = Interrupts(session)
     interrupts.listen()
     with interrupts.ending():
-        return tell_story(said.picture, Simulation(said.seed), session)
+        try:
+            return tell_story(said.picture, Simulation(said.seed), session)
+        except (NoJava, NoSession, PipelineError) as error:
+            console.print(f"[bold red]the demo ends[/]: {error}", soft_wrap=True)
+            return 1
 
 
 def tell_story(picture: Path, simulation: Simulation, session: Session) -> int:

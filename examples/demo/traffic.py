@@ -4,22 +4,25 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pika
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pika.exceptions import AMQPConnectionError
 
 from examples.demo.simulation import Sent
 
 WAIT_S = 30.0
 POLL_S = 0.5
 TOGETHER_MAX = 100  # Records that are told at once.
+QUIET = {"log_level": 0}  # Who ends the demo ends the broker, too, and knows it.
 
 
 def create_topics(bootstrap: str, names: list[str]) -> None:
     """Of one partition each. The records' times are those of a story: none is too old."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap} | QUIET)
     made = admin.create_topics([NewTopic(name, 1, config={"retention.ms": "-1"}) for name in names])
     for result in made.values():
         result.result(WAIT_S)
@@ -30,7 +33,7 @@ class Sender(threading.Thread):
 
     def __init__(self, bootstrap: str, records: list[Sent], speed: float) -> None:
         super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20} | QUIET)
         self._records = records
         self._speed = speed
         self.sent = 0
@@ -54,6 +57,7 @@ def consumer_of(bootstrap: str, topic: str) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            **QUIET,
         }
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -88,6 +92,10 @@ class Listener(threading.Thread):
         self.heard = 0
 
     def run(self) -> None:
+        with suppress(AMQPConnectionError):  # The demo has ended, and with it the broker.
+            self._listen()
+
+    def _listen(self) -> None:
         connection = pika.BlockingConnection(self._parameters)
         channel = connection.channel()
         channel.basic_qos(prefetch_count=TOGETHER_MAX)

@@ -1,5 +1,6 @@
 """Records for the tests to read, by the client that most people use."""
 
+import time
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from entrepot.log.read_only import ArchivedPartition, open_archive
 from entrepot.testing import Broker
+
+SLOW_S = 30.0
 
 
 def create(server: Broker, topic: str, partitions: int = 1, **settings: str) -> str:
@@ -46,3 +50,31 @@ def transaction(server: Broker, name: str, *, commit: bool) -> Any:
 
 def texts(count: int, first: int = 0) -> list[str]:
     return [f"value {number}" for number in range(first, first + count)]
+
+
+def archived(address: str, topic: str = "t", partition: int = 0) -> ArchivedPartition | None:
+    archive = open_archive(address)
+    ids = archive.ids(topic)
+    return archive.partition(topic, ids[0], partition) if ids else None
+
+
+def wait_for_copies(
+    server: Broker,
+    address: str,
+    topic: str = "t",
+    stable: int | None = None,
+    *,
+    partition: int = 0,
+) -> int:
+    """Wait until everything but the last segment is copied; return where the archive ends.
+
+    Segments with a transaction that is open are not copied: these end after the offset `stable`.
+    """
+    directory = server.data_dir / f"partitions/{topic}-{partition}"
+    bases = [int(path.stem) for path in directory.glob("*.log")]
+    base = max(each for each in bases if stable is None or each <= stable)
+    deadline = time.monotonic() + SLOW_S
+    while (found := archived(address, topic, partition)) is None or found.offset_end < base:
+        assert time.monotonic() < deadline, "nothing was copied"
+        time.sleep(0.05)
+    return found.offset_end

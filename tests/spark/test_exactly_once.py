@@ -1,5 +1,6 @@
 """A kill of the driver and one of the broker; `exactly_once` itself has as many as one likes,
-also from a queue: there a poison message ends the query again and again, which takes minutes.
+also of values in Avro and from a queue: there a poison message ends the query again and again,
+which takes minutes.
 """
 
 import pytest
@@ -12,11 +13,12 @@ from tests.spark.exactly_once import run
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_nothing_is_lost_and_nothing_is_there_twice() -> None:
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(("source", "records"), [("topic", 2_000), ("tier", 8_000)])
+def test_nothing_is_lost_and_nothing_is_there_twice(source: str, records: int) -> None:
     try:
         find_java_home()
     except NoJava as error:
         pytest.skip(f"Spark needs Java: {error}")
-    outcome = run(records=2_000, kills=1, broker_kills=1)
+    outcome = run(records, kills=1, broker_kills=1, source=source)
     assert (outcome.lost, outcome.duplicated) == (0, 0)

@@ -118,6 +118,38 @@ def test_a_record_of_every_type() -> None:
     ]
 
 
+def test_a_type_with_a_name_is_known_by_its_whole_name() -> None:
+    """Once it was written out: a number with a logical type, and one name in two namespaces."""
+    money = {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 9}
+    places = {
+        "type": "record",
+        "name": "Trip",
+        "namespace": "a",
+        "fields": [
+            {"name": "price", "type": money},
+            {"name": "toll", "type": "Money"},
+            {"name": "from", "type": place("Place", "latitude", "a")},
+            {"name": "to", "type": place("Place", "street", "b")},
+            {"name": "back", "type": "Place"},
+            {"name": "home", "type": ["null", "b.Place"]},
+        ],
+    }
+    kind = avro.columns_of(json.dumps(places))
+    assert {each.name: each.dataType.simpleString() for each in kind} == {
+        "price": "decimal(9,0)",
+        "toll": "decimal(9,0)",
+        "from": "struct<latitude:string>",
+        "to": "struct<street:string>",
+        "back": "struct<latitude:string>",
+        "home": "struct<street:string>",
+    }
+
+
+def place(name: str, field: str, namespace: str) -> dict[str, Any]:
+    fields = [{"name": field, "type": "string"}]
+    return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+
+
 def test_each_value_is_read_with_the_schema_that_it_names(registry: str) -> None:
     """The first version has no note: the second one's default stands for it."""
     decode = avro._decoder(TEXT, registry, framed=True)

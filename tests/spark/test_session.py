@@ -1,6 +1,8 @@
-"""What a session is started with, and what is said when it does not start. Without Spark."""
+"""What a session is started with, and what is said when it does not start. Most without Spark."""
 
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this test")
 
-from entrepot.spark import packing
-from entrepot.spark.session import NoSession, Session, settings_for
+from entrepot.spark import class_archive, packing
+from entrepot.spark.java import NoJava, find_java_home
+from entrepot.spark.session import JAVA_OPTIONS, NoSession, Session, settings_for
 from tests.spark.test_java import fake
 
 
@@ -67,3 +70,51 @@ def test_what_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         f"{library}/site-packages/pyspark/sql/types.py",
     ]
     assert os.listdir(tmp_path).count("made.tar.gz.new") == 0
+
+
+def test_classes_are_kept_for_one_java_and_one_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/opt/java-17")
+    assert class_archive.options_to_use() == ""
+    with class_archive.making() as option:
+        Path(option.partition("=")[2]).write_bytes(b"classes")
+    path = class_archive.archive_path()
+    assert class_archive.options_to_use() == f" -XX:SharedArchiveFile={path}"
+    assert list((tmp_path / "entrepot").iterdir()) == [path]
+    monkeypatch.setenv("JAVA_HOME", "/opt/java-21")
+    assert class_archive.options_to_use() == ""
+
+
+def test_a_java_that_writes_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/opt/java-17")
+    with pytest.raises(class_archive.NoArchive, match="without writing"), class_archive.making():
+        pass
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a b"))
+    with pytest.raises(class_archive.NoArchive, match="blanks"), class_archive.making():
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_java_takes_the_classes_that_a_warm_up_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With -Xshare:on Java does not start if it cannot use the file."""
+    try:
+        find_java_home()
+    except NoJava as error:
+        pytest.skip(f"Spark needs Java: {error}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = [sys.executable, "-m", "entrepot.cli", "pipeline", "warm-up"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert "`run` uses it from now on" in made.stdout
+    monkeypatch.setenv("JAVA_HOME", str(find_java_home()))
+    settings = settings_for("local[1]")
+    settings[JAVA_OPTIONS] += f"{class_archive.options_to_use()} -Xshare:on"
+    with Session("local[1]", settings, name="test") as session:
+        spark = session.start()
+        assert spark.range(3).count() == 3

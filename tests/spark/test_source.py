@@ -122,7 +122,14 @@ def test_filters_are_pushed_when_spark_allows_it(
         "timestamp > '2020-01-01' and offset < 10": 20,
         "timestamp >= '2090-01-01'": 0,
         "timestamp < '2090-01-01' and value is not null": 200,
+        "timestamp between '2020-01-01' and '2090-01-01' and key is null": 200,
+        "value = binary('value 5')": 2,
+        "value in (binary('value 5'), binary('value 6')) and partition = 0": 2,
+        "value > binary('value 97')": 4,
+        "key = binary('ana')": 0,
+        "cast(value as string) = 'value 5'": 2,
     }
+    left_to_spark = ("partition <> 0 and offset < 10", "cast(value as string) = 'value 5'")
     expected = {condition: frame.where(condition).count() for condition in conditions}
     assert expected == conditions
     setting = "spark.sql.python.filterPushdown.enabled"
@@ -131,9 +138,10 @@ def test_filters_are_pushed_when_spark_allows_it(
         frame = table(spark, server, subscribe=topic)
         assert {each: frame.where(each).count() for each in conditions} == conditions
         narrow = frame.where("partition = 1 and offset >= 90")
-        plan = narrow._jdf.queryExecution().executedPlan().toString()
-        assert "Filter (" not in plan  # Done at the source; nothing is left to do.
         assert narrow.rdd.getNumPartitions() == 1
+        for condition in conditions:
+            plan = frame.where(condition)._jdf.queryExecution().executedPlan().toString()
+            assert (" Filter " in plan) == (condition in left_to_spark), condition
     finally:
         spark.conf.unset(setting)
 

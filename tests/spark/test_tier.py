@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient  # noqa: E402
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan  # noqa: E402
 
 from entrepot.client.client import EARLIEST, LATEST, TopicPartition  # noqa: E402
-from entrepot.log.read_only import Archive, ArchivedPartition, open_archive  # noqa: E402
+from entrepot.log.read_only import Archive, open_archive  # noqa: E402
 from entrepot.spark import decoding, segments  # noqa: E402
 from entrepot.spark.connecting import Connected  # noqa: E402
 from entrepot.spark.decoding import Damaged, DataLost, Range  # noqa: E402
@@ -36,7 +36,7 @@ from entrepot.spark.source import (  # noqa: E402
 )
 from entrepot.spark.tier import WithTier  # noqa: E402
 from entrepot.testing import Broker, broker  # noqa: E402
-from tests.spark.producing import create, produce, texts  # noqa: E402
+from tests.spark.producing import create, produce, texts, wait_for_copies  # noqa: E402
 from tests.spark.test_segments import Story, at_times, ends  # noqa: E402
 
 SLOW_S = 30.0
@@ -48,29 +48,6 @@ def tiered(server: Broker, directory: Path, topic: str = "t", **settings: str) -
     address = directory.as_uri()
     create(server, topic, **{"entrepot.tier": address, "segment_bytes": "4000"} | settings)
     return address
-
-
-def archived(address: str, topic: str = "t") -> ArchivedPartition | None:
-    archive = open_archive(address)
-    ids = archive.ids(topic)
-    return archive.partition(topic, ids[0], 0) if ids else None
-
-
-def wait_for_copies(
-    server: Broker, address: str, topic: str = "t", stable: int | None = None
-) -> int:
-    """Wait until everything but the last segment is copied; return where the archive ends.
-
-    Segments with a transaction that is open are not copied: these end after the offset `stable`.
-    """
-    directory = server.data_dir / f"partitions/{topic}-0"
-    bases = [int(path.stem) for path in directory.glob("*.log")]
-    base = max(each for each in bases if stable is None or each <= stable)
-    deadline = time.monotonic() + SLOW_S
-    while (found := archived(address, topic)) is None or found.offset_end < base:
-        assert time.monotonic() < deadline, "nothing was copied"
-        time.sleep(0.05)
-    return found.offset_end
 
 
 def delete_below(server: Broker, offset: int, topic: str = "t") -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.logs import configure
 from entrepot.cli.talk import INTERRUPTED, bootstrap_option, talk
+from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client

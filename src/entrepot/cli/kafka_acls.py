@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from entrepot.cli.kafka_flags import bootstrap_options
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.security import command_config_option
 from entrepot.cli.talk import talk
+from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
     from entrepot.client.acls import AclEntry, AclResource

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.properties import parse
 from entrepot.cli.talk import key_values
 from entrepot.config import ConfigError, read_text
+from entrepot.wire.kafka.kio_loading import load_kio
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

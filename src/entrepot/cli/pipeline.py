@@ -156,6 +156,20 @@ def pack(output: str, without: tuple[str, ...]) -> None:
     click.echo(f"{output}: {count:,} files, {size:,.0f} MB")
 
 
+@pipeline.command("warm-up")
+def warm_up() -> None:
+    """Keep what Java loads, about 200 MB, so that runs on this machine start in half the time."""
+    with _clear_errors():
+        from entrepot.spark.class_archive import NoArchive
+        from entrepot.spark.warm_up import warm_up
+
+        try:
+            path = warm_up(_tell)
+        except (NoArchive, OSError) as error:
+            raise click.ClickException(str(error)) from None
+    click.echo(f"{path}: {path.stat().st_size / 1_000_000:,.0f} MB; `run` uses it from now on")
+
+
 @pipeline.command("list")
 @click.argument("file", metavar="FILE.py")
 def list_pipelines(file: str) -> None:

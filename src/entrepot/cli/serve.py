@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import click
 
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.logs import configure
 from entrepot.cli.presence import announced, remove_leftovers
 from entrepot.config import PROTOCOLS, Config, ConfigError, load
 from entrepot.log.policy import Durability
+from entrepot.wire.kafka.kio_loading import load_kio
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

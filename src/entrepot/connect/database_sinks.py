@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import msgspec
-
 from entrepot.client.client import TopicPartition
 from entrepot.client.reader import Message
 from entrepot.connect.database import Database, StatementError
-from entrepot.connect.formats import Misfit, read_object, to_json
+from entrepot.connect.formats import Misfit, read_json, read_object, to_json
 from entrepot.connect.interface import ConnectError, Context, Sink
 from entrepot.connect.mysql import MysqlOptions
 from entrepot.connect.postgresql import PostgresqlOptions
@@ -220,8 +218,8 @@ class DatabaseSink(Sink):
         if key is None:
             return {}
         try:
-            found = msgspec.json.decode(key)
-        except ValueError:
+            found = read_json(key)
+        except Misfit:
             found = None
         if isinstance(found, dict):
             return found

@@ -19,8 +19,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from entrepot.connect.database import Database
-from entrepot.connect.formats import to_json
-from entrepot.connect.interface import ConnectError, Context, Polled, Position, Source, SourceRecord
+from entrepot.connect.formats import Misfit, to_json
+from entrepot.connect.interface import (
+    ConnectError,
+    Context,
+    Polled,
+    Position,
+    Rejected,
+    Source,
+    SourceRecord,
+)
 from entrepot.connect.mysql import MysqlOptions
 from entrepot.connect.postgresql import PostgresqlOptions
 from entrepot.connect.sqlite import SqliteOptions
@@ -101,12 +109,20 @@ class QuerySource(DatabaseSource):
             if name is not None and name not in names:
                 raise ConnectError(f"options: the rows have no column {name}")
         found = [dict(zip(names, row, strict=True)) for row in rows]
-        records = [SourceRecord(to_json(row), key=row_key(row, self.options.key)) for row in found]
+        records = [self._record(row) for row in found]
         last = {"incrementing": found[-1][self.options.incrementing]}
         if self.options.timestamp is not None:
             last["timestamp"] = found[-1][self.options.timestamp]
         self._position = msgspec.json.decode(to_json(last))
         return Polled(records, self._position)
+
+    def _record(self, row: dict[str, Any]) -> SourceRecord | Rejected:
+        try:
+            return SourceRecord(to_json(row), key=row_key(row, self.options.key))
+        except Misfit as error:
+            number = row[self.options.incrementing]
+            where = f"{self.options.table or 'the query'}, {self.options.incrementing} {number}"
+            return Rejected(repr(row).encode(), where, str(error))
 
     def _statement(self) -> tuple[str, list[Any]]:
         """All but the parameter of its limit."""
@@ -126,7 +142,8 @@ class QuerySource(DatabaseSource):
             time = database.quote(self.options.timestamp)
             where, order = f"{where} AND {time} IS NOT NULL", f"{time}, {number}"
             if self._position is not None:
-                where = f"({time} > {mark} OR ({time} = {mark} AND {number} > {mark}))"
+                later = f"({time} > {mark} OR ({time} = {mark} AND {number} > {mark}))"
+                where = f"{number} IS NOT NULL AND {later}"
                 at = self._position["timestamp"]
                 parameters = [at, at, self._position["incrementing"]]
         statement = f"SELECT * FROM {rows} WHERE {where} ORDER BY {order} LIMIT {mark}"

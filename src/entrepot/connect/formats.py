@@ -21,6 +21,7 @@ from entrepot.connect.interface import Rejected, SourceRecord
 
 TextFormat = Literal["lines", "json", "csv"]
 _QUOTE = b'"'
+_TOO_DEEP = "JSON that is nested too deep"
 
 
 class Misfit(ValueError):
@@ -32,15 +33,16 @@ def cut(form: str, data: bytes, *, is_final: bool) -> Iterator[bytes]:
 
     In the last bytes of a file that does not grow, a line without an end is whole.
     """
-    entry = b""
+    lines: list[bytes] = []  # Of the entry that is being cut.
+    quotes = 0
     for line in io.BytesIO(data):
-        entry += line
-        is_quoted = form == "csv" and entry.count(_QUOTE) % 2
-        if entry.endswith(b"\n") and not is_quoted:
-            yield entry
-            entry = b""
-    if entry and is_final:
-        yield entry
+        lines.append(line)
+        quotes += line.count(_QUOTE) if form == "csv" else 0
+        if line.endswith(b"\n") and quotes % 2 == 0:
+            yield b"".join(lines)
+            lines, quotes = [], 0
+    if lines and is_final:
+        yield b"".join(lines)
 
 
 class Decoder:
@@ -63,7 +65,7 @@ class Decoder:
             if self._form == "csv":
                 row = self._row(text)
                 return SourceRecord(to_json(row), key=key_of(row, self._key))
-            document = msgspec.json.decode(text)
+            document = read_json(text)
             return SourceRecord(text, key=key_of(document, self._key))
         except ValueError as error:
             return Rejected(text, where, str(error))
@@ -92,6 +94,16 @@ def key_of(document: Any, field: str | None) -> bytes | None:
     if found is None:
         return None
     return found.encode() if isinstance(found, str) else to_json(found)
+
+
+def read_json(data: bytes | str) -> Any:
+    """Whatever JSON says. Raises Misfit, also for text that is not UTF-8."""
+    try:
+        return msgspec.json.decode(data)
+    except ValueError as error:
+        raise Misfit(f"not JSON: {error}") from None
+    except RecursionError:
+        raise Misfit(_TOO_DEEP) from None
 
 
 # --- records into text
@@ -125,20 +137,14 @@ class Encoder:
 def json_line(value: bytes | None) -> bytes:
     if value is None:
         return b"null\n"
-    try:
-        msgspec.json.decode(value)
-    except ValueError as error:  # Text that is not UTF-8, too.
-        raise Misfit(f"not JSON: {error}") from None
+    read_json(value)
     if b"\n" in value or b"\r" in value:
         value = msgspec.json.format(value, indent=-1)
     return value + b"\n"
 
 
 def read_object(value: bytes) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(value)
-    except ValueError as error:
-        raise Misfit(f"not JSON: {error}") from None
+    found = read_json(value)
     if not isinstance(found, dict):
         raise Misfit("not a JSON object")
     return found
@@ -164,10 +170,15 @@ def _cell(value: Any) -> str:
 
 
 def to_json(value: Any) -> bytes:
-    """What databases and Parquet hold, too: bytes as base64, times as ISO 8601."""
-    return json.dumps(
-        value, default=_plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    ).encode()
+    """What databases and Parquet hold, too: bytes as base64, times as ISO 8601. Raises Misfit."""
+    try:
+        return json.dumps(
+            value, default=_plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
+    except (ValueError, TypeError) as error:
+        raise Misfit(str(error)) from None
+    except RecursionError:
+        raise Misfit(_TOO_DEEP) from None
 
 
 def _plain(value: Any) -> Any:

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import msgspec
-
-from entrepot.connect.formats import Misfit, key_of, to_json
+from entrepot.connect.formats import Misfit, key_of, read_json, to_json
 from entrepot.connect.http_session import Answer, HttpOptions, HttpSession, open_session
 from entrepot.connect.interface import (
     ConnectError,
@@ -138,9 +136,9 @@ class HttpSource(Source):
 
     def _array(self, body: bytes) -> list[Any]:
         try:
-            found = msgspec.json.decode(body)
-        except ValueError as error:
-            raise Unavailable(f"{self.options.url}: not JSON: {error}") from None
+            found = read_json(body)
+        except Misfit as error:
+            raise Unavailable(f"{self.options.url}: {error}") from None
         for name in self.options.items.split(".") if self.options.items else ():
             found = found.get(name) if isinstance(found, dict) else None
         if not isinstance(found, list):

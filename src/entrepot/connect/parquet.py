@@ -32,7 +32,7 @@ def _record(row: dict[str, Any], key: str | None, where: str) -> SourceRecord | 
     try:
         value = to_json(row)
         return SourceRecord(value, key=key_of(row, key))
-    except (ValueError, TypeError) as error:
+    except Misfit as error:
         return Rejected(value, where, str(error))
 
 

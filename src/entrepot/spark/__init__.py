@@ -7,6 +7,8 @@ broker, and pyspark by nobody before it is needed. Whoever imports it without it
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from entrepot.wire.kafka.kio_loading import load_kio
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -15,6 +17,8 @@ _REMEDY = "in a checkout of entrepot, .venv/bin/pip install -e '.[spark]'"
 for _name in ("pyarrow", "pyspark"):
     if find_spec(_name) is None:
         raise ModuleNotFoundError(f"{_name} is missing: {_REMEDY}", name=_name)
+
+load_kio()  # Spark starts a dozen processes that import what is here.
 
 
 def prepare() -> None:

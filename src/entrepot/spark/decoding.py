@@ -9,8 +9,9 @@ for either comes out of the topic's archive, if it has one.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -74,6 +75,37 @@ def lost(part: TopicPartition, what: str, *, fail: bool) -> None:
     logger.warning("%s: %s; going on without them, as failOnDataLoss is false", part, what)
 
 
+class Condition(NamedTuple):
+    """What a column must be like, as one of Arrow's functions says."""
+
+    column: str  # key, value or timestamp.
+    function: str
+    constant: Any = None
+
+
+class RowFilter(NamedTuple):
+    """Which of the records become rows: those for which all conditions hold."""
+
+    conditions: tuple[Condition, ...]
+    timestamp_ms_min: int = -1  # What is older does not meet them, whatever else it is.
+
+    def kept(self, arrays: Mapping[str, pa.Array]) -> pa.Array:
+        """True where a row is wanted; where a condition has no answer, null."""
+        import pyarrow.compute as pc  # Most tasks have no filter.
+
+        answers = []
+        for column, function, constant in self.conditions:
+            array = arrays[column]
+            if function == "is_in":
+                answers.append(pc.is_in(array, value_set=pa.array(constant, array.type)))
+            elif constant is None:
+                answers.append(pc.call_function(function, [array]))
+            else:
+                scalar = pa.scalar(constant, array.type)
+                answers.append(pc.call_function(function, [array, scalar]))
+        return reduce(pc.and_, answers)
+
+
 class Piece(NamedTuple):
     """A run of whole batches, as they are in the log."""
 
@@ -92,6 +124,7 @@ class RangeDecoder(ABC):
         committed: bool,
         fail_on_data_loss: bool,
         archive: Callable[[], "ArchivedPartition | None"] = lambda: None,
+        row_filter: RowFilter | None = None,
     ) -> None:
         """The schema names the columns to make, of those that Spark's Kafka source has. The archive
         is opened when it is needed."""
@@ -100,6 +133,8 @@ class RangeDecoder(ABC):
         self._committed = committed
         self._fail = fail_on_data_loss
         self._archive = archive
+        self._row_filter = row_filter
+        self._timestamp_ms_min = -1 if row_filter is None else row_filter.timestamp_ms_min
         self._position = wanted.offset_from
         self._columns = new_columns("headers" in schema.names)
         self._time_type = CREATE_TIME  # Of all rows in the columns.
@@ -173,6 +208,8 @@ class RangeDecoder(ABC):
         for position, header in piece.whole:
             if header.count == 0 or header.offset_first >= until:
                 continue  # Compaction may leave a batch without its records.
+            if header.timestamp_max < self._timestamp_ms_min and not header.is_control:
+                continue
             batch = piece.view[position : position + header.size]
             try:
                 check(batch, allow_gaps=True)
@@ -207,6 +244,10 @@ class RangeDecoder(ABC):
         count = self._columns.count
         made = self._columns.take()
         arrays = dict(zip(MADE[: len(made)], made, strict=True))
+        if self._row_filter is not None:
+            kept = self._row_filter.kept(arrays)
+            arrays = {name: array.filter(kept) for name, array in arrays.items()}
+            count = len(arrays["offset"])
         for name, value, kind in (
             ("topic", self._wanted.topic, pa.string()),
             ("partition", self._wanted.partition, pa.int32()),

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from entrepot.client.client import EARLIEST, LATEST, Client, Fetched, TopicPartition
 from entrepot.client.errors import Refused
 from entrepot.spark.connecting import Connected, Underway
-from entrepot.spark.decoding import PIECE_BYTES, Piece, Range, RangeDecoder, TooOld
+from entrepot.spark.decoding import PIECE_BYTES, Piece, Range, RangeDecoder, RowFilter, TooOld
 
 if TYPE_CHECKING:
     from entrepot.log.read_only import ArchivedPartition
@@ -26,6 +26,7 @@ class RangeReader(RangeDecoder):
         committed: bool = True,
         fail_on_data_loss: bool = True,
         archive: Callable[[], "ArchivedPartition | None"] = lambda: None,
+        row_filter: RowFilter | None = None,
     ) -> None:
         super().__init__(
             wanted,
@@ -33,6 +34,7 @@ class RangeReader(RangeDecoder):
             committed=committed,
             fail_on_data_loss=fail_on_data_loss,
             archive=archive,
+            row_filter=row_filter,
         )
         self._connected = connected
 

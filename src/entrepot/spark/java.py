@@ -99,11 +99,16 @@ def version_of(java: Path) -> int | None:
     return int(found[1]) if found and ran.returncode == 0 else None
 
 
+def cache_directory() -> Path:
+    """Where files are that can be made anew."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "entrepot"
+
+
 def wrapped(home: Path) -> Path:
     """A directory that is this Java to whoever starts `bin/java` in it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     text = _WRAPPER.format(java=str(home / "bin" / "java").replace("'", "'\\''"))
-    made = cache / "entrepot" / "java"
+    made = cache_directory() / "java"
     target = made / "bin" / "java"
     if not target.is_file() or target.read_text("utf-8") != text:
         target.parent.mkdir(parents=True, exist_ok=True)

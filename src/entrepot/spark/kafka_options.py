@@ -7,7 +7,7 @@ do nothing. Those that would change which rows are read or written are refused.
 
 _NO_GROUP = "no consumer group is used; the offsets are in Spark's checkpoint"
 _OWN_RETRIES = "requests are repeated for about 25 seconds, with pauses that grow"
-_OWN_FETCHES = "tasks fetch what their range needs, in pieces of up to 16 MiB"
+_OWN_FETCHES = "tasks fetch what their range needs, in pieces of up to 8 MiB"
 _OWN_CONNECTION = "connections are the client's own matter"
 _OWN_BATCHES = "the sink gathers a task's rows into batches by itself"
 _OWN_TRANSACTIONS = "the sink writes in transactions of its own, acknowledged by all replicas"

@@ -1,14 +1,19 @@
 """Filters that narrow what is read, instead of throwing rows away afterwards.
 
-Topic, partition and offset are known before anything is fetched, so a comparison of them
-with constants is done here, exactly, and Spark need not repeat it. A lower bound of the
-timestamp says where to begin, as the broker finds the first record that young; later ones
-may be older again, so Spark still looks at every row. Everything else is left to Spark.
+Topic, partition and offset are known before anything is fetched, so a comparison of them with
+constants decides what is. A lower bound of the timestamp says where to begin, as the broker finds
+the first record that young, and which batches need not be unpacked. Nothing says where to end for
+an upper one: a batch notes its latest time, and not its earliest, so any record may be an old one.
+
+What only the records say, key, value and timestamp, is compared where they are decoded, column by
+column, and rows that do not match are never handed to Spark.
+
+A filter that is done here is not done again by Spark. Everything else is left to it.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import eq, ge, gt, le, lt
 from typing import Any
 
@@ -20,12 +25,13 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
 )
 
 from entrepot.client.client import TopicPartition
-from entrepot.spark.decoding import Range
+from entrepot.spark.decoding import Condition, Range, RowFilter
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     EqualTo: eq,
@@ -36,6 +42,16 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     LessThanOrEqual: le,
     In: lambda value, several: value in several,
 }
+# The same of whole columns, in Arrow's names. Both compare bytes as numbers without a sign.
+_COLUMN_FUNCTIONS: dict[type, str] = {
+    EqualTo: "equal",
+    EqualNullSafe: "equal",
+    GreaterThan: "greater",
+    GreaterThanOrEqual: "greater_equal",
+    LessThan: "less",
+    LessThanOrEqual: "less_equal",
+}
+_BYTES = ("key", "value")
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,6 +64,13 @@ class Narrowed:
     offset_from: int = 0
     offset_until: int = 2**63 - 1
     timestamp_ms: int | None = None  # Nothing before the first record that is so young.
+    rows: tuple[Condition, ...] = ()  # What the records themselves must be like.
+
+    @property
+    def row_filter(self) -> RowFilter | None:
+        if not self.rows:
+            return None
+        return RowFilter(self.rows, -1 if self.timestamp_ms is None else self.timestamp_ms)
 
     def has(self, part: TopicPartition) -> bool:
         values = {"topic": part.topic, "partition": part.partition}
@@ -76,8 +99,12 @@ def narrow(filters: Iterable[Filter]) -> tuple[Narrowed, list[Filter]]:
 
 
 def _narrowed(found: Narrowed, each: Filter, column: str) -> tuple[Narrowed, bool]:
-    if isinstance(each, IsNotNull):
-        return found, column in _NEVER_NULL
+    """What is left with one more filter; and whether that is all there is to do for it."""
+    if isinstance(each, IsNull | IsNotNull):
+        if column in _BYTES:
+            function = "is_null" if isinstance(each, IsNull) else "is_valid"
+            return _with_row(found, Condition(column, function)), True
+        return found, isinstance(each, IsNotNull) and column in _NEVER_NULL
     kind, constant = type(each), getattr(each, "value", None)
     if kind not in _COMPARE or constant is None:
         return found, False
@@ -85,8 +112,25 @@ def _narrowed(found: Narrowed, each: Filter, column: str) -> tuple[Narrowed, boo
         return replace(found, names=(*found.names, (column, kind, constant))), True
     if column == "offset" and isinstance(constant, int):
         return _bounded(found, kind, constant), True
-    if column == "timestamp" and isinstance(constant, datetime):
-        return _later(found, kind, constant), False
+    if column in _BYTES:
+        return _matching(found, kind, column, constant)
+    if column == "timestamp" and isinstance(constant, datetime) and kind in _COLUMN_FUNCTIONS:
+        moment = constant if constant.tzinfo is not None else constant.replace(tzinfo=UTC)
+        condition = Condition(column, _COLUMN_FUNCTIONS[kind], moment)
+        return _with_row(_later(found, kind, moment), condition), True
+    return found, False
+
+
+def _with_row(found: Narrowed, condition: Condition) -> Narrowed:
+    return replace(found, rows=(*found.rows, condition))
+
+
+def _matching(found: Narrowed, kind: type, column: str, constant: Any) -> tuple[Narrowed, bool]:
+    if kind is In and all(one is None or isinstance(one, bytes) for one in constant):
+        several = tuple(one for one in constant if one is not None)  # Null equals nothing.
+        return _with_row(found, Condition(column, "is_in", several)), True
+    if kind in _COLUMN_FUNCTIONS and isinstance(constant, bytes):
+        return _with_row(found, Condition(column, _COLUMN_FUNCTIONS[kind], constant)), True
     return found, False
 
 
@@ -103,11 +147,10 @@ def _bounded(found: Narrowed, kind: type, constant: int) -> Narrowed:
     return replace(found, offset_from=first, offset_until=until)
 
 
-def _later(found: Narrowed, kind: type, constant: datetime) -> Narrowed:
+def _later(found: Narrowed, kind: type, moment: datetime) -> Narrowed:
     if kind not in (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual):
         return found
-    moment = constant if constant.tzinfo is not None else constant.replace(tzinfo=UTC)
-    milliseconds = int((moment - _EPOCH).total_seconds() * 1_000)  # Rounded down, or equal.
+    milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)  # Rounded down.
     if milliseconds < 0 or (found.timestamp_ms or 0) > milliseconds:
         return found
     return replace(found, timestamp_ms=milliseconds)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from entrepot.core.errors import Corruption, OffsetOutOfRange
 from entrepot.log.read_only import ArchivedPartition, DataDirectory, Isolation, ReadOnlyPartition
-from entrepot.spark.decoding import PIECE_BYTES, Damaged, Piece, Range, RangeDecoder
+from entrepot.spark.decoding import PIECE_BYTES, Damaged, Piece, Range, RangeDecoder, RowFilter
 from entrepot.spark.options import DATA_DIRECTORY, OptionError
 
 LOOKS_MAX = 200  # Until a directory that changes under us is given up.
@@ -49,6 +49,7 @@ class SegmentReader(RangeDecoder):
         committed: bool = True,
         fail_on_data_loss: bool = True,
         archive: Callable[[], ArchivedPartition | None] = lambda: None,
+        row_filter: RowFilter | None = None,
     ) -> None:
         super().__init__(
             wanted,
@@ -56,6 +57,7 @@ class SegmentReader(RangeDecoder):
             committed=committed,
             fail_on_data_loss=fail_on_data_loss,
             archive=archive,
+            row_filter=row_filter,
         )
         self._data = data
 

@@ -22,16 +22,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseServer
 from typing import IO, TYPE_CHECKING, Any, Self
 from unittest import mock
 
+from entrepot.spark import class_archive
 from entrepot.spark.java import prepare
 from entrepot.spark.packing import NAME, PYTHON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-END_S_MAX = 5.0  # For Java, to end by itself.
+END_S_MAX = 5.0
 LOG_LINES_MAX = 200
 WORDS_MAX = 3  # Lines of it that an error quotes: the scripts around Java have the last one.
 
@@ -51,9 +53,10 @@ _JAVA_OPTIONS = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=100000 -XX:Tier4BackEdgeThreshold=400000"
 )
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # What suits one machine; a cluster has more cores than the driver, and people who look at it.
 LOCAL_SETTINGS = {
-    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+    JAVA_OPTIONS: _JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
@@ -81,10 +84,12 @@ class Session:
         name: str,
         archive: str | None = None,
         verbose: bool = False,
+        end_s_max: float = END_S_MAX,
     ) -> None:
         self._settings = {"spark.master": master, "spark.app.name": name, **settings}
         self._archive = archive
         self._verbose = verbose
+        self._end_s_max = end_s_max  # For Java, to end by itself.
         self._java: subprocess.Popen[bytes] | None = None
         self._spark: SparkSession | None = None
         self._log: deque[str] = deque(maxlen=LOG_LINES_MAX)
@@ -103,6 +108,8 @@ class Session:
         if self._archive is not None:
             self._use_archive(self._place, Path(self._archive))
         prepare()
+        if self._settings.get(JAVA_OPTIONS) == _JAVA_OPTIONS:  # Not where somebody set their own.
+            self._settings[JAVA_OPTIONS] += class_archive.options_to_use()
         from pyspark import SparkConf, SparkContext, java_gateway
         from pyspark.core import context as context_module
         from pyspark.errors import PySparkException
@@ -174,17 +181,17 @@ class Session:
                 spark.stop()
         finally:
             if java is not None:
-                _end(java)
+                _end(java, self._end_s_max)
             if self._place is not None:
                 shutil.rmtree(self._place, ignore_errors=True)
 
 
-def _end(java: "subprocess.Popen[bytes]") -> None:
+def _end(java: "subprocess.Popen[bytes]", wait_s_max: float) -> None:
     if java.stdin is not None:
         java.stdin.close()  # Java ends when nobody is there any more.
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(subprocess.TimeoutExpired):
-            java.wait(END_S_MAX)
+            java.wait(wait_s_max)
             return
         _send(java, number)
     java.wait()
@@ -232,10 +239,12 @@ class Interrupts:
     def _handle(self, number: int, _: object) -> None:
         is_first, self.told = self.told is None, number
         if not (self._is_patient and is_first):
-            self._session.kill()
-            logging.disable(logging.CRITICAL)  # Whoever spoke with Java now complains.
+            # Whoever speaks with Java will complain: pyspark's server of counts, too.
+            logging.disable(logging.CRITICAL)
             warnings.simplefilter("ignore")
             threading.excepthook = lambda _: None
+            BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+            self._session.kill()
             sys.exit(128 + number)
 
     @contextmanager

@@ -4,7 +4,7 @@ The driver finds out which offsets there are and divides them into ranges; each 
 fetches its range from the broker and yields Arrow. Spark makes these objects in several
 processes and sends them to others, so they hold options and no connection; the one that
 a stream's driver keeps is made when it is first needed. Each of these processes imports this
-module, so what only some of them need, for queues and for files, is imported there.
+module, so what only some of them need, for writing, for queues and for files, is imported there.
 """
 
 import logging
@@ -45,7 +45,7 @@ from entrepot.client.client import LATEST, TopicPartition
 from entrepot.core.clock import SystemClock
 from entrepot.spark import offsets
 from entrepot.spark.connecting import Connected
-from entrepot.spark.decoding import Range, lost
+from entrepot.spark.decoding import Range, RowFilter, lost
 from entrepot.spark.fetching import RangeReader
 from entrepot.spark.offsets import Asked, Asking, Json, MissingTopic, Offsets
 from entrepot.spark.options import (
@@ -63,7 +63,6 @@ from entrepot.spark.options import (
     read_source,
 )
 from entrepot.spark.pushdown import Narrowed, narrow
-from entrepot.spark.sink import StreamWriter, TableWriter
 
 logger = logging.getLogger("entrepot.spark")
 
@@ -117,6 +116,8 @@ class EntrepotSource(DataSource):
             from entrepot.spark.queue_sink import QueueTableWriter
 
             return QueueTableWriter(read_queue_sink(self.options), schema, overwrite)
+        from entrepot.spark.sink import TableWriter
+
         return TableWriter(read_sink(self.options), schema, overwrite)
 
     def streamWriter(  # noqa: N802
@@ -126,6 +127,8 @@ class EntrepotSource(DataSource):
             from entrepot.spark.queue_sink import QueueStreamWriter
 
             return QueueStreamWriter(read_queue_sink(self.options), schema)
+        from entrepot.spark.sink import StreamWriter
+
         return StreamWriter(read_sink(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -199,8 +202,11 @@ async def identified(options: SourceOptions, client: Asked, ranges: list[Range])
     return await tier.identified(client, ranges)
 
 
-def read_part(options: SourceOptions, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
+def read_part(
+    options: SourceOptions, schema: pa.Schema, wanted: Range, row_filter: RowFilter | None = None
+) -> Iterator[pa.RecordBatch]:
     said: dict[str, Any] = {
+        "row_filter": row_filter,
         "committed": options.committed,
         "fail_on_data_loss": options.fail_on_data_loss,
     }
@@ -255,7 +261,8 @@ class TableReader(DataSourceReader):
         return await identified(options, client, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(self._options, self._schema, partition.value)
+        row_filter = self._narrowed.row_filter
+        return read_part(self._options, self._schema, partition.value, row_filter)
 
 
 class FilteringReader(TableReader):

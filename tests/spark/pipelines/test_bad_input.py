@@ -21,6 +21,7 @@ from entrepot.spark.pipelines import (
     Topic,
     pipeline,
 )
+from entrepot.spark.pipelines.inputs import reason
 from entrepot.spark.pipelines.progress import Progress
 from entrepot.testing import Broker
 from tests.spark.pipelines.orders import SCHEMA, order, orders, send
@@ -33,6 +34,7 @@ POISON = {
     b'{"id": 1, "at": "tomorrow"}': 'at is not timestamp: "tomorrow"',
     b"[1, 2]": "JSON, but not an object",
     b"": "not JSON",
+    b"[" * 5_000: "not JSON: nested too deep",
 }
 
 
@@ -154,3 +156,8 @@ def test_a_pipeline_that_fails_is_named_and_the_others_stop(
     with pytest.raises(PipelineError, match=r"^pipeline strict: too dear$"):
         runner.batch()
     assert runner.versions() == {"strict": 1, "copies": 1}
+
+
+def test_the_reason_of_what_is_nested_too_deep() -> None:
+    """A function that fails here would end the query that sends poison away."""
+    assert reason("[" * 100_000, None, "{}") == "not JSON: nested too deep"

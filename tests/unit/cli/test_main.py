@@ -64,7 +64,7 @@ def test_starting_a_broker_does_not_import_what_it_does_not_need() -> None:
 def test_a_broker_never_imports_what_belongs_to_extras() -> None:
     """Not at its start and not in idle time, when it imports all that it may be asked for."""
     loaded = _loaded(
-        "from entrepot.cli.kio_loading import load_kio\n"
+        "from entrepot.wire.kafka.kio_loading import load_kio\n"
         "load_kio()\n"
         "import entrepot.cli.serve, entrepot.server\n"
         "from entrepot.config import PROTOCOLS\n"

@@ -97,3 +97,34 @@ def test_long_names_of_triggers_stay_apart() -> None:
     names = {trigger_name("entrepot_changes", "t" * 60 + end, "insert") for end in "ab"}
     assert len(names) == 2
     assert max(map(len, names)) <= NAME_SIZE_MAX
+
+
+def test_a_row_without_a_number_hides_no_other(tmp_path: Path) -> None:
+    """It is never read: nothing would say where to go on after it."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as opened:
+        opened.execute("CREATE TABLE seen (number INTEGER, at INTEGER)")
+        opened.execute("INSERT INTO seen VALUES (1, 10), (2, 20)")
+        said = {"path": path, "table": "seen", "incrementing": "number", "timestamp": "at"}
+        _, position = drain(Bench().make("sqlite-source", **said))
+        opened.execute("INSERT INTO seen VALUES (NULL, 30)")
+        found, position = drain(Bench().make("sqlite-source", **said), position)
+        assert found == []
+        opened.execute("INSERT INTO seen VALUES (3, 30)")
+        found, _ = drain(Bench().make("sqlite-source", **said), position)
+    assert [json.loads(value)["number"] for value in found] == [3]
+
+
+def test_a_row_that_json_cannot_say_is_a_dead_letter(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as opened:
+        opened.execute("CREATE TABLE measured (id INTEGER PRIMARY KEY, value REAL)")
+        opened.execute("INSERT INTO measured VALUES (1, 1.5), (2, 9e999), (3, 2.5)")
+    said = {"path": path, "table": "measured", "incrementing": "id"}
+    found, position = drain(Bench().make("sqlite-source", **said))
+    assert [each if isinstance(each, bytes) else each.where for each in found] == [
+        b'{"id":1,"value":1.5}',
+        "measured, id 2",
+        b'{"id":3,"value":2.5}',
+    ]
+    assert position == {"incrementing": 3}

@@ -89,3 +89,29 @@ def test_json_becomes_one_line_and_stays_as_exact() -> None:
 def test_what_a_format_cannot_say(form: TextFormat, value: bytes, reason: str) -> None:
     with pytest.raises(Misfit, match=reason):
         Encoder(form, columns=["a"]).encode(value)
+
+
+DEEP = b"[" * 100_000
+
+
+def test_what_is_nested_too_deep_is_a_misfit() -> None:
+    """Python would say so with an error that nobody expects of a value."""
+    found = Decoder("json").decode(DEEP, "a place")
+    assert isinstance(found, Rejected)
+    assert "nested too deep" in found.reason
+    for form, columns in (("json", ()), ("csv", ("a",))):
+        with pytest.raises(Misfit, match="nested too deep"):
+            Encoder(cast(TextFormat, form), columns=columns).encode(DEEP)
+    document: Any = 1
+    for _ in range(100_000):
+        document = [document]
+    with pytest.raises(Misfit, match="nested too deep"):
+        to_json(document)
+
+
+@pytest.mark.timeout(20)
+def test_a_quote_that_is_never_closed_is_passed_quickly() -> None:
+    """All the lines after it are one entry, and each is looked at once."""
+    lines = 300_000
+    (entry,) = cut("csv", b'a,"b\n' + b"1,2\n" * lines, is_final=True)
+    assert entry.count(b"\n") == lines + 1

@@ -94,7 +94,7 @@ def from_avro(
 
 def columns_of(text: str) -> StructType:
     """Return the columns of a record's schema. Raises SchemaError."""
-    kind, _ = _kind(_loaded(text), {})
+    kind, _ = _kind(_loaded(text), _Names({}))
     if not isinstance(kind, StructType):
         raise SchemaError(f"the schema is not of a record but of {kind.simpleString()}")
     return kind
@@ -107,22 +107,47 @@ def _loaded(text: str) -> Any:
         raise SchemaError("the schema is not JSON") from None
 
 
-def _kind(schema: Any, named: dict[str, DataType]) -> tuple[DataType, bool]:
-    """Return the type and whether it may be null. `named` has the types with a name so far."""
+class _Names:
+    """The types with a name so far, by their whole names; and the namespace we are in."""
+
+    def __init__(self, known: dict[str, DataType], namespace: str = "") -> None:
+        self._known = known
+        self._namespace = namespace
+
+    def within(self, schema: Mapping[str, Any]) -> "_Names":
+        """Those that count inside of a type with a name."""
+        return _Names(self._known, self._whole(schema).rpartition(".")[0])
+
+    def find(self, name: str) -> DataType | None:
+        return self._known.get(self._whole({"name": name})) or self._known.get(name)
+
+    def add(self, schema: Mapping[str, Any], kind: DataType) -> None:
+        self._known[self._whole(schema)] = kind
+
+    def _whole(self, schema: Mapping[str, Any]) -> str:
+        name, namespace = schema["name"], schema.get("namespace", self._namespace)
+        return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _kind(schema: Any, names: _Names) -> tuple[DataType, bool]:
+    """Return the type and whether it may be null."""
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
             raise SchemaError(f"a union of {len(others)} types is no column: {schema}")
-        return _kind(others[0], named)[0], len(others) < len(schema)
+        return _kind(others[0], names)[0], len(others) < len(schema)
     if isinstance(schema, str):
-        found = _SIMPLE.get(schema) or named.get(schema) or named.get(schema.rpartition(".")[2])
+        found = _SIMPLE.get(schema) or names.find(schema)
         if found is None:
             raise SchemaError(f"type {schema} is not known here, or contains itself")
         return found, False
-    return _complex(schema, named), False
+    found = _complex(schema, names)
+    if "name" in schema:
+        names.add(schema, found)
+    return found, False
 
 
-def _complex(schema: Mapping[str, Any], named: dict[str, DataType]) -> DataType:
+def _complex(schema: Mapping[str, Any], names: _Names) -> DataType:
     of = schema["type"]
     logical = schema.get("logicalType")
     if logical == "decimal":
@@ -130,20 +155,16 @@ def _complex(schema: Mapping[str, Any], named: dict[str, DataType]) -> DataType:
     if logical in _LOGICAL:
         return _LOGICAL[str(logical)]
     if of == "array":
-        return ArrayType(*_kind(schema["items"], named))
+        return ArrayType(*_kind(schema["items"], names))
     if of == "map":
-        return MapType(StringType(), *_kind(schema["values"], named))
-    if of in ("record", "error"):
-        fields = []
-        for field in schema["fields"]:
-            kind, _ = _kind(field["type"], named)
-            fields.append(StructField(field["name"], kind))  # Null where the whole value is.
-        found: DataType = StructType(fields)
-    else:
-        found = _kind(of, named)[0]
-    if "name" in schema:
-        named[schema["name"]] = found
-    return found
+        return MapType(StringType(), *_kind(schema["values"], names))
+    if of not in ("record", "error"):
+        return _kind(of, names)[0]
+    inside = names.within(schema)
+    # Null where the whole value is.
+    return StructType(
+        [StructField(each["name"], _kind(each["type"], inside)[0]) for each in schema["fields"]]
+    )
 
 
 # --- on the executors

@@ -156,6 +156,8 @@ def reason(text: str, parsed: str | None, kinds: str) -> str:
         document = json.loads(text)
     except ValueError as error:
         return f"not JSON: {error}"[:REASON_LENGTH_MAX]
+    except RecursionError:
+        return "not JSON: nested too deep"
     if not isinstance(document, dict):
         return f"JSON, but not an object: {text}"[:REASON_LENGTH_MAX]
     understood = json.loads(parsed or "{}")

@@ -46,7 +46,8 @@ class Watch:
         if newest is None or newest.timestamp <= self._seen:
             return []
         news = [each for each in self._query.recentProgress if each.timestamp > self._seen]
-        self._seen = newest.timestamp
+        # One may have ended since we asked for the newest.
+        self._seen = max(each.timestamp for each in (newest, *news))
         # While nothing comes, Spark now and then reports a batch that has not been.
         done = [each for each in news if "addBatch" in each.durationMs]
         return [_progress(each, self._pipeline, self._version) for each in done]

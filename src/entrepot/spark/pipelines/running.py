@@ -21,8 +21,9 @@ from entrepot.spark.pipelines.progress import Metrics, Progress, Watch
 LOOK_S = 0.2
 FINISH_S_MAX = 10.0  # For the batch that is under way, before it is cut off.
 BEGIN_S_MAX = 20.0  # For the first batch of a query, before the next query is started.
-TRIES_MAX = 8
-PAUSE_S = 2.0  # Before another try.
+TRIES_MAX = 12  # For some minutes: what keeps the cores busy may be at its end by then.
+PAUSE_S = 2.0  # Before the second try; each pause is twice the last one,
+PAUSE_S_MAX = 30.0  # up to this.
 # Spark gives a process ten seconds from its start to its first word, by no setting. Where
 # many are started at once, on few cores, some take longer. The next try is a new process.
 SLOW_WORKER = "Python worker failed to connect back"
@@ -39,15 +40,22 @@ def is_slow_worker(error: BaseException) -> bool:
 
 def persist(about: str, work: Callable[[], _Result], tell: Tell) -> _Result:
     """Do what starts processes of Python, some times over if one of them was slow."""
-    for left in reversed(range(TRIES_MAX)):
+    for tries in range(1, TRIES_MAX + 1):
         try:
             return work()
         except PySparkException as error:
-            if left == 0 or not is_slow_worker(error):
+            if tries == TRIES_MAX or not is_slow_worker(error):
                 raise PipelineError(f"{about}: {reason_of(error)}") from error
-        tell(f"{about}: a process of Python was too slow to start; trying again")
-        time.sleep(PAUSE_S)
+        pause(about, tries, tell)
     raise AssertionError("the last try returns or raises")
+
+
+def pause(about: str, tries: int, tell: Tell) -> None:
+    """Before one more try, after so many: the busier the machine, the longer."""
+    pause_s = min(PAUSE_S * 2 ** (tries - 1), PAUSE_S_MAX)
+    words = f"trying again in {pause_s:.0f} s" if pause_s > PAUSE_S else "trying again"
+    tell(f"{about}: a process of Python was too slow to start; {words}")
+    time.sleep(pause_s)
 
 
 @dataclass
@@ -105,8 +113,7 @@ class Queries:
         each.tries = 1 if each.query.lastProgress is not None else each.tries + 1
         if each.tries > TRIES_MAX or not is_slow_worker(error):
             raise PipelineError(f"{each.about}: {reason_of(error)}") from error
-        self._tell(f"{each.about}: a process of Python was too slow to start; trying again")
-        time.sleep(PAUSE_S)
+        pause(each.about, each.tries - 1, self._tell)
         each.query = persist(each.about, each.begin, self._tell)
         each.watch = None if each.version is None else Watch(each.query, name, each.version)
 

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
@@ -178,11 +177,13 @@ def _upsert(
     _remove(staging)  # Of a driver that was ended here.
     added = write_files(frame, staging)
     if added:
-        staged = ds.dataset([str(staging / each.path) for each in added], format="parquet")
+        staged = (
+            batch for each in added for batch in pq.ParquetFile(staging / each.path).iter_batches()
+        )
         # Not `=`: a key may be null, and then it is one key, too.
         same = " and ".join(f"(old.`{key}` is not distinct from new.`{key}`)" for key in keys)
         merger = table.merge(
-            staged.scanner().to_reader(),
+            pa.RecordBatchReader.from_batches(arrow_schema(frame.schema), staged),
             predicate=same,
             source_alias="new",
             target_alias="old",

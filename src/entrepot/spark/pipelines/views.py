@@ -8,11 +8,13 @@ For a stream that joins a view as it stands, Spark would settle once and for all
 to read. So there is a data source here that looks for them when it is read.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -22,6 +24,9 @@ from entrepot.spark.errors import PipelineError
 from entrepot.spark.pipelines import tables
 from entrepot.spark.pipelines.declaring import Delta, Parquet, Pipeline
 from entrepot.spark.pipelines.versions import Description, Directory, PipelineVersions, Version
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 
 def describe(pipeline: Pipeline, schema: StructType, follows: dict[str, int]) -> Description:
@@ -90,6 +95,8 @@ def current(pipeline: Pipeline, directory: Directory) -> Version:
 
 def read(part: Path, paths: list[str], schema: pa.Schema) -> ds.Dataset:
     """The files of one directory, without Spark."""
+    import pyarrow.dataset as ds  # Brings pandas along, which most processes do not need.
+
     return ds.dataset(
         paths,
         schema=schema,
