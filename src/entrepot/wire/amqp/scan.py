@@ -279,12 +279,9 @@ class Scanner:
             else:
                 position = body_end + 1
                 size_before, envelope_before = size, envelope
-            if position == end:  # One message, or the last of a run.
-                _publish(events, channel, target, messages)
-                return position
             if starts(method, position):
                 continue
-            method = _method_frame(block, position, channel)
+            method = b"" if position == end else _method_frame(block, position, channel)
             known = publish_methods.get(method)
             if known is None or known.target != target:  # The run ends: another method,
                 _publish(events, channel, target, messages)  # or another target.

@@ -3,12 +3,16 @@
 from random import Random
 from typing import Any, cast
 
+import pytest
+
 from entrepot.broker.queue.message import Failure, Refused
 from entrepot.core.errors import StorageError
 from entrepot.gateway.amqp.confirms import Confirm, Confirms
 from entrepot.wire.amqp.frames import FrameBuffer
 from entrepot.wire.amqp.methods import basic, decode
 from entrepot.wire.amqp.scan import Acks, MethodFrame
+
+pytestmark = pytest.mark.pure  # A compiled confirm takes no connection but a real one.
 
 
 class FakeConnection:
