@@ -202,6 +202,11 @@ class Stage:
         """A client that is connected, with a session that outlives the connection."""
         if self.is_5:
             how["given"] = [(packets.SESSION_EXPIRY, 600), *how.get("given", ())]
+        elif clean:  # Before version 5 a session that begins clean ends with its connection.
+            peer = self.client(client_id)
+            peer.disconnect()
+            peer.end()
+            clean = False
         return self.client(client_id, clean=clean, **how)
 
     def subscriber(self, client_id: str, *filters: tuple[str, int], **how: object) -> Peer:

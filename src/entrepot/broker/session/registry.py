@@ -331,6 +331,9 @@ class SessionRegistry:
     # --- subscriptions
 
     async def subscribe(self, session: Session, wanted: Sequence[Subscription]) -> list[Granted]:
+        damage = self._retained.damage
+        if damage is not None and any(each.retained < RetainedWanted.NEVER for each in wanted):
+            raise damage  # What cannot be read is not empty.
         granted: list[Granted] = []
         for each in wanted:
             try:

@@ -7,7 +7,7 @@ which is compacted. A message without a body deletes the one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Publication, Refused
@@ -16,6 +16,7 @@ from entrepot.broker.subject.filter import Filter
 from entrepot.broker.subject.name import levels_of
 from entrepot.broker.subject.name_index import NameIndex
 from entrepot.core import limits
+from entrepot.core.errors import StorageError
 from entrepot.core.message import Message
 from entrepot.core.neutral import Formats
 from entrepot.core.ports import Clock
@@ -51,6 +52,7 @@ class Retained:
         self._clock = clock
         self._messages = NameIndex[RetainedMessage]()
         self.size = 0  # Bytes of all messages.
+        self.damage: StorageError | None = None  # Why not all of them could be read at the start.
 
     @property
     def count(self) -> int:
@@ -67,8 +69,8 @@ class Retained:
         """
         envelope, body = message
         if not len(body):
-            if not self.clear(envelope.subject):
-                return
+            # If there is none, an earlier message may have deleted it and not be committed.
+            self.clear(envelope.subject)
         else:
             kept = RetainedMessage(self._clock.now_ms(), (envelope, bytes(body)))
             if not self._has_room(kept):
@@ -127,9 +129,11 @@ class Retained:
             self._store.put(Record(_key(self._vhost, each.subject), None))
             yield
 
-    def restore(self, kept: RetainedMessage) -> None:
-        """Add a message from the store."""
-        self._put(kept)
+    def restore(self, kept: Iterable[RetainedMessage]) -> None:
+        """Add the messages from the store, as far as it could be read."""
+        for each in kept:
+            self._put(each)
+        self.damage = self._store.failure
 
 
 def _every(messages: NameIndex[RetainedMessage]) -> Iterator[RetainedMessage]:
