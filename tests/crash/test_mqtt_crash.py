@@ -186,3 +186,38 @@ def test_kill(kills: int) -> None:
     assert not doubled
     assert all(number % 2 == 0 for number in subscriber.got[1])
     assert publisher.connections >= 1 + kills // 2
+
+
+def test_what_is_sent_again_is_not_overtaken() -> None:
+    """After a crash the broker has to look whether it has a message that is sent again; what the
+    client sends behind it waits for that."""
+    with testing.broker() as broker:
+        with Raw(broker.mqtt_address) as raw:
+            raw.connect("reader", **KEPT)
+            raw.send(Subscribe(1, (Subscription("order/#", 2),)))
+            raw.read()
+        with Raw(broker.mqtt_address) as raw:
+            raw.connect("writer", **KEPT)
+            for number in range(1, 500):  # There is something to look through.
+                raw.publish("order/a", b"x" * 1_000, 1, number)
+            for _ in range(1, 500):
+                raw.read()
+        broker.kill()
+        broker.start()
+        with Raw(broker.mqtt_address) as raw:
+            raw.connect("writer", **KEPT)
+            raw.publish("order/a", b"1", 2, 600, is_again=True)
+            raw.publish("order/a", b"2", 2, 601)
+            raw.publish("order/a", b"3", 1, 602)
+            for _ in range(3):
+                raw.read()
+        found = []
+        with Raw(broker.mqtt_address) as raw:
+            raw.connect("reader", **KEPT)
+            while len(found) < 3:
+                event = raw.read()
+                assert isinstance(event, Publishes)
+                ((_, body),), (packet_id,) = event.messages, event.ids
+                raw.send(Ack(PacketType.PUBACK if event.qos == 1 else PacketType.PUBREC, packet_id))
+                found += [bytes(body)] if len(body) == 1 else []
+        assert found == [b"1", b"2", b"3"]

@@ -40,15 +40,22 @@ PRIVATE = "$"  # Begins the broker's own topics.
 class InFlight(Publication):
     """A run that is published and not committed. Its bytes count as uncommitted until it is."""
 
-    __slots__ = ("_publishing", "_size")
+    __slots__ = ("_is_repeated", "_publishing", "_size")
 
     def __init__(
-        self, publishing: Publishing, size: int, done: Callable[[Failure | None], None] | None
+        self,
+        publishing: Publishing,
+        size: int,
+        done: Callable[[Failure | None], None] | None,
+        is_repeated: bool,
     ) -> None:
         super().__init__(done)
         self._publishing = publishing
         self._size = size
+        self._is_repeated = is_repeated
         publishing.begun(size)
+        if is_repeated:
+            publishing.repeats += 1
 
     def _end(self, failure: Failure | None) -> None:
         self._publishing.guard(self._finish, failure)
@@ -60,6 +67,8 @@ class InFlight(Publication):
 
     def give_up(self) -> None:
         """Stop counting the run: it is committed, has failed, or was not published at all."""
+        if self._is_repeated:
+            self._publishing.repeats -= 1
         self._publishing.ended(self._size)
 
 
@@ -80,6 +89,7 @@ class Publishing:
         "guard",
         "has_published",
         "is_much",
+        "repeats",
     )
 
     def __init__(
@@ -101,6 +111,9 @@ class Publishing:
         self._runs_uncommitted = 0
         self.has_published = False
         self.is_much = False  # Too much is published and not committed.
+        # Runs for which it is still to be found out who has them. What is published after them
+        # goes the same way, in order not to overtake them.
+        self.repeats = 0
 
     # --- PUBLISH
 
@@ -212,7 +225,8 @@ class Publishing:
         is_repeated: bool = False,
     ) -> None:
         size = len(messages[0][1]) if len(messages) == 1 else sum([len(b) for _, b in messages])
-        in_flight = InFlight(self, size, answer)
+        is_repeated = is_repeated or self.repeats > 0
+        in_flight = InFlight(self, size, answer, is_repeated)
         try:
             nobody = self._subjects.publish(
                 messages,
