@@ -2,7 +2,7 @@
 # Entrepot beside Mosquitto: what a client hears of one it must hear of the other.
 #
 # Both are started on the loopback interface, with directories of their own, and stopped.
-# MQTT=host:port is another broker to look at instead of ours.
+# MQTT=host:port is another broker to look at instead of ours. PYTHON needs nothing but itself.
 . "$(dirname "$0")/../harness.sh"
 
 MOSQUITTO=${MOSQUITTO:-$(PATH=$PATH:/usr/sbin command -v mosquitto)}
@@ -34,27 +34,27 @@ until_says() {
   exit 1
 }
 
+# start_entrepot VERSION
 start_entrepot() {
-  MQTT=127.0.0.1:$(free_port)
-  : >"$WORK/entrepot"
+  OURS=127.0.0.1:$(free_port)
+  : >"$WORK/entrepot-$1"
   # shellcheck disable=SC2086 # The command may have arguments.
-  ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/ours" --kafka-port 0 \
-    --amqp-port off --http-port off --mqtt-port "${MQTT##*:}" --stomp-port off --sqs-port off \
-    >"$WORK/entrepot" 2>"$WORK/entrepot.errors" &
+  ${ENTREPOT:-$ROOT/.venv/bin/entrepot} serve --data-dir "$WORK/ours-$1" --kafka-port 0 \
+    --amqp-port off --http-port off --mqtt-port "${OURS##*:}" --stomp-port off --sqs-port off \
+    >"$WORK/entrepot-$1" 2>"$WORK/entrepot-$1.errors" &
   PROCESSES+=" $!"
-  until_says entrepot '^ready$' $!
+  until_says "entrepot-$1" '^ready$' $!
 }
 
+# start_mosquitto VERSION
 start_mosquitto() {
   PEER=127.0.0.1:$(free_port)
-  cat >"$WORK/mosquitto.conf" <<END
-listener ${PEER##*:} 127.0.0.1
-allow_anonymous true
-persistence false
-END
-  "$MOSQUITTO" -c "$WORK/mosquitto.conf" -v >"$WORK/mosquitto" 2>&1 &
+  printf 'listener %s 127.0.0.1\nallow_anonymous true\npersistence false\n' \
+    "${PEER##*:}" >"$WORK/mosquitto-$1.conf"
+  : >"$WORK/mosquitto-$1"
+  "$MOSQUITTO" -c "$WORK/mosquitto-$1.conf" -v >"$WORK/mosquitto-$1" 2>&1 &
   PROCESSES+=" $!"
-  until_says mosquitto 'running$' $!
+  until_says "mosquitto-$1" 'running$' $!
 }
 
 # All cases run once; what was said of one is looked up.
@@ -65,11 +65,21 @@ behaves_alike() {
 }
 
 [ -x "$MOSQUITTO" ] || { echo "SKIP  mosquitto: not installed"; exit 0; }
-[ -n "${MQTT:-}" ] || start_entrepot
-start_mosquitto
-"$PYTHON" "$HERE/behaviour.py" "$PEER" "$MQTT" >"$WORK/behaviour" 2>&1
+# Most of the time they wait, so each version of MQTT has brokers of its own, all at once.
+RUNS=
+for version in 3.1 3.1.1 5; do
+  start_entrepot "$version"
+  start_mosquitto "$version"
+  "$PYTHON" "$HERE/behaviour.py" "$PEER" "${MQTT:-$OURS}" --version "$version" \
+    >"$WORK/behaviour-$version" 2>&1 &
+  RUNS+=" $!"
+done
+wait $RUNS
+cat "$WORK"/behaviour-* >"$WORK/behaviour"
 while read -r name; do
   check "$name" behaves_alike "$name"
 done < <("$PYTHON" "$HERE/behaviour.py" --list)
-tail -1 "$WORK/behaviour"
+for version in 3.1 3.1.1 5; do
+  echo "MQTT $version: $(tail -1 "$WORK/behaviour-$version")"
+done
 report
