@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
+from entrepot.broker.bridges import Bridges
 from entrepot.broker.access import Access, AccessSettings
 from entrepot.broker.acls import Acls
 from entrepot.broker.catalog import (
@@ -156,6 +157,7 @@ class Broker:
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
+        self.bridges = Bridges()
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())

@@ -33,8 +33,7 @@ from entrepot.wire.mqtt.scan import Publishes
 
 if TYPE_CHECKING:
     from entrepot.broker.session.session import Session
-    from entrepot.gateway.mqtt.adapter import MqttAdapter
-    from entrepot.gateway.mqtt.context import Context, Terms
+    from entrepot.gateway.mqtt.context import Context, MqttPeer, Terms
 
 PRIVATE = "$"  # Begins the broker's own topics.
 
@@ -96,7 +95,7 @@ class Publishing:
     )
 
     def __init__(
-        self, adapter: MqttAdapter, context: Context, terms: Terms, session: Session
+        self, adapter: MqttPeer, context: Context, terms: Terms, session: Session
     ) -> None:
         self._adapter = adapter
         self.guard = adapter.guard

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 
 from entrepot.broker.access import Access, Operation, Principal, ResourceKind
 from entrepot.broker.bridges import BridgeFacts
@@ -21,13 +20,11 @@ from entrepot.core.errors import PeerError, SessionRefused, StorageError
 from entrepot.core.ports import Link, Net
 from entrepot.gateway.mqtt.bridge.connection import BridgeConnection
 from entrepot.gateway.mqtt.bridge.topics import Topics
-from entrepot.gateway.mqtt.context import Context
+from entrepot.gateway.mqtt.context import BRIDGE_LEAD, Context
 from entrepot.wire.mqtt.packets import V5
 
 log = logging.getLogger("entrepot.bridge")
 
-SESSION_LEAD = "$bridge/"  # Of the client identifiers of bridges' sessions. Persisted.
-_TOGETHER_MAX = 100  # Filters that are subscribed to at once.
 
 
 class BridgePrincipal(Principal):
@@ -68,7 +65,7 @@ class Bridge:
         self.user = user
         self.password = password
         self.keep_alive_s = keep_alive_s
-        self.session_id = SESSION_LEAD + name
+        self.session_id = BRIDGE_LEAD + name
         access: Access = context.broker.access
         self.principal = BridgePrincipal(access, self.session_id, "")
         self.problem: str | None = None  # Why it is not connected, or what was refused.
@@ -163,21 +160,17 @@ class Bridge:
             made.append(BridgeConnection(link, self, with_bit=with_bit))
             return made[0]
 
-        try:
-            async with asyncio.timeout(limits.BRIDGE_CONNECT_MS_MAX / 1_000):
-                await self._net.connect(*self._address, attach)
-                await asyncio.wait(
-                    [made[0].over, asyncio.ensure_future(self._until_open(made[0]))],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-        except BaseException:
-            for each in made:
-                each.link.abort("the bridge gave up")
-            raise
+        async with asyncio.timeout(limits.BRIDGE_CONNECT_MS_MAX / 1_000):
+            await self._net.connect(*self._address, attach)
         (connection,) = made
-        reason = await connection.over
-        if with_bit and not connection.reads_after_login:
-            self._is_bit_known = False  # Brokers that do not know it refuse, in one way or another.
+        try:
+            reason = await connection.over
+        except asyncio.CancelledError:
+            connection.link.abort("the broker stops")
+            raise
+        if self.version != V5 and not connection.was_opened:
+            # Brokers that do not know the bit refuse it, in one way or another.
+            self._is_bit_known = not with_bit
         return reason
 
     # --- facts

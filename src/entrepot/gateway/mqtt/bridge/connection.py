@@ -92,12 +92,15 @@ class BridgeConnection(Pump[Event]):
         self._context = context
         self.outbox = Outbox(link, self.wake)
         self.over: asyncio.Future[str] = self._loop.create_future()  # Why it is over.
-        self.is_refused = False  # The other side did not let us in.
+        self.was_opened = False  # The other side let us in.
         self._session: Session | None = None
         self._delivery: BridgeDelivery | None = None
         self._publishing: Publishing | None = None
-        self._heart: asyncio.TimerHandle | None = None
-        self._reads_before = 0  # At the last beat.
+        # Until CONNACK came, for how long that may take; then for the next PINGREQ.
+        self._heart = self._loop.call_later(
+            limits.BRIDGE_CONNECT_MS_MAX / 1_000, self.guard, self._give_up
+        )
+        self._reads_before = -1  # At the last beat.
         self.outbox.send(_connect(bridge, with_bit=with_bit))
 
     # --- Receiver, and turns
@@ -182,7 +185,6 @@ class BridgeConnection(Pump[Event]):
         if self._session is not None:
             raise MqttError(Reason.PROTOCOL_ERROR, "a second CONNACK")
         if answer.reason:
-            self.is_refused = True
             raise MqttError(answer.reason, f"refused by the other side: {answer.reason.name}")
         bridge = self._bridge
         terms = _terms(bridge, answer.properties)
@@ -203,6 +205,7 @@ class BridgeConnection(Pump[Event]):
         if not answer.session_present:
             wanted = bridge.wanted()
             session.send_retained(wanted, [ports.Granted(each.quality) for each in wanted])
+        self.was_opened = True
         bridge.opened(self)
 
     def _subscribe(self) -> None:
@@ -218,14 +221,18 @@ class BridgeConnection(Pump[Event]):
     def _beat(self) -> None:
         """Say that we are there, and end a connection on which nothing comes back."""
         interval_s = self._bridge.keep_alive_s / 2
-        if self._heart is not None and self.reads == self._reads_before and not self.is_paused:
-            self.end(MqttError(Reason.KEEP_ALIVE_TIMEOUT, "the other side is silent"))
+        self._heart.cancel()
+        if self.reads == self._reads_before and not self.is_paused:
+            self._give_up()
             return
         self._reads_before = self.reads
         self.outbox.send(_PING)
         self._heart = self._loop.call_later(interval_s, self.guard, self._beat)
 
     # --- the end
+
+    def _give_up(self) -> None:
+        self.end(MqttError(Reason.KEEP_ALIVE_TIMEOUT, "the other side is silent"))
 
     def failed(self, error: PeerError | None) -> None:
         text = "internal error" if error is None else str(error)
@@ -246,8 +253,7 @@ class BridgeConnection(Pump[Event]):
             self.end(MqttError(Reason.SERVER_SHUTTING_DOWN, "the broker stops"))
 
     def _end(self, reason: str) -> None:
-        if self._heart is not None:
-            self._heart.cancel()
+        self._heart.cancel()
         self.outbox.close()
         self.release()
         if not self.over.done():
