@@ -31,7 +31,8 @@ class Mosquitto:
         self._config.write_text(
             f"listener {self.address[1]} 127.0.0.1\nallow_anonymous true\npersistence true\n"
             f"persistence_location {directory}/\nautosave_interval 1\nautosave_on_changes true\n"
-            "max_queued_messages 100000\nuser root\n"
+            # With its window of 20, Mosquitto 2.0.11 forgets messages of QoS 2 that wait.
+            "max_queued_messages 100000\nmax_inflight_messages 0\nuser root\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 
