@@ -27,7 +27,7 @@ from entrepot.core.ports import World
 from entrepot.log.policy import Durability
 from entrepot.server import Server
 from entrepot.wire.mqtt.packets import V5, Connect, Suback, Subscribe, Subscription, Will
-from entrepot.wire.mqtt.properties import PacketType, Properties
+from entrepot.wire.mqtt.properties import Properties
 from entrepot.wire.mqtt.scan import Acks, Event, Publishes
 from sim.disk import SimDisk
 from sim.history import Violation
@@ -71,11 +71,11 @@ class MqttWorld(Trouble):
             for n in range(GETTERS)
         ]
         self.members = [
-            Getter(f"m{n}", loop.random(f"m{n}"), self.senders, shares=True)
-            for n in range(MEMBERS)
+            Getter(f"m{n}", loop.random(f"m{n}"), self.senders, shares=True) for n in range(MEMBERS)
         ]
         self._mortals = [f"mortal{n}" for n in range(MORTALS)]
-        machines = [each.name for each in [*self.senders, *self.getters, *self.members]]
+        machines = [each.name for each in self.senders]
+        machines += [each.name for each in self._all_getters]
         machines += [*self._mortals, "keeper", "reader"]
         options["power_fails"] = durability is Durability.FSYNC
         super().__init__(loop, _CONFIG, machines, durability=durability, **options)
@@ -182,8 +182,7 @@ class MqttWorld(Trouble):
         lead = "$share/members/" if getter in self.members else ""
         filters = [f"{lead}q1/#", f"{lead}q2/#", f"{lead}wills/#"]
         client.send(Subscribe(1, tuple(Subscription(each, 2) for each in filters)))
-        while not answers:
-            await asyncio.sleep(0.01)
+        await self._until(lambda: answers)
         (answer,) = answers
         assert isinstance(answer, Suback)
         client.leave()
@@ -245,9 +244,7 @@ class MqttWorld(Trouble):
             self._alive.pop(text)  # Perhaps it was connected.
             raise
         life = self.life
-        end = self._loop.time() + random.uniform(0, 0.5)
-        while client.is_open and self._loop.time() < end:
-            await asyncio.sleep(0.02)
+        await self._until(lambda: not client.is_open, random.uniform(0, 0.5))
         if not client.is_open:
             self._alive.pop(text)
         elif random.random() < 0.5:
@@ -287,9 +284,8 @@ class MqttWorld(Trouble):
                 client.die()
                 return
             answer = answers[0]
-            if isinstance(answer, Acks) and answer.type is PacketType.PUBACK:
-                if not answer.has_failed:
-                    self._kept_answered[topic] = len(values)
+            if isinstance(answer, Acks) and not answer.has_failed:
+                self._kept_answered[topic] = len(values)
             await asyncio.sleep(random.uniform(0, 0.2))
         self._part(client, random)
 
@@ -330,7 +326,7 @@ class MqttWorld(Trouble):
                 possible = [*values, b""]
             if found.get(topic, b"") not in possible:
                 raise Violation(
-                    f"retained of {topic} is {found.get(topic)}, and was set to {possible}"
+                    f"retained of {topic} is {found.get(topic)!r}, and was set to {possible}"
                 )
 
     # --- the end
@@ -338,7 +334,7 @@ class MqttWorld(Trouble):
     async def _until(self, is_so: Callable[[], object], seconds: float = PATIENCE_S) -> None:
         """Return when it is so, or when that took too long."""
         deadline = self._loop.time() + seconds
-        while not is_so() and self._loop.time() < deadline:
+        while not is_so() and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def _check(self) -> None:

@@ -9,10 +9,24 @@ from collections.abc import Iterable
 
 V31, V311, V5 = 3, 4, 5
 NAMES = {V31: "MQIsdp", V311: "MQTT", V5: "MQTT"}
-TYPES = (
-    "RESERVED CONNECT CONNACK PUBLISH PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE SUBACK UNSUBSCRIBE"
-    " UNSUBACK PINGREQ PINGRESP DISCONNECT AUTH"
-).split()
+TYPES = [
+    "RESERVED",
+    "CONNECT",
+    "CONNACK",
+    "PUBLISH",
+    "PUBACK",
+    "PUBREC",
+    "PUBREL",
+    "PUBCOMP",
+    "SUBSCRIBE",
+    "SUBACK",
+    "UNSUBSCRIBE",
+    "UNSUBACK",
+    "PINGREQ",
+    "PINGRESP",
+    "DISCONNECT",
+    "AUTH",
+]
 PINGREQ, PINGRESP = b"\xc0\0", b"\xd0\0"
 
 # Identifiers of properties, by how they are written.

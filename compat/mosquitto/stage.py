@@ -195,7 +195,8 @@ class Stage:
         """A client that is connected."""
         peer = self.dial(client_id, version, **how)
         answer = peer.next()
-        assert answer.startswith("CONNACK") and " 0x0" in answer, answer
+        assert answer.startswith("CONNACK"), answer
+        assert " 0x0" in answer, answer
         return peer
 
     def kept(self, client_id: str, *, clean: bool = False, **how: object) -> Peer:

@@ -55,7 +55,10 @@ class Peer(threading.Thread):
 
 class Publisher(Peer):
     def __init__(
-        self, address: tuple[str, int], qualities: tuple[int, ...] = (1, 2), count: int | None = None
+        self,
+        address: tuple[str, int],
+        qualities: tuple[int, ...] = (1, 2),
+        count: int | None = None,
     ) -> None:
         """`count` is how many messages it publishes; None means: until it is told to stop."""
         super().__init__(address, "publisher")

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -86,12 +87,11 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
         yield started
 
 
-def is_connected(ours: Broker) -> bool:
-    """As `entrepot status` says."""
-    command = [ours.command, "status", "--data-dir", str(ours.data_dir)]
-    return "bridge mosquitto" in (said := subprocess.check_output(command, text=True)) and (
-        ": connected" in said
-    )
+def said_of(ours: Broker) -> str:
+    """What `entrepot status` says of the bridge."""
+    command = [sys.executable, "-m", "entrepot.cli", "status", "--data-dir", str(ours.data_dir)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return next(line for line in said.splitlines() if line.startswith("bridge mosquitto"))
 
 
 BOTH = {"filter": "#", "direction": "both", "qos": 2, "local_prefix": "here/"}
@@ -100,26 +100,26 @@ BOTH = {"filter": "#", "direction": "both", "qos": 2, "local_prefix": "here/"}
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_both_ways_and_no_loop(mosquitto: Mosquitto, version: str) -> None:
     topics = {**BOTH, "remote_prefix": "there/"}
-    with bridged(mosquitto, topics, version=version) as ours:
-        with (
-            Client(mosquitto.address, "theirs", version) as theirs,
-            Client(ours.mqtt_address, "ours", version) as own,
-        ):
-            theirs.subscribe("there/#", qos=2)
-            own.subscribe("here/#", qos=2)
-            for qos in range(3):
-                eventually(lambda: _arrives(own, theirs, "here/probe"))
-                own.publish(f"here/out/{qos}", f"out {qos}", qos)
-                theirs.publish(f"there/in/{qos}", f"in {qos}", qos)
-            time.sleep(1)  # For what comes a second time.
-            found = Counter(each for each in theirs.texts if "probe" not in each[0])
-            expected = [(f"there/out/{qos}", f"out {qos}") for qos in range(3)]
-            expected += [(f"there/in/{qos}", f"in {qos}") for qos in range(3)]
-            assert found == Counter(expected)
-            found = Counter(each for each in own.texts if "probe" not in each[0])
-            expected = [(f"here/out/{qos}", f"out {qos}") for qos in range(3)]
-            expected += [(f"here/in/{qos}", f"in {qos}") for qos in range(3)]
-            assert found == Counter(expected)
+    with (
+        bridged(mosquitto, topics, version=version) as ours,
+        Client(mosquitto.address, "theirs", version) as theirs,
+        Client(ours.mqtt_address, "ours", version) as own,
+    ):
+        theirs.subscribe("there/#", qos=2)
+        own.subscribe("here/#", qos=2)
+        for qos in range(3):
+            eventually(lambda: _arrives(own, theirs, "here/probe"))
+            own.publish(f"here/out/{qos}", f"out {qos}", qos)
+            theirs.publish(f"there/in/{qos}", f"in {qos}", qos)
+        time.sleep(1)  # For what comes a second time.
+        found = Counter(each for each in theirs.texts if "probe" not in each[0])
+        expected = [(f"there/out/{qos}", f"out {qos}") for qos in range(3)]
+        expected += [(f"there/in/{qos}", f"in {qos}") for qos in range(3)]
+        assert found == Counter(expected)
+        found = Counter(each for each in own.texts if "probe" not in each[0])
+        expected = [(f"here/out/{qos}", f"out {qos}") for qos in range(3)]
+        expected += [(f"here/in/{qos}", f"in {qos}") for qos in range(3)]
+        assert found == Counter(expected)
 
 
 def _arrives(sender: Client, getter: Client, topic: str) -> bool:
@@ -137,10 +137,13 @@ def test_the_other_side_is_down_for_a_while(mosquitto: Mosquitto) -> None:
             theirs.subscribe("out/#", qos=2)
             with Client(ours.mqtt_address, "ours") as own:
                 eventually(lambda: _arrives(own, theirs, "out/probe"))
+        assert ": connected, 0 to send" in said_of(ours)
         mosquitto.stop()
         with Client(ours.mqtt_address, "ours") as own:
             for number in range(200):
                 own.publish(f"out/{number}", f"{number}", 1 + number % 2)
+        assert ": waiting, " in said_of(ours)
+        assert "200 to send" in said_of(ours)
         ours.stop()
         ours.start()  # What waits is on disk.
         mosquitto.start()

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
-from entrepot.broker.bridges import Bridges
 from entrepot.broker.access import Access, AccessSettings
 from entrepot.broker.acls import Acls
+from entrepot.broker.bridges import Bridges
 from entrepot.broker.catalog import (
     CATALOG_ID,
     CATALOG_NAME,

@@ -94,9 +94,7 @@ class Publishing:
         "repeats",
     )
 
-    def __init__(
-        self, adapter: MqttPeer, context: Context, terms: Terms, session: Session
-    ) -> None:
+    def __init__(self, adapter: MqttPeer, context: Context, terms: Terms, session: Session) -> None:
         self._adapter = adapter
         self.guard = adapter.guard
         self._subjects = context.broker.vhosts.default.subjects

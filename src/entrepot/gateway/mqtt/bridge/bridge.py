@@ -26,7 +26,6 @@ from entrepot.wire.mqtt.packets import V5
 log = logging.getLogger("entrepot.bridge")
 
 
-
 class BridgePrincipal(Principal):
     """The broker itself: what it bridges is what the settings say."""
 
