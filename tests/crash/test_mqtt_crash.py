@@ -117,7 +117,10 @@ def run_through_proxy(messages: int, kills: int, seed: int = 1) -> str:
     is killed now and then. Returns what there is to tell; raises AssertionError."""
     random = Random(seed)
     others_off = {"ports.amqp": "off", "ports.stomp": "off"}
-    with testing.broker(settings=others_off) as broker, MqttProxy(broker.mqtt_address, seed) as proxy:
+    with (
+        testing.broker(settings=others_off) as broker,
+        MqttProxy(broker.mqtt_address, seed) as proxy,
+    ):
         subscriber = Subscriber(proxy.address)
         publisher = Publisher(proxy.address, (2,), messages)
         subscriber.start()
