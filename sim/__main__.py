@@ -18,6 +18,7 @@ from entrepot.log.policy import Durability
 from sim.consumer_group_world import consumer_groups
 from sim.crashing_node import crashing_node
 from sim.loop import SimLoop, run
+from sim.mqtt_world import mqtt_world
 from sim.queue_world import queue_world
 from sim.transaction_world import transaction_world
 
@@ -27,6 +28,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "consumer-groups": consumer_groups,
     "transactions": transaction_world,
     "queues": queue_world,
+    "mqtt": mqtt_world,
 }
 
 

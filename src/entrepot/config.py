@@ -158,6 +158,34 @@ class WebSocket:
     origins: tuple[str, ...] = ()
 
 
+class BridgeTopics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Topics that cross a bridge."""
+
+    filter: str  # Of what follows the prefixes.
+    direction: Literal["in", "out", "both"] = "out"  # "in" means: from the other broker.
+    qos: Literal[0, 1, 2] = 1  # At most.
+    local_prefix: str = ""
+    remote_prefix: str = ""
+
+
+class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bridge to another MQTT broker."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    address: str  # As in "mqtt.example.com:1883".
+    topics: Annotated[tuple[BridgeTopics, ...], Meta(max_length=limits.BRIDGE_TOPICS_MAX)]
+    version: Literal["3.1.1", "5"] = "5"  # That the other broker speaks.
+    client_id: str | None = None  # That the other broker knows us by; "entrepot-" and the name.
+    user: str | None = None
+    password: str | None = None
+    password_file: str | None = None  # Whose first line is the password.
+    tls: bool = False
+    ca: str | None = None  # A PEM file; None means: those that the system trusts.
+    certificate: str | None = None  # Ours, if the other broker asks for one.
+    key: str | None = None
+    keep_alive_seconds: Annotated[int, Meta(ge=1, le=65_535)] = 60
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Settings of consumer groups. Names with `consumer_` apply to the modern protocol only."""
@@ -200,6 +228,7 @@ class Config:
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    bridge: Annotated[tuple[Bridge, ...], Meta(max_length=limits.BRIDGES_MAX)] = ()
     limits: Limits = field(default_factory=Limits)
 
 
@@ -291,6 +320,8 @@ def legal_keys() -> list[str]:
 
 def _choices(key: str) -> str:
     """Return a list of the legal values of a key, or an empty text if there is none."""
+    if "[" in key:
+        return ""  # One of several tables: what is wrong is said already.
     table, _, name = key.rpartition(".")
     hints: dict[str, Any] = {entry.name: entry.type for entry in fields(Config)}
     if table:

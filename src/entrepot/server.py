@@ -22,7 +22,7 @@ from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.login import LoginPolicy, host_of, is_loopback
 from entrepot.broker.server_settings import Defaults
-from entrepot.config import Advertised, Config, Groups, Topics
+from entrepot.config import Advertised, Config, ConfigError, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, StorageError, StoreUnavailable
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.amqp.context import Context as AmqpContext
     from entrepot.gateway.amqp10.context import Context as Amqp10Context
     from entrepot.gateway.http.websocket import WebSockets
+    from entrepot.gateway.mqtt.bridge.bridge import Bridge
     from entrepot.gateway.mqtt.context import Context as MqttContext
     from entrepot.gateway.mqtt.rewriting import Rewriting
     from entrepot.gateway.mqtt.system_topics import SystemTopics
@@ -190,6 +191,7 @@ class Server:
         self._config = config
         self._doors = doors
         self._listeners: list[Listener] = []
+        self._bridges: list[Bridge] = []
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
@@ -239,6 +241,7 @@ class Server:
         except StorageError as error:
             raise StartError(f"{self._config.data_dir}: {error}") from None
         await self._listen_all()
+        self._start_bridges()
         seconds = self._doors.clock.monotonic() - started
         log.info("%d topics, started in %.3f s", len(self.broker.topics), seconds)
 
@@ -248,6 +251,8 @@ class Server:
             listener.close()
         if self._system_topics is not None:
             self._system_topics.stop()
+        for bridge in self._bridges:
+            await bridge.stop()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
@@ -468,21 +473,9 @@ class Server:
 
         @cache
         def context() -> MqttContext:
-            from entrepot.gateway.mqtt.context import Context as MqttContext
-
             self._begin_system_topics()
-            return MqttContext(
-                self.broker,
-                self._doors.clock,
-                self._doors.entropy,
-                self._login,
-                *self.endpoints[endpoint],
-                is_tls=endpoint.endswith("_tls"),
-                message_bytes_max=self._config.queues.max_message_bytes,
-                keep_alive_s_max=self._config.mqtt.max_keep_alive_seconds,
-                messages=messages,
-                rewriting=self._rewriting(),
-            )
+            is_tls = endpoint.endswith("_tls")
+            return self._mqtt_context(*self.endpoints[endpoint], messages, is_tls=is_tls)
 
         def accept(link: Link) -> ServingReceiver:
             from entrepot.gateway.mqtt.adapter import MqttAdapter
@@ -490,6 +483,40 @@ class Server:
             return MqttAdapter(link, context())
 
         return accept
+
+    def _mqtt_context(
+        self, host: str, port: int, messages: MessageCount, *, is_tls: bool = False
+    ) -> MqttContext:
+        from entrepot.gateway.mqtt.context import Context as MqttContext
+
+        return MqttContext(
+            self.broker,
+            self._doors.clock,
+            self._doors.entropy,
+            self._login,
+            host,
+            port,
+            is_tls=is_tls,
+            message_bytes_max=self._config.queues.max_message_bytes,
+            keep_alive_s_max=self._config.mqtt.max_keep_alive_seconds,
+            messages=messages,
+            rewriting=self._rewriting(),
+        )
+
+    def _start_bridges(self) -> None:
+        """Make the bridges and let them connect. Raises StartError."""
+        for settings in self._config.bridge:
+            from entrepot.bridging import make_bridge
+
+            messages = self._messages.setdefault("bridge", MessageCount())
+            context = self._mqtt_context(settings.address, 0, messages)
+            try:
+                bridge = make_bridge(settings, context, self._doors.net)
+            except ConfigError as error:
+                raise StartError(str(error)) from None
+            self._bridges.append(bridge)
+            self.broker.bridges.add(bridge)
+            bridge.start()
 
     def _rewriting(self) -> Rewriting:
         """Return the rules that change topics of MQTT. Raises StartError."""

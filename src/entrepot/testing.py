@@ -152,7 +152,7 @@ class Broker:
         # A client that knows the old port must find us there again.
         settings |= {f"ports.{name}": port for name, (_, port) in self.endpoints.items()}
         for key, value in settings.items():
-            command += ["--set", f"{key}={json.dumps(value)}"]
+            command += ["--set", f"{key}={_toml(value)}"]
         return command
 
     def __enter__(self) -> Self:
@@ -168,6 +168,15 @@ class Broker:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
+
+
+def _toml(value: object) -> str:
+    """Return a value as the command line takes it."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_toml(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)
 
 
 def broker(

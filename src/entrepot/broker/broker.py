@@ -16,6 +16,7 @@ from uuid import UUID
 
 from entrepot.broker.access import Access, AccessSettings
 from entrepot.broker.acls import Acls
+from entrepot.broker.bridges import Bridges
 from entrepot.broker.catalog import (
     CATALOG_ID,
     CATALOG_NAME,
@@ -157,6 +158,7 @@ class Broker:
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
+        self.bridges = Bridges()
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())

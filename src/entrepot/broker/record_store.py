@@ -149,13 +149,17 @@ class RecordStore:
         self._topics.faults.guard(f"telling of records in {self._topic}", call, *arguments)
 
     def _append(self) -> None:
-        """Write all records in batches, all or none of them."""
+        """Write all records in batches, all or none of them. More may be put meanwhile, by those
+        who are told that the partition stops, or what is permanent."""
         assert self._served is not None
+        written = [*self._unwritten.values()]
+        if not written:
+            return
         now_ms = self._clock.now_ms()
         batches: list[bytes] = []
         records: list[Record] = []
         size = 0
-        for record in self._unwritten.values():
+        for record in written:
             added = len(record.key or b"") + len(record.value or b"")
             if records and size + added > limits.QUEUE_BATCH_BYTES:
                 batches.append(batch.build(records, now_ms=now_ms))
@@ -164,11 +168,16 @@ class RecordStore:
             size += added
         batches.append(batch.build(records, now_ms=now_ms))
         self._offset_end = self._served.write(*batches).offset_end
-        self._unwritten.clear()
+        for record in written:
+            if self._unwritten[record.key or b""] is record:
+                del self._unwritten[record.key or b""]
 
     def _failed(self, error: StorageError) -> None:
         """Try again later, for a full disk may have room again; unless the partition is stopped."""
         assert self._served is not None
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
         if self._served.partition.stopped is not None:
             log.error("%s takes no more records: %s", self._topic, error)
             self.failure = error

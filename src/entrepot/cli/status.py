@@ -67,7 +67,9 @@ def _running(directory: Path) -> Status:
         address = f"{endpoints['http']['host']}:{endpoints['http']['port']}"
         user = chosen_user()
         password = "guest" if user is None else read_password(f"Password of {user}")
-        found["faults"] = Api(address, user or "guest", password).get("faults")
+        api = Api(address, user or "guest", password)
+        found["faults"] = api.get("faults")
+        found["bridges"] = api.get("bridges")
     return found
 
 
@@ -94,5 +96,11 @@ def _show(directory: Path, found: Status) -> None:
             click.echo("its HTTP port is off: what cannot be used is told in its log")
     elif not found["faults"]:
         click.echo("everything can be used")
+    for bridge in found.get("bridges") or ():
+        problem = f", {bridge['problem']}" if bridge["problem"] else ""
+        click.echo(
+            f"bridge {bridge['name']} to {bridge['address']}: {bridge['state']}{problem}, "
+            f"{bridge['waiting']} to send, {bridge['received']} received"
+        )
     for fault in found["faults"] or ():
         click.echo(f"{fault['kind']} {fault['name']} is {fault['state']}: {fault['reason']}")

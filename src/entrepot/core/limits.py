@@ -233,3 +233,10 @@ QUEUE_RECEIPTS_KEPT_MAX = 10_000  # Receipts of messages that are ready again.
 
 assert LEASE_MESSAGES_MAX <= QUEUE_TIMED_LEASED_MAX
 assert QUEUE_RECEIPTS_KEPT_MAX <= QUEUE_RECEIPTS_MAX
+
+# Bridges to other brokers.
+BRIDGES_MAX = 100
+BRIDGE_TOPICS_MAX = 1_000  # Routes of one bridge.
+BRIDGE_CONNECT_MS_MAX = 10_000  # Until the other side has answered.
+BRIDGE_RETRY_MS_MIN = 1_000  # Between two attempts to connect: at first,
+BRIDGE_RETRY_MS_MAX = 60_000  # and after many.

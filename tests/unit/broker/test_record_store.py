@@ -103,6 +103,25 @@ async def test_a_stopped_partition_takes_no_more(bed: Bed) -> None:
 
 
 @simulated
+async def test_what_is_put_while_the_partition_stops(bed: Bed) -> None:
+    """Whoever hears that it stopped may want to write that down."""
+    await bed.start()
+    store, _ = found(bed)
+    await committed(bed, store, Record(b"a", b"1"))
+    bed.call(bed.served_partition(TOPIC).partition.refuse, "the disk has failed")
+    write = bed.served_partition(TOPIC).write
+
+    def write_and_tell(*batches: bytes) -> object:
+        store.put(Record(b"b", b"1"))
+        return write(*batches)
+
+    store._served.write = write_and_tell  # type: ignore[union-attr, method-assign, assignment]
+    assert isinstance(await committed(bed, store, Record(b"a", b"2")), StorageError)
+    await asyncio.sleep(5)  # Nothing is written, and nothing fails.
+    assert isinstance(await committed(bed, store, Record(b"a", b"3")), StorageError)
+
+
+@simulated
 async def test_damage_is_told(bed: Bed) -> None:
     await bed.start()
     store, _ = found(bed)

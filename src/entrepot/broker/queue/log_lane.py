@@ -177,7 +177,10 @@ class LogLane:
         return self._settlements.unsettled(self.ledger.offset_fresh)
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
-        self._store.when_committed(waiter)
+        if self._has_ledger:
+            self._store.when_committed(waiter)
+        else:
+            waiter(StorageError("what is settled in a queue that cannot be read is not recorded"))
 
     # --- deleting
 

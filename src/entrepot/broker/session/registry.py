@@ -331,6 +331,9 @@ class SessionRegistry:
     # --- subscriptions
 
     async def subscribe(self, session: Session, wanted: Sequence[Subscription]) -> list[Granted]:
+        damage = self._retained.damage
+        if damage is not None and any(each.retained < RetainedWanted.NEVER for each in wanted):
+            raise damage  # What cannot be read is not empty.
         granted: list[Granted] = []
         for each in wanted:
             try:
@@ -404,10 +407,8 @@ class SessionRegistry:
         self, session: Session, wanted: Sequence[Subscription], granted: Sequence[Granted]
     ) -> None:
         for each, answer in zip(wanted, granted, strict=True):
-            is_wanted = each.retained == RetainedWanted.ALWAYS or (
-                each.retained == RetainedWanted.IF_NEW and answer.is_new
-            )
-            is_wanted = is_wanted and not is_shared(each.filter)
+            worst = RetainedWanted.IF_NEW if answer.is_new else RetainedWanted.ALWAYS
+            is_wanted = each.retained <= worst and not is_shared(each.filter)
             if answer.quality is not None and is_wanted and self._retained.may_match(each.filter):
                 self._turns.start(self._find_retained(session, each))
 
@@ -495,6 +496,5 @@ def _needs_queue(session: Session) -> bool:
 
 
 def _bounded(expiry_ms: int | None) -> int | None:
-    if expiry_ms is None or expiry_ms > limits.SESSION_EXPIRY_MS_MAX:
-        return None
-    return expiry_ms
+    is_bounded = expiry_ms is not None and expiry_ms <= limits.SESSION_EXPIRY_MS_MAX
+    return expiry_ms if is_bounded else None

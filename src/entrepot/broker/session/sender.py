@@ -98,3 +98,14 @@ class Sender:
         self._store.put(serial_record(self.number, packet, serial))
         self._store.when_committed(done)
         return is_known or self.is_restored
+
+    def begin_anew(self) -> None:
+        """Free all packet numbers: the sender has forgotten which of them it has used."""
+        received, self._receiving = self._receiving, {}
+        for packet in {**self.serials, **dict.fromkeys(received)}:
+            serial = self.serials[packet] = (self.serials.get(packet, 0) + 1) % 2**32
+            if self.is_durable:
+                self._store.put(serial_record(self.number, packet, serial))
+        for known in received.values():
+            for waiter in known.waiters:
+                waiter(False)

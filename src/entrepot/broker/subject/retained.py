@@ -7,7 +7,7 @@ which is compacted. A message without a body deletes the one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
 from entrepot.broker.queue.message import Publication, Refused
@@ -57,6 +57,7 @@ class Retained:
         self._messages = NameIndex[RetainedMessage]()
         self._sources: dict[str, Source] = {}  # By the first level of their names.
         self.size = 0  # Bytes of all messages.
+        self.damage: StorageError | None = None  # Why not all of them could be read at the start.
 
     @property
     def count(self) -> int:
@@ -82,8 +83,8 @@ class Retained:
         """
         envelope, body = message
         if not len(body):
-            if not self.clear(envelope.subject):
-                return
+            # If there is none, an earlier message may have deleted it and not be committed.
+            self.clear(envelope.subject)
         else:
             kept = RetainedMessage(self._clock.now_ms(), (envelope, bytes(body)))
             if not self._has_room(kept):
@@ -149,9 +150,11 @@ class Retained:
             self._store.put(Record(_key(self._vhost, each.subject), None))
             yield
 
-    def restore(self, kept: RetainedMessage) -> None:
-        """Add a message from the store."""
-        self._put(kept)
+    def restore(self, kept: Iterable[RetainedMessage]) -> None:
+        """Add the messages from the store, as far as it could be read."""
+        for each in kept:
+            self._put(each)
+        self.damage = self._store.failure
 
 
 def _every(messages: NameIndex[RetainedMessage]) -> Iterator[RetainedMessage]:

@@ -158,8 +158,7 @@ class VirtualHost:
         """Restore sessions and retained messages from their stores, after the queues."""
         if self._sessions is not None:
             self._sessions.restore(stored, [*self._inventory.hidden.values()])
-            for each in retained:
-                self.retained.restore(each)
+            self.retained.restore(retained)
 
     # --- finding
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 
 from entrepot.broker.queue.message import Failure, Refused
+from entrepot.wire.mqtt.packet_reasons import REASONS
 from entrepot.wire.mqtt.packets import V5, Ack, write
 from entrepot.wire.mqtt.properties import PacketType
 from entrepot.wire.mqtt.reasons import FAILURE, Reason
@@ -65,7 +66,7 @@ class Answers:
         send: Callable[[bytes], None],
         refuse: Callable[[Reason], None],
     ) -> None:
-        """`refuse` is called for a failure that the version has no answer for."""
+        """`refuse` is called for a failure that the packet has no code for in this version."""
         self._type = type
         self._version = version
         self._first = type << 4 | (_PUBREL_FLAGS if type is PacketType.PUBREL else 0)
@@ -98,11 +99,12 @@ class Answers:
                 self._send(short(self._first, answer.ids))
 
     def _send_reasons(self, answer: Answer) -> None:
-        if self._version != V5:
-            failed = [each for each in answer.reasons.values() if each >= FAILURE]
-            if failed:
-                self._refuse(failed[0])
-                return
+        known = REASONS[self._type] if self._version == V5 else ()
+        failed = [each for each in answer.reasons.values() if each >= FAILURE]
+        unsaid = [each for each in failed if each not in known]
+        if unsaid:
+            self._refuse(unsaid[0])
+            return
         found = []
         for place, packet_id in enumerate(answer.ids):
             reason = answer.reasons.get(place, Reason.SUCCESS)

@@ -72,6 +72,8 @@ class Connection:
     def serve(self, event: Event) -> Awaitable[None] | None:
         """Serve an event. Raises a PeerError."""
         if isinstance(event, Publishes):
+            if self.publishing.repeats:
+                return self.publishing.publish_after_repeats(event)
             self.publishing.publish(event)
         elif isinstance(event, Acks):
             if event.type is PacketType.PUBREL:

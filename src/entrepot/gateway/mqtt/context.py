@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from entrepot.broker.access import Principal
 from entrepot.broker.broker import Broker
@@ -14,9 +16,29 @@ from entrepot.core.measures import MessageCount
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
+from entrepot.gateway.mqtt.outbox import Outbox
 from entrepot.gateway.mqtt.rewriting import Rewriting
 from entrepot.gateway.mqtt.sharing import SharedEncoding
 from entrepot.wire.mqtt.packets import V5
+from entrepot.wire.mqtt.reasons import MqttError
+
+BRIDGE_LEAD = "$bridge/"  # Begins the client identifiers of bridges' sessions. Persisted.
+
+# Calls something on behalf of a connection, and ends that if it fails.
+Guard = Callable[..., Any]
+
+
+class MqttPeer(Protocol):
+    """The adapter of one connection, as those see it who publish and deliver on it."""
+
+    outbox: Outbox
+    guard: Guard
+
+    def wake(self) -> None:
+        """Schedule a turn."""
+
+    def end(self, error: MqttError) -> None:
+        """Close the connection, with this reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ from entrepot.wire.mqtt.scan import Acks
 
 if TYPE_CHECKING:
     from entrepot.broker.session.session import Session
-    from entrepot.gateway.mqtt.adapter import MqttAdapter
-    from entrepot.gateway.mqtt.context import Context, Terms
+    from entrepot.gateway.mqtt.context import Context, MqttPeer, Terms
 
 _PUBREL = PacketType.PUBREL << 4 | 0x02
 _SMALL_BYTES = 4 * limits.KIB  # Up to this size a body is copied behind its head.
@@ -67,7 +66,7 @@ class Delivery:
         "session",
     )
 
-    def __init__(self, adapter: MqttAdapter, context: Context, terms: Terms) -> None:
+    def __init__(self, adapter: MqttPeer, context: Context, terms: Terms) -> None:
         self._adapter = adapter
         self._outbox = adapter.outbox
         self._clock = context.clock

@@ -16,7 +16,7 @@ from entrepot.core.errors import SessionRefused, StorageError
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Link
 from entrepot.gateway.mqtt.authentication import Exchange, log_in, mechanism_of
-from entrepot.gateway.mqtt.context import Context, Terms
+from entrepot.gateway.mqtt.context import BRIDGE_LEAD, Context, Terms
 from entrepot.gateway.mqtt.delivery import Delivery
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.publishing import PRIVATE
@@ -142,6 +142,9 @@ class Handshake:
         client_id = packet.client_id or self._assigned_id()
         if len(client_id.encode()) > _CLIENT_ID_BYTES_MAX:
             raise MqttError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "a client identifier too long")
+        if client_id.startswith(BRIDGE_LEAD):
+            text = "a client identifier of the broker's bridges"
+            raise MqttError(Reason.CLIENT_IDENTIFIER_NOT_VALID, text)
         principal = principal.named(client_id)
         terms = self._terms(principal, client_id)
         will = None if packet.will is None else self._will(packet.will, principal)

@@ -12,9 +12,11 @@ what is published there is refused in version 5, and dropped before. Mosquitto's
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.message import Failure, Publication
@@ -31,8 +33,7 @@ from entrepot.wire.mqtt.scan import Publishes
 
 if TYPE_CHECKING:
     from entrepot.broker.session.session import Session
-    from entrepot.gateway.mqtt.adapter import MqttAdapter
-    from entrepot.gateway.mqtt.context import Context, Terms
+    from entrepot.gateway.mqtt.context import Context, MqttPeer, Terms
 
 PRIVATE = "$"  # Begins the broker's own topics.
 
@@ -40,15 +41,22 @@ PRIVATE = "$"  # Begins the broker's own topics.
 class InFlight(Publication):
     """A run that is published and not committed. Its bytes count as uncommitted until it is."""
 
-    __slots__ = ("_publishing", "_size")
+    __slots__ = ("_is_repeated", "_publishing", "_size")
 
     def __init__(
-        self, publishing: Publishing, size: int, done: Callable[[Failure | None], None] | None
+        self,
+        publishing: Publishing,
+        size: int,
+        done: Callable[[Failure | None], None] | None,
+        is_repeated: bool,
     ) -> None:
         super().__init__(done)
         self._publishing = publishing
         self._size = size
+        self._is_repeated = is_repeated
         publishing.begun(size)
+        if is_repeated:
+            publishing.repeats += 1
 
     def _end(self, failure: Failure | None) -> None:
         self._publishing.guard(self._finish, failure)
@@ -60,12 +68,15 @@ class InFlight(Publication):
 
     def give_up(self) -> None:
         """Stop counting the run: it is committed, has failed, or was not published at all."""
+        if self._is_repeated:
+            self._publishing.repeat_ended()
         self._publishing.ended(self._size)
 
 
 class Publishing:
     __slots__ = (
         "_adapter",
+        "_after_repeats",
         "_bytes_uncommitted",
         "_counted",
         "_exactly",
@@ -80,11 +91,10 @@ class Publishing:
         "guard",
         "has_published",
         "is_much",
+        "repeats",
     )
 
-    def __init__(
-        self, adapter: MqttAdapter, context: Context, terms: Terms, session: Session
-    ) -> None:
+    def __init__(self, adapter: MqttPeer, context: Context, terms: Terms, session: Session) -> None:
         self._adapter = adapter
         self.guard = adapter.guard
         self._subjects = context.broker.vhosts.default.subjects
@@ -101,8 +111,24 @@ class Publishing:
         self._runs_uncommitted = 0
         self.has_published = False
         self.is_much = False  # Too much is published and not committed.
+        self.repeats = 0  # Runs for which it is still to be found out who has them.
+        self._after_repeats: asyncio.Future[None] | None = None
 
     # --- PUBLISH
+
+    async def publish_after_repeats(self, run: Publishes) -> None:
+        """Publish the messages of a run behind those that are repeated, not to overtake them."""
+        while self.repeats:
+            self._after_repeats = asyncio.get_running_loop().create_future()
+            await self._after_repeats
+        self.publish(run)
+
+    def repeat_ended(self) -> None:
+        """Note that repeated messages are where they have to be, or have failed."""
+        self.repeats -= 1
+        waiting = self._after_repeats
+        if not self.repeats and waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
     def publish(self, run: Publishes) -> None:
         """Publish the messages of a run. Raises a PeerError."""
@@ -191,7 +217,10 @@ class Publishing:
         if not self._session.is_durable:
             return message
         envelope, body = message
-        identity = self._session.identity(packet_id)
+        # A message that was refused may be stored in some places, and its packet number is free:
+        # the next one with that number must not be taken for it.
+        told = crc32(body, crc32(envelope.subject.encode("utf-8", "surrogateescape")))
+        identity = self._session.identity(packet_id) + told.to_bytes(4, "big")
         return envelope.with_head(with_identity(envelope.head, identity)), body
 
     def _stored(self, answer: Answer) -> None:
@@ -212,7 +241,7 @@ class Publishing:
         is_repeated: bool = False,
     ) -> None:
         size = len(messages[0][1]) if len(messages) == 1 else sum([len(b) for _, b in messages])
-        in_flight = InFlight(self, size, answer)
+        in_flight = InFlight(self, size, answer, is_repeated)
         try:
             nobody = self._subjects.publish(
                 messages,

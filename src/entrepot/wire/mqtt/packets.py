@@ -208,7 +208,8 @@ def read_connect(reader: Reader) -> Connect:
     has_password, has_user = bool(flags & 0x40), bool(flags & 0x80)
     if flags & 1 and version != V31:
         raise malformed("the reserved bit of CONNECT")
-    if will_qos > QOS_MAX or (not has_will and (will_qos or will_is_retained)):
+    is_stray = not has_will and bool(will_qos or will_is_retained)  # Version 3.1 ignores that.
+    if will_qos > QOS_MAX or (is_stray and version != V31):
         raise malformed("the flags of the will in CONNECT")
     if has_password and not has_user and version != V5:
         raise malformed("a password without a user")
@@ -399,7 +400,7 @@ def _body(packet: Packet, version: int) -> bytes:
                 return lead + encode(packet.properties)
             code = return_code(packet.reason)
             assert code is not None, packet
-            return bytes((packet.session_present, code))
+            return bytes((packet.session_present and version != V31, code))
         case Ack():
             return packet.packet_id.to_bytes(2, "big") + _short(packet, is_5)
         case Subscribe():

@@ -1,8 +1,10 @@
 """Exactly once, to and from clients: numbers, and what survives a crash."""
 
 import asyncio
+import errno
 
 from entrepot.broker.session.ports import Receipt
+from entrepot.core.errors import StorageError
 from tests.unit.broker.session.bed import Peer, Sessions, on
 from tests.unit.log.bed import simulated
 
@@ -140,3 +142,20 @@ async def test_no_number_is_free_before_that_is_recorded(bed: Sessions) -> None:
     await bed.restart("crash")
     last = await bed.connect("c")
     assert (last.freed, last.got) == ([number], [])
+
+
+@simulated
+async def test_a_queue_that_cannot_be_read_has_not_settled_anything(bed: Sessions) -> None:
+    """Otherwise what was received is forgotten, and comes again when the queue can be read."""
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2)
+    await bed.tell(on("a", b"1", 2))
+    assert peer.in_flight
+    bed.kill()
+    bed.disk.fail_next("read", errno.EIO, "partitions/$queue-*/*.log", count=3)
+    await bed.start()
+    (queue,) = bed.vhost.all_queues
+    told: list[StorageError | None] = []
+    bed.call(queue.when_settlements_committed, told.append)
+    await bed.settle()
+    assert isinstance(told[0], StorageError)

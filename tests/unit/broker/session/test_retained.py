@@ -1,6 +1,7 @@
 """Retained messages, shared subscriptions, and queues that sessions consume."""
 
 import asyncio
+import errno
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from entrepot.broker.session import shared
 from entrepot.broker.session.ports import RetainedWanted, Subscription
 from entrepot.core import limits
-from entrepot.core.errors import TopicDenied
+from entrepot.core.errors import StorageError, TopicDenied
 from entrepot.core.partitioner import partition_of
 from tests.unit.broker.session.bed import Sessions, on
 from tests.unit.broker.virtual_host.bed import addressed, message, properties
@@ -44,6 +45,32 @@ async def test_an_empty_message_clears(bed: Sessions) -> None:
     assert bed.vhost.retained.count == 1
     assert bed.vhost.retained.get("a") is None
     assert bed.vhost.retained.size == len("b") + len(b"2") + len(on("b", b"2")[0].head)
+
+
+@simulated
+async def test_a_message_that_clears_nothing_waits_for_the_one_that_did(bed: Sessions) -> None:
+    await bed.start()
+    await bed.tell(on("a", b"1"), is_retained=True)
+    _, first = bed.begin_to_tell(on("a", b""), is_retained=True)
+    _, second = bed.begin_to_tell(on("a", b""), is_retained=True)
+    assert not first.done()
+    assert not second.done()
+    assert await second is None
+    assert await first is None
+
+
+@simulated
+async def test_retained_messages_that_cannot_be_read_are_not_none(bed: Sessions) -> None:
+    await bed.start()
+    await bed.tell(on("a", b"1"), is_retained=True)
+    bed.kill()
+    bed.disk.fail_next("read", errno.EIO, "partitions/__retained-0/*.log")
+    await bed.start()
+    peer = await bed.connect()
+    with pytest.raises(StorageError, match="__retained is damaged"):
+        await bed.subscribe(peer, Subscription("a"))
+    wanted = Subscription("a", retained=RetainedWanted.NEVER)
+    assert [each.quality for each in await bed.subscribe(peer, wanted)] == [0]
 
 
 @simulated

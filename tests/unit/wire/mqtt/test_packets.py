@@ -3,8 +3,9 @@
 import pytest
 
 from entrepot.wire.mqtt import packets
-from entrepot.wire.mqtt.packets import V5, V311, Connack, Suback, write
+from entrepot.wire.mqtt.packets import V5, V31, V311, Connack, Suback, write
 from entrepot.wire.mqtt.properties import PacketType, Properties
+from entrepot.wire.mqtt.reader import Reader
 from entrepot.wire.mqtt.reasons import MqttError, Reason
 from entrepot.wire.mqtt.scan import Publishes
 from entrepot.wire.mqtt.topics import check_filter, check_name, shared_filter
@@ -46,6 +47,23 @@ def test_before_version_5_there_are_few_return_codes() -> None:
     suback = Suback(1, (Reason.GRANTED_QOS_1, Reason.NOT_AUTHORIZED))
     assert write(suback, V311) == bytes.fromhex("9004 0001 01 80")
     assert write(suback, V5) == bytes.fromhex("9005 0001 00 01 87")
+
+
+def test_version_3_1_has_no_session_present() -> None:
+    """The first byte of its CONNACK is reserved."""
+    assert write(Connack(session_present=True), V31) == bytes.fromhex("2002 0000")
+    assert write(Connack(session_present=True), V311) == bytes.fromhex("2002 0100")
+
+
+def test_version_3_1_does_not_look_at_flags_of_a_will_that_there_is_not() -> None:
+    for flags in (0x0A, 0x12, 0x22):
+        connect = bytes.fromhex(f"00064d514973647003 {flags:02x} 0000 000161")
+        found = packets.read_connect(Reader(connect, 0, len(connect)))
+        assert found.will is None
+        assert found.clean_start
+    connect = bytes.fromhex("00044d51545404 0a 0000 000161")
+    with pytest.raises(MqttError):
+        packets.read_connect(Reader(connect, 0, len(connect)))
 
 
 def test_what_may_be_left_out_is_left_out() -> None:

@@ -160,3 +160,19 @@ async def reset(call: Call) -> None:
     for exchange in list(vhost.router.exchanges()):
         if not vhost.router.is_predeclared(exchange.name):
             await vhost.delete_exchange(exchange.name)
+
+
+async def bridges(call: Call) -> list[Row]:
+    """Bridges to other brokers. RabbitMQ has none of this kind."""
+    return [
+        {
+            "name": each.name,
+            "address": each.address,
+            "state": "connected" if each.is_connected else "waiting",
+            "problem": each.problem,
+            "waiting": each.waiting,
+            "received": each.received,
+            "connections": each.connections,
+        }
+        for each in call.broker.bridges.facts()
+    ]

@@ -37,6 +37,7 @@ _TABLE: dict[str, dict[str, Function]] = {
     "health/checks/local-alarms": {"GET": overview.is_alive},
     "health/checks/virtual-hosts": {"GET": overview.is_alive},
     "faults": {"GET": overview.faults},
+    "bridges": {"GET": overview.bridges},
     "extensions": {"GET": overview.nothing},
     "parameters": {"GET": overview.nothing},
     "policies": {"GET": overview.nothing},
