@@ -91,7 +91,16 @@ class Format(Protocol):
 class Envelope:
     """Where a message was published to, and its properties. It does not change."""
 
-    __slots__ = ("_handling", "exchange", "format", "head", "is_checked", "section", "subject")
+    __slots__ = (
+        "_handling",
+        "exchange",
+        "format",
+        "head",
+        "is_checked",
+        "path",
+        "section",
+        "subject",
+    )
 
     def __init__(self, exchange: str, subject: str, head: bytes, format: Format) -> None:
         self.exchange = exchange
@@ -101,6 +110,7 @@ class Envelope:
         self._handling: Handling | None = None
         self.is_checked = False  # Whether its gateway has checked the properties.
         self.section: bytes | None = None  # The encoded headers of its record, once they are used.
+        self.path: bytes | None = None  # The subject as an encoded path, once it is used.
 
     @property
     def handling(self) -> Handling:

@@ -37,7 +37,6 @@ from entrepot.broker.session.records import released_record
 from entrepot.broker.session.sender import Sender
 from entrepot.broker.session.surroundings import Feed, Home, Member
 from entrepot.broker.session.ways import Ways
-from entrepot.broker.subject.listener import Published
 from entrepot.core.errors import StorageError
 from entrepot.core.message import distinct
 
@@ -397,28 +396,34 @@ class Session(Sender):
 
     # --- hearing what is published
 
-    def hear(self, run: Run, broadcast: Broadcast, published: Published) -> None:
+    def hear(self, broadcast: Broadcast) -> None:
         """Take messages that match its subscriptions: for the queue, or for the receiver now."""
-        messages = run.messages
-        if len(messages) == 1 or len(distinct(messages)) == 1:
-            envelope = messages[0][0]
-            way = self._ways.of(envelope.subject)
-            if way.no_local and published.sender is self:
+        way: Way | None = None
+        is_stored = False
+        for envelope in broadcast.envelopes:
+            own = self._ways.of(envelope.subject)
+            stores = own.quality > 0 and envelope.handling.is_persistent
+            if way is None:
+                way, is_stored = own, stores
+            elif stores is not is_stored or (own is not way and own != way):
+                self._hear_each(broadcast)
                 return
-            if way.quality and envelope.handling.is_persistent and self.queue is not None:
-                published.send(self.queue, run, published.publication)
-            elif self.is_attached and self.receiver is not None:
-                self.receiver.receive(broadcast, way)
+        assert way is not None
+        if way.no_local and broadcast.sender is self:
             return
-        self._hear_each(run, broadcast, published)
+        if is_stored and self.queue is not None:
+            broadcast.store(self.queue, broadcast.run, broadcast.publication)
+        elif self.is_attached and self.receiver is not None:
+            self.receiver.receive(broadcast, way)
 
-    def _hear_each(self, run: Run, broadcast: Broadcast, published: Published) -> None:
+    def _hear_each(self, broadcast: Broadcast) -> None:
         """Divide messages that differ: those for the queue, and by way those for the receiver."""
         stored: list[int] = []
         direct: list[tuple[int, Way]] = []
+        run = broadcast.run
         for place, (envelope, _) in enumerate(run.messages):
             way = self._ways.of(envelope.subject)
-            if way.no_local and published.sender is self:
+            if way.no_local and broadcast.sender is self:
                 continue
             if way.quality and envelope.handling.is_persistent and self.queue is not None:
                 stored.append(place)
@@ -428,12 +433,12 @@ class Session(Sender):
         if not stored or self.queue is None:
             return
         part = run._replace(messages=[run.messages[place] for place in stored])
-        publication = published.publication
+        publication = broadcast.publication
         if publication is None or len(stored) == len(run.messages):
-            published.send(self.queue, part, publication)
+            broadcast.store(self.queue, part, publication)
         else:
             own = publication.part(stored)
-            published.send(self.queue, part, own)
+            broadcast.store(self.queue, part, own)
             own.arrived()
 
     def _receive(self, direct: Sequence[tuple[int, Way]], broadcast: Broadcast) -> None:

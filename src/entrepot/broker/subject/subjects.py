@@ -9,9 +9,17 @@ from entrepot.broker.subject.retained import Retained
 from entrepot.core.message import Message
 
 # Publishes messages to an exchange: see `Publisher.publish`. The last arguments: who may write to
-# which topic, the session that publishes, and whether the messages may be repeated ones.
+# which topic, the session that publishes, whether the messages may be repeated ones, and what is
+# encoded of all of them together.
 Publish = Callable[
-    [Sequence[Message], Publication | None, Callable[[str], None] | None, object | None, bool],
+    [
+        Sequence[Message],
+        Publication | None,
+        Callable[[str], None] | None,
+        object | None,
+        bool,
+        dict[object, bytes] | None,
+    ],
     Sequence[Message],
 ]
 
@@ -31,6 +39,7 @@ class Subjects:
         is_retained: bool = False,
         is_repeated: bool = False,
         check: Callable[[str], None] | None = None,
+        encoded: dict[object, bytes] | None = None,
     ) -> Sequence[Message]:
         """Publish messages on their subjects. Returns those that nobody gets.
 
@@ -40,8 +49,9 @@ class Subjects:
         has no body. `is_repeated` says that they may have been published before a restart: then
         only those get them who have not got them yet. `check` is called with the name of a topic or
         queue in which they would land by their own name; if it raises a PeerError, they do not.
+        `encoded` is what receivers of all of them may use: see `Broadcast`.
         """
-        nowhere = self._publish(messages, publication, check, sender, is_repeated)
+        nowhere = self._publish(messages, publication, check, sender, is_repeated, encoded)
         if is_retained:
             for message in messages:
                 self.retained.keep(message, publication)

@@ -28,7 +28,7 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
 from entrepot.broker.session.ports import Broadcast
-from entrepot.broker.subject.listener import Listener, Published
+from entrepot.broker.subject.listener import Listener
 from entrepot.broker.turns import Turns
 from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
 from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
@@ -71,6 +71,7 @@ class _Sending(NamedTuple):
     to_topics: bool = True  # Whether topics may get them.
     sender: object | None = None  # The session that publishes them.
     check: Check | None = None  # Whether they may land where their subject says.
+    encoded: dict[object, bytes] | None = None  # All of them, for those who hear them.
 
 
 class _Postponed(NamedTuple):
@@ -129,18 +130,19 @@ class Publisher:
         to_topics: bool = True,
         sender: object | None = None,
         memory: Memory | None = None,
+        encoded: dict[object, bytes] | None = None,
     ) -> Sequence[Message]:
         """Route messages from the exchange `start`, and publish them to queues and topics.
 
         `start` is the exchange they were published to, or the one that delayed them. Returns the
         messages that no queue or topic gets. `inside` means: published by the broker itself and
         not by a client; `sender` is the session that publishes them. With a `memory`, a target that
-        has a message already does not get it again. Raises UnknownExchange, ExchangeRefused, and
-        what `check` raises for a topic that is reached by its name; the messages before the faulty
-        one are published.
+        has a message already does not get it again. `encoded` is for those who hear them: see
+        `Broadcast`. Raises UnknownExchange, ExchangeRefused, and what `check` raises for a topic
+        that is reached by its name; the messages before the faulty one are published.
         """
         if start == self._subjects.exchange:  # It never deduplicates by itself.
-            sending = _Sending(publication, avoided, memory, to_topics, sender, check)
+            sending = _Sending(publication, avoided, memory, to_topics, sender, check, encoded)
             if not self._router.reads_headers(start) and not _are_special(messages):
                 return self._publish_on_subjects(messages, sending, inside)
         else:
@@ -239,7 +241,9 @@ class Publisher:
     ) -> Sequence[Message]:
         """Send all messages along one route. Returns those that no queue or topic gets."""
         destinations: Sequence[Destination] = route.queues
-        if route.held or route.listeners:
+        if not destinations and not route.held:
+            destinations = route.listeners
+        elif route.held or route.listeners:
             destinations = [*destinations, *route.held, *route.listeners]
         if sending.avoided or not sending.to_topics:
             destinations = [each for each in destinations if not self._avoids(each, sending)]
@@ -258,7 +262,7 @@ class Publisher:
                 continue
             part = None if publication is None else publication.part(share.places)
             run = Run(time_ms, share.messages)
-            own = sending._replace(publication=part)
+            own = sending._replace(publication=part, encoded=None)
             self._send([share.destination], run, own, share.until_settled)
             if part is not None:
                 part.arrived()
@@ -291,9 +295,8 @@ class Publisher:
                     self._send_to(destination, run, sending, until_settled)
                 else:
                     if broadcast is None:
-                        broadcast = Broadcast(run)
-                        published = _published(sending)
-                    destination.hear(run, broadcast, published)
+                        broadcast = _broadcast(run, sending)
+                    destination.hear(broadcast)
             return
         if sending.publication is not None:
             sending.publication.expect()
@@ -314,10 +317,10 @@ class Publisher:
 
     def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
         destinations, run, sending, until_settled = postponed
-        broadcast, published = Broadcast(run), _published(sending)
+        broadcast = _broadcast(run, sending)
         for destination in destinations:
             if not isinstance(destination, _NAMED):
-                destination.hear(run, broadcast, published)
+                destination.hear(broadcast)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled)
             yield
@@ -345,16 +348,16 @@ class Publisher:
             memory.send(queue, run, publication, publish)
 
 
-def _published(sending: _Sending) -> Published:
-    """Return what those who hear a run need to know."""
-    memory = sending.memory
+def _broadcast(run: Run, sending: _Sending) -> Broadcast:
+    """Return the run for those who hear it."""
+    memory, publication, sender = sending.memory, sending.publication, sending.sender
     if memory is None:
-        return Published(sending.publication, sending.sender, Queue.publish)
+        return Broadcast(run, publication, sender, encoded=sending.encoded)
 
     def send(queue: Queue, run: Run, publication: Publication | None) -> None:
         memory.send(queue, run, publication, queue.publish)
 
-    return Published(sending.publication, sending.sender, send)
+    return Broadcast(run, publication, sender, send=send)
 
 
 def _are_special(messages: Sequence[Message]) -> bool:

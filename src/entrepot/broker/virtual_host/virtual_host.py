@@ -305,6 +305,7 @@ class VirtualHost:
         check: Check | None,
         sender: object | None,
         is_repeated: bool,
+        encoded: dict[object, bytes] | None,
     ) -> Sequence[Message]:
         assert self._publisher is not None
         memory = self._memory_of_repeats() if is_repeated else None
@@ -315,6 +316,7 @@ class VirtualHost:
             check=check,
             sender=sender,
             memory=memory,
+            encoded=encoded,
         )
 
     def _memory_of_repeats(self) -> Memory:

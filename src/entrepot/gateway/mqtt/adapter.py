@@ -45,10 +45,8 @@ class MqttAdapter(Pump[Event]):
 
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
-        scanner = Scanner(
-            message_bytes_max=context.message_bytes_max, make_envelope=context.make_envelope
-        )
-        self._inbox = PacketBuffer(scanner)
+        scanner = Scanner(message_bytes_max=context.message_bytes_max, envelopes=context.envelopes)
+        self._inbox = PacketBuffer(scanner, context.scratch)
         handshake = Handshake(self, link, context)
         self._handshake: Handshake | None = handshake  # None when it is over.
         super().__init__(link, self._inbox, handshake.serve, context.clock, broker.faults)
@@ -80,8 +78,7 @@ class MqttAdapter(Pump[Event]):
 
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self._inbox = PacketBuffer(Scanner())  # Frees the input now, not when this is collected.
-        self.use(self._inbox)
+        self._inbox.clear()  # Now, not when this is collected.
         self._unfinished_bytes = 0
         self._end_deadline()
         self.release()

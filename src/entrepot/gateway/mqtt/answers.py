@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 
 from entrepot.broker.queue.message import Failure, Refused
+from entrepot.wire.mqtt.deliver import packed_ids
 from entrepot.wire.mqtt.packets import V5, Ack, write
 from entrepot.wire.mqtt.properties import PacketType
 from entrepot.wire.mqtt.reasons import FAILURE, Reason
 
 _SHORT = Struct(">BBH").pack
+_SHORT_BYTES = 4
 _PUBREL_FLAGS = 0x02
 
 
@@ -112,6 +114,12 @@ class Answers:
 
 def short(first: int, ids: Sequence[int]) -> bytes:
     """Return acknowledgements without a reason code."""
-    if len(ids) == 1:
+    count = len(ids)
+    if count == 1:
         return _SHORT(first, 2, ids[0])
-    return b"".join([_SHORT(first, 2, each) for each in ids])
+    packed, data = packed_ids(ids), bytearray(_SHORT_BYTES * count)
+    data[0::_SHORT_BYTES] = bytes((first,)) * count
+    data[1::_SHORT_BYTES] = b"\2" * count
+    data[2::_SHORT_BYTES] = packed[0::2]
+    data[3::_SHORT_BYTES] = packed[1::2]
+    return bytes(data)

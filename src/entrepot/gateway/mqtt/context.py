@@ -16,9 +16,10 @@ from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.sharing import SharedEncoding
 from entrepot.wire.mqtt.packets import V5
+from entrepot.wire.mqtt.scan import Envelopes, Scratch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Context:
     """Shared by all connections of an endpoint."""
 
@@ -33,6 +34,11 @@ class Context:
     keep_alive_s_max: int = 0  # What clients are told if they want more. 0 means: no limit.
     messages: MessageCount = field(default_factory=MessageCount)
     shared: SharedEncoding = field(default_factory=SharedEncoding)
+    scratch: Scratch = field(default_factory=Scratch)
+    envelopes: Envelopes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.envelopes = Envelopes(self.make_envelope)
 
     @property
     def memory(self) -> MemoryUse:

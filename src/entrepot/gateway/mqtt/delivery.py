@@ -20,9 +20,9 @@ from entrepot.core.message import Envelope
 from entrepot.core.ports import Buffer
 from entrepot.gateway.mqtt.answers import short
 from entrepot.gateway.mqtt.format import MQTT
-from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding
+from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, encoding_key
 from entrepot.wire.mqtt import limits as mqtt_limits
-from entrepot.wire.mqtt.deliver import Outgoing, encode_one, encode_run, head
+from entrepot.wire.mqtt.deliver import Outgoing, encode_one, head
 from entrepot.wire.mqtt.packets import Ack, write
 from entrepot.wire.mqtt.properties import (
     PacketType,
@@ -109,16 +109,16 @@ class Delivery:
         if not self._is_plain or way.is_retained:
             self._receive_each(broadcast, way)
             return
-        key = self._is_5, way.keeps_retain, way.identifiers
+        key = encoding_key(self._is_5, way.keeps_retain, way.identifiers)
         data = broadcast.encoded.get(key)
         if data is None:
             encoder = Encoder(self._is_5, way, 0)
             if len(messages) == 1:
-                data = encode_one(encoder.outgoing(*messages[0], 0))
+                envelope, body = messages[0]
+                data = encode_one(encoder.outgoing(envelope, body, 0))
             else:
-                data = encode_run([encoder.outgoing(*each, 0) for each in messages]).data
+                data = encoder.run(messages, 0).data
             broadcast.encoded[key] = data
-        assert isinstance(data, bytes)
         self._outbox.send(data)
 
     def _receive_each(self, broadcast: Broadcast, way: Way) -> None:

@@ -23,6 +23,7 @@ from entrepot.core.errors import PeerError, StorageError, TopicDenied
 from entrepot.core.message import Envelope, Message, distinct
 from entrepot.gateway.mqtt.answers import Answer, Answers
 from entrepot.gateway.mqtt.format import with_identity
+from entrepot.gateway.mqtt.sharing import encoding_key
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.packets import V5
 from entrepot.wire.mqtt.properties import PacketType
@@ -112,7 +113,8 @@ class Publishing:
             if denied:
                 messages = [message for message in messages if id(message[0]) not in denied]
             if messages:
-                self._send(messages, None, is_retained=run.is_retained)
+                encoded = None if denied or run.is_retained else _as_they_came(run)
+                self._send(messages, None, is_retained=run.is_retained, encoded=encoded)
             return
         waiting = self._pubacks.count + len(self._exactly) + len(run.ids)
         if waiting > mqtt_limits.RECEIVE_MAXIMUM and self._terms.version == V5:
@@ -210,6 +212,7 @@ class Publishing:
         *,
         is_retained: bool,
         is_repeated: bool = False,
+        encoded: dict[object, bytes] | None = None,
     ) -> None:
         size = len(messages[0][1]) if len(messages) == 1 else sum([len(b) for _, b in messages])
         in_flight = InFlight(self, size, answer)
@@ -221,6 +224,7 @@ class Publishing:
                 is_retained=is_retained,
                 is_repeated=is_repeated,
                 check=self._check if self._is_limited else None,
+                encoded=encoded,
             )
         except PeerError:
             in_flight.give_up()
@@ -304,6 +308,15 @@ class Publishing:
             self._bytes_uncommitted > mqtt_limits.UNCOMMITTED_BYTES_MAX
             or self._runs_uncommitted > mqtt_limits.UNCOMMITTED_RUNS_MAX
         )
+
+
+def _as_they_came(run: Publishes) -> dict[object, bytes] | None:
+    """Return the packets of a run for those who get them as they are: most clients."""
+    packets = run.packets()
+    if packets is None:
+        return None
+    is_5 = run.version == V5
+    return {encoding_key(is_5, False): packets, encoding_key(is_5, True): packets}
 
 
 def _places(messages: Sequence[Message], nobody: Sequence[Message]) -> dict[int, Reason]:

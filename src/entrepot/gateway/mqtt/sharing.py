@@ -11,10 +11,15 @@ from entrepot.core import limits
 from entrepot.core.message import Envelope, Message, distinct
 from entrepot.core.ports import Buffer
 from entrepot.gateway.mqtt.format import MQTT
-from entrepot.wire.mqtt.deliver import EncodedRun, Outgoing, encode_run
+from entrepot.wire.mqtt.deliver import EncodedRun, Outgoing, encode_alike, encode_run
 from entrepot.wire.mqtt.properties import expiry_of, identifier_bytes, with_expiry
 
 _SHARED_BYTES_MAX = 256 * limits.KIB  # Of messages that are encoded for several clients.
+
+
+def encoding_key(is_5: bool, keeps_retain: bool, identifiers: tuple[int, ...] = ()) -> object:
+    """Return by what messages of QoS 0 are known that are encoded for several clients."""
+    return is_5, keeps_retain, identifiers
 
 
 class SharedEncoding:
@@ -52,8 +57,7 @@ class SharedEncoding:
         qos = qualities[0]
         if not qos or qualities.count(qos) != len(qualities):
             return None
-        encoder = Encoder(is_5, way, 0)
-        return encode_run([encoder.outgoing(*message, qos) for message in messages]), qos
+        return Encoder(is_5, way, 0).run(messages, qos), qos
 
 
 class Encoder:
@@ -70,11 +74,24 @@ class Encoder:
         self._properties: bytes | None = None
         self.has_expired = False  # Whether the last message is older than it may become.
 
+    def run(self, messages: Sequence[Message], qos: int) -> EncodedRun:
+        """Encode messages. They must have no time to live, or not have waited."""
+        first, body = messages[0]
+        if first is messages[-1][0] and len(distinct(messages)) == 1:
+            bodies = [each for _, each in messages]
+            if len({len(each) for each in bodies}) == 1:
+                return encode_alike(self.outgoing(first, body, qos), bodies)
+        return encode_run([self.outgoing(envelope, each, qos) for envelope, each in messages])
+
     def outgoing(self, envelope: Envelope, body: Buffer, qos: int) -> Outgoing:
         way = self._way
         if envelope is not self._envelope:
             self._envelope = envelope
-            self._topic = to_path(envelope.subject).encode("utf-8", "surrogateescape")
+            topic = envelope.path
+            if topic is None:
+                topic = to_path(envelope.subject).encode("utf-8", "surrogateescape")
+                envelope.path = topic
+            self._topic = topic
             if self._is_5:
                 self._properties = self._raw_properties(envelope)
         is_retained = way.is_retained or (way.keeps_retain and MQTT.is_retained(envelope))

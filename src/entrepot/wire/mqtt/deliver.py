@@ -7,7 +7,7 @@ of QoS 0 share the bytes; each of the others gets a copy with its own packet ide
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from struct import Struct
+from struct import Struct, pack
 from typing import NamedTuple
 
 from entrepot.core.ports import Buffer
@@ -53,17 +53,37 @@ class EncodedRun:
         self.data = data  # With packet identifiers that are 0.
         self._places = places  # Of the packet identifiers; empty for QoS 0.
 
-    def with_ids(self, ids: Iterable[int]) -> bytearray:
+    def with_ids(self, ids: Sequence[int]) -> bytearray:
         """Return the packets with these identifiers."""
-        data = bytearray(self.data)
-        for place, packet_id in zip(self._places, ids, strict=True):
+        data, places = bytearray(self.data), self._places
+        if isinstance(places, range) and len(places) == len(ids):
+            packed = packed_ids(ids)
+            start, stop, step = places.start, places.stop, places.step
+            data[start:stop:step] = packed[0::2]
+            data[start + 1 : stop + 1 : step] = packed[1::2]
+            return data
+        for place, packet_id in zip(places, ids, strict=True):
             _write_id(data, place, packet_id)
         return data
+
+
+def packed_ids(ids: Sequence[int]) -> bytes:
+    """Return packet identifiers, each as two bytes."""
+    return pack(f">{len(ids)}H", *ids)
 
 
 def encode_one(message: Outgoing) -> bytes:
     """Encode a message of QoS 0."""
     return head(message) + message.body
+
+
+def encode_alike(lead: Outgoing, bodies: Sequence[Buffer]) -> EncodedRun:
+    """Encode messages that have all but their bodies in common, which are equally long."""
+    begin = head(lead)
+    size = len(begin) + len(lead.body)
+    place = _place_of_id(lead, len(begin))
+    places = range(place, place + size * len(bodies), size) if lead.qos else ()
+    return EncodedRun(begin + begin.join(bodies), places)
 
 
 def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:
@@ -74,12 +94,16 @@ def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:
     for message in messages:
         lead = head(message)
         if message.qos:
-            properties = message.properties
-            behind = 0
-            if properties is not None:
-                behind = len(variable_bytes(len(properties))) + len(properties)
-            places.append(size + len(lead) - behind - 2)
+            places.append(size + _place_of_id(message, len(lead)))
         pieces.append(lead)
         pieces.append(message.body)
         size += len(lead) + len(message.body)
     return EncodedRun(b"".join(pieces), places)
+
+
+def _place_of_id(message: Outgoing, head_bytes: int) -> int:
+    properties = message.properties
+    behind = 0
+    if properties is not None:
+        behind = len(variable_bytes(len(properties))) + len(properties)
+    return head_bytes - behind - 2
