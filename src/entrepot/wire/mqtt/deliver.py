@@ -77,33 +77,43 @@ def encode_one(message: Outgoing) -> bytes:
     return head(message) + message.body
 
 
-def encode_alike(lead: Outgoing, bodies: Sequence[Buffer]) -> EncodedRun:
-    """Encode messages that have all but their bodies in common, which are equally long."""
-    begin = head(lead)
-    size = len(begin) + len(lead.body)
-    place = _place_of_id(lead, len(begin))
-    places = range(place, place + size * len(bodies), size) if lead.qos else ()
-    return EncodedRun(begin + begin.join(bodies), places)
+Lead = tuple[bytes, int]  # A packet up to its payload, and where its identifier is in it, or -1.
 
 
-def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:
-    """Encode messages that all have QoS 0, or all a higher one."""
-    pieces: list[Buffer] = []
-    places: list[int] = []
-    size = 0
-    for message in messages:
-        lead = head(message)
-        if message.qos:
-            places.append(size + _place_of_id(message, len(lead)))
-        pieces.append(lead)
-        pieces.append(message.body)
-        size += len(lead) + len(message.body)
-    return EncodedRun(b"".join(pieces), places)
-
-
-def _place_of_id(message: Outgoing, head_bytes: int) -> int:
+def lead_of(message: Outgoing) -> Lead:
+    """Return what messages with bodies of the same size have in common."""
+    lead = head(message)
+    if not message.qos:
+        return lead, -1
     properties = message.properties
     behind = 0
     if properties is not None:
         behind = len(variable_bytes(len(properties))) + len(properties)
-    return head_bytes - behind - 2
+    return lead, len(lead) - behind - 2
+
+
+def encode_alike(message: Outgoing, bodies: Sequence[Buffer]) -> EncodedRun:
+    """Encode messages that have all but their bodies in common, which are equally long."""
+    lead, place = lead_of(message)
+    size = len(lead) + len(message.body)
+    places = range(place, place + size * len(bodies), size) if place >= 0 else ()
+    return EncodedRun(lead + lead.join(bodies), places)
+
+
+def encode_led(messages: Iterable[tuple[Lead, Buffer]]) -> EncodedRun:
+    """Encode messages that all have QoS 0, or all a higher one."""
+    pieces: list[Buffer] = []
+    places: list[int] = []
+    size = 0
+    for (lead, place), body in messages:
+        if place >= 0:
+            places.append(size + place)
+        pieces.append(lead)
+        pieces.append(body)
+        size += len(lead) + len(body)
+    return EncodedRun(b"".join(pieces), places)
+
+
+def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:
+    """Encode messages that all have QoS 0, or all a higher one."""
+    return encode_led((lead_of(message), message.body) for message in messages)

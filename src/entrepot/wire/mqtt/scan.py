@@ -112,6 +112,7 @@ class Publishes:
         "_block",
         "_start",
         "_stop",
+        "has_aliases",
         "ids",
         "is_repeated",
         "is_retained",
@@ -135,15 +136,18 @@ class Publishes:
         self.version = version  # Of the packets.
         self._block = block
         self._start = start
-        self._stop = start
+        self._stop = 0  # Where they end; 0 means: others could not read them, or it is not known.
+        self.has_aliases = False
 
-    def reaches(self, stop: int) -> None:
-        """Note that the packets of the run end there. 0 means: others could not read them."""
+    def ends(self, stop: int) -> None:
+        """Note where the packets of the run end. 0 means: others could not read them."""
         self._stop = stop
 
     def packets(self) -> bytes | None:
         """Return the packets as they came; None if another client could not read them so."""
-        return self._block[self._start : self._stop] if self._stop else None
+        if not self._stop or self.has_aliases:
+            return None
+        return self._block[self._start : self._stop]
 
 
 class Acks(NamedTuple):
@@ -236,7 +240,8 @@ class Scanner:
         self.needed = 0
         run: Publishes | None = None
         run_first = 0  # The first byte of its packets.
-        is_odd = False  # A length in the run takes more bytes than it needs.
+        envelope: Envelope | None = None  # Of its last message.
+        is_odd = False  # A length in it takes more bytes than it needs.
         is_opening = self._state is State.OPENING
         while end - at >= 2:
             first, size, start = block[at], block[at + 1], at + 2
@@ -245,7 +250,6 @@ class Scanner:
                 if found is None:
                     break
                 size, start = found
-                is_odd = is_odd or not size >> 7 * (start - at - 2)
             stop = start + size
             type = first >> 4
             if size > LOGIN_FRAME_BYTES_MAX or is_opening:
@@ -257,26 +261,36 @@ class Scanner:
                 raise self._unexpected(type)
             if type == _PUBLISH:
                 if run is None or first != run_first:
+                    if run is not None:
+                        run.ends(0 if is_odd else at)
                     run, run_first = Publishes(first, self.version, block, at), first
-                    is_odd = not size >> 7 * (start - at - 2) and start - at > 2
-                    self._publish(run, first & _KEPT, block, start, stop)
+                    envelope, is_odd = None, False
+                    last = self._publish(run, first & _KEPT, block, start, stop)
                     events.append(run)
                 else:
-                    self._publish(run, first & _KEPT, block, start, stop)
-                at = self._alike(run, block, at, start, stop)
-                run.reaches(0 if is_odd or self._aliases else at)
-            elif size == 2 and first in _SHORT_ACKS:
+                    last = self._publish(run, first & _KEPT, block, start, stop)
+                if start > at + 2 and not size >> 7 * (start - at - 2):
+                    is_odd = True
+                if last is envelope:
+                    at = self._alike(run, block, at, start, stop)
+                else:
+                    at, envelope = stop, last
+                continue
+            if run is not None:
+                run.ends(0 if is_odd else at)
                 run = None
+            if size == 2 and first in _SHORT_ACKS:
                 at = self._short_acks(first, block, at, events)
-            else:
-                run = None
-                if (self._state, type) not in self._transitions:
-                    raise self._unexpected(type)
-                self._other(first, Reader(block, start, stop), events)
-                if self._state is State.CLOSED:
-                    break
-                is_opening = self._state is State.OPENING
-                at = stop
+                continue
+            if (self._state, type) not in self._transitions:
+                raise self._unexpected(type)
+            self._other(first, Reader(block, start, stop), events)
+            if self._state is State.CLOSED:
+                break
+            is_opening = self._state is State.OPENING
+            at = stop
+        if run is not None:
+            run.ends(0 if is_odd else at)
         return at
 
     def _short_acks(self, first: int, block: bytes, at: int, events: list[Event]) -> int:
@@ -322,8 +336,8 @@ class Scanner:
             return malformed(name)
         return violated(f"{name} on a connection that is {self._state.value}")
 
-    def _publish(self, run: Publishes, flags: int, block: bytes, start: int, stop: int) -> None:
-        """Add one message to the run."""
+    def _publish(self, run: Publishes, flags: int, block: bytes, start: int, stop: int) -> Envelope:
+        """Add one message to the run, and return its envelope."""
         at = start + 2
         if at > stop:
             raise malformed("PUBLISH without a topic")
@@ -345,12 +359,14 @@ class Scanner:
                 reader = Reader(block, body, stop)
                 properties = reader.take(reader.variable())
                 body = reader.at
+                run.has_aliases = run.has_aliases or self._aliases is not None
         if body > stop:
             raise malformed("a topic that is longer than its packet")
         topic = block[at:topic_end]
         envelope = self._envelopes.get(flags, topic, properties)
         if envelope is None:
             envelope = self._envelope(flags, topic, properties)
+            run.has_aliases = run.has_aliases or self._aliases is not None
         if stop - body > self._message_bytes_max:
             raise MqttError(Reason.PACKET_TOO_LARGE, f"a message of {stop - body} bytes")
         if packet_id:
@@ -359,6 +375,7 @@ class Scanner:
             run.messages.append((envelope, block[body:stop]))
         else:
             run.messages.append((envelope, memoryview(block)[body:stop]))
+        return envelope
 
     def _alike(self, run: Publishes, block: bytes, first: int, start: int, stop: int) -> int:
         """Add the packets that follow and differ from the last one in nothing but their payload
