@@ -153,7 +153,12 @@ class SocketLink:
         if size > SENT_PER_WAKE_BYTES_MAX:
             return False
         try:
-            sent = self._socket.sendmsg(buffers)
+            # An answer alone is one chunk, mostly, and `send` costs less.
+            sent = (
+                self._socket.send(buffers[0])
+                if len(buffers) == 1
+                else self._socket.sendmsg(buffers)
+            )
         except BlockingIOError:
             return False
         except OSError as error:

@@ -142,6 +142,10 @@ class Publisher:
         that is reached by its name; the messages before the faulty one are published.
         """
         if start == self._subjects.exchange:  # It never deduplicates by itself.
+            if len(messages) == 1 and memory is None and not avoided:
+                nowhere = self._publish_alone(messages, publication, inside, check, sender, encoded)
+                if nowhere is not None:
+                    return nowhere
             sending = _Sending(publication, avoided, memory, to_topics, sender, check, encoded)
             if not self._router.reads_headers(start) and not _are_special(messages):
                 return self._publish_on_subjects(messages, sending, inside)
@@ -164,15 +168,41 @@ class Publisher:
         ways = {id(envelope): by_key[envelope.subject] for envelope in distinct(messages)}
         return self._send_parts(messages, ways, sending)
 
+    def _publish_alone(
+        self,
+        messages: Sequence[Message],
+        publication: Publication | None,
+        inside: bool,
+        check: Check | None,
+        sender: object | None,
+        encoded: dict[object, bytes] | None,
+    ) -> Sequence[Message] | None:
+        """Publish a message that goes only to those who listen to its subject, or to nobody.
+
+        Returns it if nobody gets it, and None if it goes elsewhere, too, or is not so simple.
+        """
+        start, envelope = self._subjects.exchange, messages[0][0]
+        handling, key = envelope.handling, envelope.subject
+        if handling.confirms_when_consumed or handling.copies or handling.blind_copies:
+            return None
+        if self._postponed or self._router.reads_headers(start):
+            return None
+        bound = self._router.route(start, key, inside=inside)
+        queues, held, listeners = self._subjects.route(key, bound, check)
+        if queues or held or len(listeners) > limits.DESTINATIONS_AT_ONCE_MAX:
+            return None
+        if not listeners:
+            return messages
+        run = Run(self._clock.now_ms(), messages)
+        broadcast = Broadcast(run, publication, sender, encoded=encoded)
+        for listener in listeners:
+            listener.hear(broadcast)
+        return ()
+
     def _publish_on_subjects(
         self, messages: Sequence[Message], sending: _Sending, inside: bool
     ) -> Sequence[Message]:
         start = self._subjects.exchange
-        if len(messages) == 1:
-            key = messages[0][0].subject
-            bound = self._router.route(start, key, inside=inside)
-            route = self._subjects.route(key, bound, sending.check)
-            return self._send_whole(messages, route, sending)
         keys = subjects(messages)
         routes = [
             self._subjects.route(key, self._router.route(start, key, inside=inside), sending.check)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.session.ports import Broadcast, Parcel, Way
 from entrepot.core import limits
-from entrepot.core.message import Envelope
+from entrepot.core.message import Envelope, Message
 from entrepot.core.ports import Buffer
 from entrepot.gateway.mqtt.answers import short
 from entrepot.gateway.mqtt.format import MQTT
-from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, encoding_key
+from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, encoding_key, topic_of
 from entrepot.wire.mqtt import limits as mqtt_limits
-from entrepot.wire.mqtt.deliver import Outgoing, encode_one, head
+from entrepot.wire.mqtt.deliver import Outgoing, encode_one, encode_plain, head
 from entrepot.wire.mqtt.packets import Ack, write
 from entrepot.wire.mqtt.properties import (
     PacketType,
@@ -112,14 +112,17 @@ class Delivery:
         key = encoding_key(self._is_5, way.keeps_retain, way.identifiers)
         data = broadcast.encoded.get(key)
         if data is None:
-            encoder = Encoder(self._is_5, way, 0)
-            if len(messages) == 1:
-                envelope, body = messages[0]
-                data = encode_one(encoder.outgoing(envelope, body, 0))
-            else:
-                data = encoder.run(messages, 0).data
+            data = self._encoded(messages, way)
             broadcast.encoded[key] = data
         self._outbox.send(data)
+
+    def _encoded(self, messages: Sequence[Message], way: Way) -> bytes:
+        if len(messages) > 1:
+            return Encoder(self._is_5, way, 0).run(messages, 0).data
+        envelope, body = messages[0]
+        if not self._is_5 and not way.keeps_retain:
+            return encode_plain(topic_of(envelope), body)
+        return encode_one(Encoder(self._is_5, way, 0).outgoing(envelope, body, 0))
 
     def _receive_each(self, broadcast: Broadcast, way: Way) -> None:
         time_ms, messages = broadcast.run

@@ -23,6 +23,15 @@ def encoding_key(is_5: bool, keeps_retain: bool, identifiers: tuple[int, ...] = 
     return is_5, keeps_retain, identifiers
 
 
+def topic_of(envelope: Envelope) -> bytes:
+    """Return the topic that a message was published on."""
+    topic = envelope.path
+    if topic is None:
+        topic = to_path(envelope.subject).encode("utf-8", "surrogateescape")
+        envelope.path = topic
+    return topic
+
+
 class SharedEncoding:
     """The last messages that were delivered to some client, encoded for others that get the same.
 
@@ -101,11 +110,7 @@ class Encoder:
         way = self._way
         if envelope is not self._envelope:
             self._envelope = envelope
-            topic = envelope.path
-            if topic is None:
-                topic = to_path(envelope.subject).encode("utf-8", "surrogateescape")
-                envelope.path = topic
-            self._topic = topic
+            self._topic = topic_of(envelope)
             if self._is_5:
                 self._properties = self._raw_properties(envelope)
         is_retained = way.is_retained or (way.keeps_retain and MQTT.is_retained(envelope))

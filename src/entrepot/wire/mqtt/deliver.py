@@ -72,6 +72,13 @@ def packed_ids(ids: Sequence[int]) -> bytes:
     return pack(f">{len(ids)}H", *ids)
 
 
+def encode_plain(topic: bytes, body: Buffer) -> bytes:
+    """Encode a message of QoS 0 that is not retained, for a client before version 5."""
+    size = 2 + len(topic) + len(body)
+    first = bytes((_PUBLISH, size)) if size < 0x80 else b"\x30" + variable_bytes(size)
+    return b"".join((first, _ID.pack(len(topic)), topic, body))
+
+
 def encode_one(message: Outgoing) -> bytes:
     """Encode a message of QoS 0."""
     return head(message) + message.body
