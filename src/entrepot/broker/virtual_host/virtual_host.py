@@ -308,9 +308,10 @@ class VirtualHost:
         encoded: dict[object, bytes] | None,
     ) -> Sequence[Message]:
         assert self._publisher is not None
+        assert self._subjects is not None
         memory = self._memory_of_repeats() if is_repeated else None
         return self._publisher.publish(
-            self.subject_exchange,
+            self._subjects.exchange,
             messages,
             publication,
             check=check,

@@ -69,7 +69,7 @@ class MqttAdapter(Pump[Event]):
     def received(self, size: int) -> None:
         self.reads += 1
         events = self._inbox.received(size)
-        if len(events) == 1 and self._is_idle():
+        if len(events) == 1 and self._awaited is None and not self._events and self._is_open:
             self._unfinished_bytes = self._inbox.unfinished_bytes
             self._serve_alone(events[0])
             return
@@ -80,9 +80,6 @@ class MqttAdapter(Pump[Event]):
         self._unfinished_bytes = self._inbox.unfinished_bytes
         self._events_bytes = held - self._unfinished_bytes
         self.work()
-
-    def _is_idle(self) -> bool:
-        return self._is_open and self._awaited is None and not self._events
 
     def _serve_alone(self, event: Event) -> None:
         """Take a turn with one event and no others before it: most messages come like this."""

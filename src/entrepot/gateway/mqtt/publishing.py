@@ -256,8 +256,11 @@ class Publishing:
 
 
 def _as_they_came(run: Publishes) -> dict[object, bytes] | None:
-    """Return the packets of a run for those who get them as they are: most clients."""
-    packets = run.packets()
+    """Return the packets of a run for those who get them as they are: most clients.
+
+    None means: it is a single message, which is encoded as fast, or nobody gets them like that.
+    """
+    packets = run.packets() if len(run.messages) > 1 else None
     if packets is None:
         return None
     is_5 = run.version == V5

@@ -186,6 +186,7 @@ class Scanner:
         "_packet_bytes_max",
         "_state",
         "_transitions",
+        "is_over",
         "needed",
         "version",
     )
@@ -201,6 +202,7 @@ class Scanner:
         """`version` is that of a client; a server learns it from CONNECT."""
         self.version = version
         self.needed = 0  # Bytes of the next packet, once its size is known; otherwise 0.
+        self.is_over = False  # After an error or DISCONNECT.
         self._is_client = is_client
         self._transitions = FROM_SERVER if is_client else FROM_CLIENT
         self._state = State.OPENING
@@ -211,10 +213,6 @@ class Scanner:
         self._aliases_max = 0
         # Of packets with an alias, which means something on this connection only.
         self._aliased: dict[tuple[int, bytes, bytes], Envelope] = {}
-
-    @property
-    def is_over(self) -> bool:
-        return self._state is State.CLOSED
 
     def accept(self, *, topic_aliases_max: int) -> None:
         """Accept packets of full size, and so many topic aliases: the peer has logged in."""
@@ -231,6 +229,7 @@ class Scanner:
             self._state = State.CLOSED
             events.append(error)
         if self._state is State.CLOSED:
+            self.is_over = True
             self.needed = 0
             return events, len(block)
         return events, at
@@ -488,7 +487,7 @@ class PacketBuffer:
     before anybody else reads. Only while it holds much it has a buffer of its own.
     """
 
-    __slots__ = ("_area", "_filled", "_held", "_scanner", "_scratch", "_taken", "accept")
+    __slots__ = ("_area", "_held", "_scanner", "_scratch", "_taken", "accept", "unfinished_bytes")
 
     def __init__(self, scanner: Scanner, scratch: Scratch | None = None) -> None:
         self._scanner = scanner
@@ -496,13 +495,8 @@ class PacketBuffer:
         self._scratch = Scratch() if scratch is None else scratch
         self._held = b""  # The beginning of a packet, if it is short;
         self._area: bytearray | None = None  # otherwise it is here, with room for more.
-        self._filled = 0  # How many bytes are held; fewer than the area is long.
+        self.unfinished_bytes = 0  # How many are held; fewer than the area is long.
         self._taken = 0  # Bytes that were received and are processed.
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Return how many bytes of an incomplete packet are held."""
-        return self._filled
 
     @property
     def unfinished_number(self) -> int:
@@ -512,23 +506,23 @@ class PacketBuffer:
     def writable(self) -> memoryview:
         """Return where the next bytes go. Never empty."""
         if self._area is not None:
-            return memoryview(self._area)[self._filled :]
+            return memoryview(self._area)[self.unfinished_bytes :]
         view = self._scratch.view
         if not self._held:
             return view
-        view[: self._filled] = self._held
-        return view[self._filled :]
+        view[: self.unfinished_bytes] = self._held
+        return view[self.unfinished_bytes :]
 
     def received(self, size: int) -> list[Event]:
         """Return the events of all packets that are now complete."""
         scanner, area = self._scanner, self._area
-        filled = self._filled + size
+        filled = self.unfinished_bytes + size
         if scanner.is_over:
             self.clear()
             self._taken += filled
             return []
         if area is not None and filled < scanner.needed:
-            self._filled = filled
+            self.unfinished_bytes = filled
             if filled == len(area):
                 self._keep(memoryview(area))
             return []
@@ -539,14 +533,15 @@ class PacketBuffer:
         events, taken = scanner.scan(block)
         self._taken += taken
         if taken == filled:
-            self.clear()
+            if filled > size:
+                self.clear()
         else:
             self._keep(memoryview(block)[taken:])
         return events
 
     def _keep(self, part: memoryview) -> None:
         """Keep the beginning of a packet."""
-        self._filled = size = len(part)
+        self.unfinished_bytes = size = len(part)
         if size <= HELD_BYTES_MAX:
             self._held = bytes(part)
             self._area = None
@@ -559,4 +554,4 @@ class PacketBuffer:
         """Free what is held."""
         self._held = b""
         self._area = None
-        self._filled = 0
+        self.unfinished_bytes = 0
