@@ -14,7 +14,7 @@ from entrepot.core.measures import MessageCount
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
-from entrepot.gateway.mqtt.sharing import SharedEncoding
+from entrepot.gateway.mqtt.sharing import SharedEncoding, topic_of
 from entrepot.wire.mqtt.packets import V5
 from entrepot.wire.mqtt.scan import Envelopes, Scratch
 
@@ -50,7 +50,9 @@ class Context:
     def make_envelope(self, topic: str, head: bytes) -> Envelope:
         """Return the envelope of messages that clients publish."""
         exchange = self.broker.vhosts.default.subject_exchange
-        return Envelope(exchange, to_subject(topic), head, MQTT)
+        envelope = Envelope(exchange, to_subject(topic), head, MQTT)
+        topic_of(envelope)  # So that it is known whether it is the topic that came.
+        return envelope
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ _KEPT = 0x07  # Of the first byte of a PUBLISH: QoS and RETAIN.
 _SHORT_ACK = Struct(">BBH")
 _SHORT_ACK_BYTES = _SHORT_ACK.size
 
-# Makes the envelope of messages with this topic and head.
+# Makes the envelope of messages with this topic and head. They may get another topic: its `path`.
 MakeEnvelope = Callable[[str, bytes], Envelope]
 
 
@@ -68,10 +68,11 @@ class Envelopes:
     Connections share them. When there are too many, all are forgotten.
     """
 
-    __slots__ = ("_count", "_plain", "_with_properties", "make")
+    __slots__ = ("_count", "_plain", "_with_properties", "make", "renames")
 
     def __init__(self, make: MakeEnvelope = plain_envelope) -> None:
         self.make = make
+        self.renames = False  # Whether a message ever got another topic than it came with.
         # By QoS and RETAIN, and topic. Most messages have no properties.
         self._plain: list[dict[bytes, Envelope]] = [{} for _ in range(_KEPT + 1)]
         self._with_properties: dict[tuple[int, bytes, bytes], Envelope] = {}
@@ -261,7 +262,7 @@ class Scanner:
             if type == _PUBLISH:
                 if run is None or first != run_first:
                     if run is not None:
-                        run.ends(0 if is_odd else at)
+                        run.ends(0 if is_odd or self._envelopes.renames else at)
                     run, run_first = Publishes(first, self.version, block, at), first
                     envelope, is_odd = None, False
                     last = self._publish(run, first & _KEPT, block, start, stop)
@@ -276,7 +277,7 @@ class Scanner:
                     at, envelope = stop, last
                 continue
             if run is not None:
-                run.ends(0 if is_odd else at)
+                run.ends(0 if is_odd or self._envelopes.renames else at)
                 run = None
             if size == 2 and first in _SHORT_ACKS:
                 at = self._short_acks(first, block, at, events)
@@ -289,7 +290,7 @@ class Scanner:
             is_opening = self._state is State.OPENING
             at = stop
         if run is not None:
-            run.ends(0 if is_odd else at)
+            run.ends(0 if is_odd or self._envelopes.renames else at)
         return at
 
     def _short_acks(self, first: int, block: bytes, at: int, events: list[Event]) -> int:
@@ -428,6 +429,8 @@ class Scanner:
             raise violated("PUBLISH with neither a topic nor a topic alias")
         check_name(name)
         envelope = self._envelopes.make(name, bytes((flags,)) + kept)
+        if envelope.path is not None and envelope.path != name.encode():
+            self._envelopes.renames = True
         if alias is None:
             self._envelopes.put(flags, topic, properties, envelope)
         elif len(topic) + len(properties) <= limits.ENVELOPES_CACHED_BYTES_MAX:

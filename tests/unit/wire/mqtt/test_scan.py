@@ -3,6 +3,7 @@
 import pytest
 
 from entrepot.core import limits as core_limits
+from entrepot.core.message import Envelope
 from entrepot.wire.mqtt import limits
 from entrepot.wire.mqtt.deliver import Outgoing, encode_alike, encode_run, head
 from entrepot.wire.mqtt.packets import V5, V311, Connect, Disconnect, Pingreq, write
@@ -17,6 +18,7 @@ from entrepot.wire.mqtt.scan import (
     Publishes,
     Scanner,
     Scratch,
+    plain_envelope,
 )
 from tests.unit.wire.mqtt.oracle import feed, flat, opened
 
@@ -233,6 +235,23 @@ def test_what_only_this_connection_understands_is_not_handed_on() -> None:
     assert only(feed(codec, plain + aliased)).packets() is None
     known = publish("", b"3", properties=Properties(topic_alias=1))
     assert only(feed(codec, known * 3)).packets() is None
+
+
+def test_a_message_that_gets_another_topic_is_not_handed_on() -> None:
+    def make(topic: str, head: bytes) -> Envelope:
+        envelope = plain_envelope(topic.replace("old", "new"), head)
+        envelope.path = envelope.subject.encode()
+        return envelope
+
+    codec = PacketBuffer(Scanner(envelopes=Envelopes(make)))
+    feed(codec, write(Connect(V311, "x"), V311))
+    codec.accept(topic_aliases_max=0)
+    same, old = publish("same", b"1"), publish("old", b"2")
+    assert only(feed(codec, same * 3)).packets() == same * 3
+    for _ in range(2):
+        run = only(feed(codec, same + old * 3))
+        assert run.messages[-1][0].subject == "new"
+        assert run.packets() is None
 
 
 def test_a_length_in_more_bytes_than_it_needs_is_not_handed_on() -> None:
