@@ -105,6 +105,11 @@ class Broadcast:
             part = self._parts[start, end] = Broadcast(run)
         return part
 
+    @property
+    def is_first(self) -> bool:
+        """Return whether nobody can have got the messages before."""
+        return self._send is None
+
     def store(self, queue: Queue, run: Run, publication: Publication | None) -> None:
         """Publish the run, or a part of it, to a queue."""
         if self._send is None:

@@ -7,7 +7,7 @@ by which subscriptions the session gets it is found out again when it is deliver
 The number of a message is given by its offset in the queue. So the same message has the same
 number after a restart, and nothing needs to be stored for that; but messages in flight must have
 offsets within `_SPAN` of each other. Numbers above it are for messages of other queues, which
-the session shares with others.
+the session shares with others, and for those that pass its own queue by.
 
 For exactly once, the receiver's first answer (`received`) is recorded before it is told that the
 number is free, and the message is settled after that: whatever a crash leaves of it, the message
@@ -88,7 +88,8 @@ class Session(Sender):
         self._completed: dict[int, None] = {}
         self._is_starved = False  # Whether something waits until there is room.
         self._low = 0  # No offset in flight or released is below it.
-        self._shared: dict[int, tuple[Member, int, int]] = {}  # Number -> member, lane, offset.
+        # Number -> member, lane and offset; None if it is of no queue.
+        self._shared: dict[int, tuple[Member, int, int] | None] = {}
         self._shared_last = _SPAN  # The last number that was given for these.
 
     # --- the verbs of a gateway
@@ -369,7 +370,7 @@ class Session(Sender):
     def shared_room(self) -> int:
         if self.receiver is None or not self.is_attached:
             return 0
-        room = min(self.receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared))
+        room = min(self.receiver.room(), self._numbers_left())
         if room <= 0:
             self._is_starved = True
             return 0
@@ -380,18 +381,21 @@ class Session(Sender):
         assert self.receiver is not None
         numbers: list[int] = []
         for offset in taken.offsets:
-            number = self._next_shared()
-            self._shared[number] = member, lane, offset
-            numbers.append(number)
+            numbers.append(self._next_shared((member, lane, offset)))
         is_repeated = taken.attempts is not None and any(taken.attempts)
         self.receiver.deliver(Parcel(taken.run, numbers, way, is_repeated))
 
-    def _next_shared(self) -> int:
+    def _numbers_left(self) -> int:
+        return _NUMBER_LAST - _SPAN - len(self._shared)
+
+    def _next_shared(self, origin: tuple[Member, int, int] | None = None) -> int:
+        """Give a number to a message of another queue, or of none."""
         number = self._shared_last
         while True:
             number = number + 1 if number < _NUMBER_LAST else _SPAN + 1
             if number not in self._shared:
                 self._shared_last = number
+                self._shared[number] = origin
                 return number
 
     # --- hearing what is published
@@ -412,9 +416,26 @@ class Session(Sender):
         if way.no_local and broadcast.sender is self:
             return
         if is_stored and self.queue is not None:
-            broadcast.store(self.queue, broadcast.run, broadcast.publication)
+            if self.is_durable or not self._deliver_now(self.queue, broadcast, way):
+                broadcast.store(self.queue, broadcast.run, broadcast.publication)
         elif self.is_attached and self.receiver is not None:
             self.receiver.receive(broadcast, way)
+
+    def _deliver_now(self, queue: Queue, broadcast: Broadcast, way: Way) -> bool:
+        """Deliver messages past the queue, if none waits there and the receiver has room.
+
+        Only for a session that ends with its connection: nothing is delivered a second time, so
+        nothing has to be kept. Returns whether they are delivered.
+        """
+        receiver, run = self.receiver, broadcast.run
+        if receiver is None or not self.is_attached or self.feeds or not broadcast.is_first:
+            return False
+        count = len(run.messages)
+        if queue.has_waiting or min(receiver.room(), self._numbers_left()) < count:
+            return False
+        numbers = [self._next_shared() for _ in range(count)]
+        receiver.deliver(Parcel(run, numbers, way, False))
+        return True
 
     def _hear_each(self, broadcast: Broadcast) -> None:
         """Divide messages that differ: those for the queue, and by way those for the receiver."""

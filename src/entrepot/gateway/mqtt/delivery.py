@@ -22,7 +22,7 @@ from entrepot.gateway.mqtt.answers import short
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, encoding_key, topic_of
 from entrepot.wire.mqtt import limits as mqtt_limits
-from entrepot.wire.mqtt.deliver import Outgoing, encode_one, encode_plain, head
+from entrepot.wire.mqtt.deliver import Outgoing, encode_numbered, encode_one, encode_plain, head
 from entrepot.wire.mqtt.packets import Ack, write
 from entrepot.wire.mqtt.properties import (
     PacketType,
@@ -137,6 +137,8 @@ class Delivery:
         time_ms, messages = run
         elapsed_s = self._elapsed_s(time_ms)
         if self._is_plain and not is_repeated and not elapsed_s:
+            if len(numbers) == 1 and self._deliver_alone(messages[0], numbers[0], way):
+                return
             shared = self._shared.encoded(messages, self._is_5, way)
             if shared is not None:
                 encoded, qos = shared
@@ -169,6 +171,21 @@ class Delivery:
         if finished:
             self._finished += finished
             self._adapter.wake()
+
+    def _deliver_alone(self, message: Message, number: int, way: Way) -> bool:
+        """Deliver one message, if it is the simplest case; return whether it is."""
+        envelope, body = message
+        qos = min(way.quality, MQTT.quality(envelope))
+        if self._is_5 or way.is_retained or way.keeps_retain or not qos:
+            return False
+        if len(body) > _SMALL_BYTES:
+            return False
+        self._in_flight[number] = _PUBACK if qos == 1 else _PUBREC
+        data = encode_numbered(qos, topic_of(envelope), number, body)
+        self._counted.delivered += 1
+        self._message_bytes = len(data)
+        self._outbox.send(data)
+        return True
 
     def _sent(self, count: int, chunks: Sequence[Buffer]) -> None:
         """Send encoded messages, and remember their average size."""

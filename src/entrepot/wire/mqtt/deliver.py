@@ -79,6 +79,14 @@ def encode_plain(topic: bytes, body: Buffer) -> bytes:
     return b"".join((first, _ID.pack(len(topic)), topic, body))
 
 
+def encode_numbered(qos: int, topic: bytes, packet_id: int, body: Buffer) -> bytes:
+    """Encode a message of QoS 1 or 2 that is not retained, for a client before version 5."""
+    size = 4 + len(topic) + len(body)
+    first = _PUBLISH | qos << 1
+    start = bytes((first, size)) if size < 0x80 else bytes((first,)) + variable_bytes(size)
+    return b"".join((start, _ID.pack(len(topic)), topic, _ID.pack(packet_id), body))
+
+
 def encode_one(message: Outgoing) -> bytes:
     """Encode a message of QoS 0."""
     return head(message) + message.body

@@ -1,10 +1,14 @@
 """Messages from client to client, in bytes: what is handed on, dropped, held back and answered."""
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 from entrepot.core import limits
-from entrepot.wire.mqtt.packets import V5
-from entrepot.wire.mqtt.properties import Properties
+from entrepot.wire.mqtt.limits import IN_FLIGHT_MAX
+from entrepot.wire.mqtt.packets import V5, V311, Ack, Connect
+from entrepot.wire.mqtt.properties import PacketType, Properties
 from entrepot.wire.mqtt.scan import Publishes
 from tests.unit.gateway.mqtt.node import Client, Node, on_node, publication
 
@@ -52,7 +56,8 @@ async def test_messages_of_qos_1_get_the_subscribers_own_identifiers(node: Node)
     answers = await publisher.told()
     assert len(answers) == 50
     runs = _runs(subscriber)
-    assert [number for run in runs for number in run.ids] == [*range(1, 51)]
+    ids = [number for run in runs for number in run.ids]
+    assert len(set(ids)) == len(ids) == 50
     assert [env.subject for run in runs for env, _ in run.messages] == topics
 
 
@@ -85,6 +90,60 @@ async def test_answers_keep_their_order_when_some_wait_for_the_disk(node: Node) 
     ]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_has_no_room_waits_and_is_not_overtaken(qos: int) -> None:
+    @on_node
+    async def test(node: Node) -> None:
+        context = node.context()
+        publisher, subscriber = Client(context), Client(context)
+        await publisher.open("publisher")
+        await subscriber.open("subscriber", "a/#", qos=qos)
+        got: list[int] = []
+
+        async def take() -> list[int]:
+            """Return the identifiers of what has come, and note the bodies."""
+            await asyncio.sleep(1)
+            runs = _runs(subscriber)
+            got.extend([int(bytes(body)) for run in runs for _, body in run.messages])
+            return [number for run in runs for number in run.ids]
+
+        for number in range(IN_FLIGHT_MAX + 200):
+            packet = publication(f"a/{number % 2}", b"%d" % number, qos, number + 1)
+            publisher.send(packet)
+        waiting = await take()
+        assert len(waiting) == IN_FLIGHT_MAX
+        last = IN_FLIGHT_MAX + 200
+        for place in range(0, IN_FLIGHT_MAX, 10):
+            _answer(subscriber, waiting[place : place + 10], qos)
+            publisher.send(publication("a/0", b"%d" % last, qos, 5_000 + place))
+            last += 1
+        while waiting := await take():
+            assert len(set(waiting)) == len(waiting)
+            _answer(subscriber, waiting, qos)
+        assert got == [*range(last)]
+
+    test()
+
+
+@on_node
+async def test_a_clean_session_gets_nothing_again_and_a_stored_one_does(node: Node) -> None:
+    context = node.context()
+    publisher = Client(context)
+    await publisher.open("publisher")
+    for is_clean in (True, False):
+        name = f"subscriber {is_clean}"
+        subscriber = Client(context)
+        await subscriber.open(name, "a", qos=1, clean=is_clean)
+        publisher.send(publication("a", b"x", 1, 1))
+        assert len(await subscriber.told()) == 1
+        subscriber.adapter.closed("gone")
+        await asyncio.sleep(1)
+        again = Client(context)
+        again.send(Connect(V311, name, clean_start=False))
+        told = await again.told()
+        assert len(told) == (1 if is_clean else 2), told
+
+
 @on_node
 async def test_a_subscriber_that_does_not_read_is_bounded(node: Node) -> None:
     context = node.context()
@@ -111,6 +170,12 @@ async def test_what_is_answered_is_not_counted_any_more(node: Node) -> None:
     assert connection is not None
     uncommitted = connection.publishing.uncommitted
     assert (uncommitted._runs, uncommitted._bytes) == (0, 0)
+
+
+def _answer(client: Client, ids: Sequence[int], qos: int) -> None:
+    types = (PacketType.PUBACK,) if qos == 1 else (PacketType.PUBREC, PacketType.PUBCOMP)
+    for type in types:
+        client.send(*[Ack(type, each) for each in ids])
 
 
 def _runs(client: Client) -> list[Publishes]:
