@@ -46,7 +46,7 @@ _NUMBER_LAST = 65_535
 _COMPLETED_MAX = 100  # With so many, their records are deleted;
 _COMPLETED_S = 1.0  # otherwise after this time.
 
-
+_Origin = tuple[Member, int, int]  # Of a message from a queue that is shared: lane and offset.
 KEEP = -1  # As an expiry: the one that the session has.
 
 
@@ -88,8 +88,7 @@ class Session(Sender):
         self._completed: dict[int, None] = {}
         self._is_starved = False  # Whether something waits until there is room.
         self._low = 0  # No offset in flight or released is below it.
-        # Number -> member, lane and offset; None if it is of no queue.
-        self._shared: dict[int, tuple[Member, int, int] | None] = {}
+        self._shared: dict[int, _Origin | None] = {}  # By number. None means: of no queue.
         self._shared_last = _SPAN  # The last number that was given for these.
 
     # --- the verbs of a gateway
@@ -370,7 +369,7 @@ class Session(Sender):
     def shared_room(self) -> int:
         if self.receiver is None or not self.is_attached:
             return 0
-        room = min(self.receiver.room(), self._numbers_left())
+        room = self._room_for_others(self.receiver)
         if room <= 0:
             self._is_starved = True
             return 0
@@ -379,16 +378,14 @@ class Session(Sender):
     def deliver_shared(self, member: Member, way: Way, lane: int, taken: Taken) -> None:
         """Deliver messages of a shared queue, with numbers of their own."""
         assert self.receiver is not None
-        numbers: list[int] = []
-        for offset in taken.offsets:
-            numbers.append(self._next_shared((member, lane, offset)))
+        numbers = [self._next_shared((member, lane, offset)) for offset in taken.offsets]
         is_repeated = taken.attempts is not None and any(taken.attempts)
         self.receiver.deliver(Parcel(taken.run, numbers, way, is_repeated))
 
-    def _numbers_left(self) -> int:
-        return _NUMBER_LAST - _SPAN - len(self._shared)
+    def _room_for_others(self, receiver: Receiver) -> int:
+        return min(receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared))
 
-    def _next_shared(self, origin: tuple[Member, int, int] | None = None) -> int:
+    def _next_shared(self, origin: _Origin | None = None) -> int:
         """Give a number to a message of another queue, or of none."""
         number = self._shared_last
         while True:
@@ -430,10 +427,9 @@ class Session(Sender):
         receiver, run = self.receiver, broadcast.run
         if receiver is None or not self.is_attached or self.feeds or not broadcast.is_first:
             return False
-        count = len(run.messages)
-        if queue.has_waiting or min(receiver.room(), self._numbers_left()) < count:
+        if queue.has_waiting or self._room_for_others(receiver) < len(run.messages):
             return False
-        numbers = [self._next_shared() for _ in range(count)]
+        numbers = [self._next_shared() for _ in run.messages]
         receiver.deliver(Parcel(run, numbers, way, False))
         return True
 

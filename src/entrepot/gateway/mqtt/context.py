@@ -15,8 +15,9 @@ from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.sharing import SharedEncoding, topic_of
+from entrepot.wire.mqtt.envelopes import Envelopes
 from entrepot.wire.mqtt.packets import V5
-from entrepot.wire.mqtt.scan import Envelopes, Scratch
+from entrepot.wire.mqtt.scan import Scratch
 
 
 @dataclass(slots=True, eq=False)

@@ -11,13 +11,13 @@ The scanner never raises. An error is an `MqttError` among the events, and the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
 from entrepot.core.limits import KIB, LOGIN_FRAME_BYTES_MAX, MESSAGE_BYTES
-from entrepot.core.message import OPAQUE, Envelope, Message
+from entrepot.core.message import Envelope, Message
 from entrepot.wire.mqtt import limits
+from entrepot.wire.mqtt.envelopes import KEPT, Envelopes
 from entrepot.wire.mqtt.packets import (
     ACKS,
     QOS_MAX,
@@ -50,56 +50,8 @@ SMALL_BYTES = 2 * KIB  # Up to this size a copy costs less than a reference.
 
 _PUBLISH = int(PacketType.PUBLISH)
 _DUP, _RETAIN = 0x08, 0x01
-_KEPT = 0x07  # Of the first byte of a PUBLISH: QoS and RETAIN.
 _SHORT_ACK = Struct(">BBH")
 _SHORT_ACK_BYTES = _SHORT_ACK.size
-
-# Makes the envelope of messages with this topic and head. They may get another topic: its `path`.
-MakeEnvelope = Callable[[str, bytes], Envelope]
-
-
-def plain_envelope(topic: str, head: bytes) -> Envelope:
-    return Envelope("", topic, head, OPAQUE)
-
-
-class Envelopes:
-    """Envelopes by the topic and the properties that they were made of, which are checked then.
-
-    Connections share them. When there are too many, all are forgotten.
-    """
-
-    __slots__ = ("_count", "_plain", "_with_properties", "make", "renames")
-
-    def __init__(self, make: MakeEnvelope = plain_envelope) -> None:
-        self.make = make
-        self.renames = False  # Whether a message ever got another topic than it came with.
-        # By QoS and RETAIN, and topic. Most messages have no properties.
-        self._plain: list[dict[bytes, Envelope]] = [{} for _ in range(_KEPT + 1)]
-        self._with_properties: dict[tuple[int, bytes, bytes], Envelope] = {}
-        self._count = 0
-
-    def get(self, flags: int, topic: bytes, properties: bytes) -> Envelope | None:
-        if properties:
-            return self._with_properties.get((flags, topic, properties))
-        return self._plain[flags].get(topic)
-
-    def put(self, flags: int, topic: bytes, properties: bytes, envelope: Envelope) -> None:
-        if len(topic) + len(properties) > limits.ENVELOPES_CACHED_BYTES_MAX:
-            return
-        if self._count >= limits.ENVELOPES_CACHED_MAX:
-            self._count = 0
-            self._with_properties.clear()
-            for each in self._plain:
-                each.clear()
-        self._count += 1
-        if properties:
-            self._with_properties[flags, topic, properties] = envelope
-        else:
-            self._plain[flags][topic] = envelope
-
-    @property
-    def count(self) -> int:
-        return self._count
 
 
 class Publishes:
@@ -265,10 +217,10 @@ class Scanner:
                         run.ends(0 if is_odd or self._envelopes.renames else at)
                     run, run_first = Publishes(first, self.version, block, at), first
                     envelope, is_odd = None, False
-                    last = self._publish(run, first & _KEPT, block, start, stop)
+                    last = self._publish(run, first & KEPT, block, start, stop)
                     events.append(run)
                 else:
-                    last = self._publish(run, first & _KEPT, block, start, stop)
+                    last = self._publish(run, first & KEPT, block, start, stop)
                 if start > at + 2 and not size >> 7 * (start - at - 2):
                     is_odd = True
                 if last is envelope:

@@ -6,19 +6,18 @@ from entrepot.core import limits as core_limits
 from entrepot.core.message import Envelope
 from entrepot.wire.mqtt import limits
 from entrepot.wire.mqtt.deliver import Outgoing, encode_alike, encode_run, head
+from entrepot.wire.mqtt.envelopes import Envelopes, plain_envelope
 from entrepot.wire.mqtt.packets import V5, V311, Connect, Disconnect, Pingreq, write
 from entrepot.wire.mqtt.properties import PacketType, Properties, encode_raw
 from entrepot.wire.mqtt.reasons import MqttError, Reason
 from entrepot.wire.mqtt.scan import (
     AREA_BYTES_MAX,
     Acks,
-    Envelopes,
     Event,
     PacketBuffer,
     Publishes,
     Scanner,
     Scratch,
-    plain_envelope,
 )
 from tests.unit.wire.mqtt.oracle import feed, flat, opened
 
