@@ -57,6 +57,7 @@ class Publisher:
         self._count = load.count
         self._answer_bytes = language.answer_bytes(load.qos, load.subscribers)
         self._answered_bytes = 0
+        self._aside = language.aside
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
@@ -79,6 +80,8 @@ class Publisher:
 
     def hear(self) -> None:
         data = self._socket.recv(READ_BYTES)
+        if data and data == self._aside:
+            return
         if not data or not self._answer_bytes:
             raise Refused(f"the broker hung up on the publisher, or said {data[:100]!r}")
         self._answered_bytes += len(data)
@@ -94,6 +97,7 @@ class Subscriber:
         self._id_at = self._size - len(load.body) - 2 if load.qos else None
         self._area = bytearray(READ_BYTES)
         self._view = memoryview(self._area)
+        self._aside = load.language.aside
         self._rest = 0  # Bytes of an incomplete message, at the beginning of the area.
         self._acks = b""  # To be sent.
         self.received = 0
@@ -106,7 +110,7 @@ class Subscriber:
         size = self._socket.recv_into(self._view[self._rest :])
         if not size:
             raise Refused("the broker hung up on a subscriber")
-        filled, whole_size = self._rest + size, self._size
+        filled, whole_size = self._without_aside(self._rest + size), self._size
         count = filled // whole_size
         end = count * whole_size
         if count:
@@ -119,6 +123,15 @@ class Subscriber:
         if self._rest:
             self._area[: self._rest] = self._area[end:filled]
         self.received += count
+
+    def _without_aside(self, filled: int) -> int:
+        """Take out what is not a message; return how many bytes there are then."""
+        at = self._area.find(self._aside, 0, filled) if self._aside else -1
+        if at < 0:
+            return filled
+        end = at + len(self._aside)
+        self._area[at : filled - len(self._aside)] = self._area[end:filled]
+        return filled - len(self._aside)
 
     def _acknowledge(self, id_at: int, count: int, end: int) -> None:
         acks = bytearray(ACK_BYTES * count)

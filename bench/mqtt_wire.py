@@ -18,6 +18,7 @@ IDS = 2_000  # Packet identifiers in use; more than there are messages on their 
 
 class Language(Protocol):
     tail: bytes  # What follows the body of a message.
+    aside: bytes  # What a broker may say between messages, and needs no answer soon; or nothing.
 
     def connect(self, port: int, name: str, *, durable: bool = False) -> socket.socket: ...
 
@@ -51,7 +52,7 @@ def read_exactly(connected: socket.socket, size: int) -> bytes:
 class Mqtt:
     """Filters and topics are as MQTT has them."""
 
-    tail = b""
+    tail = aside = b""
 
     def connect(self, port: int, name: str, *, durable: bool = False) -> socket.socket:
         connected = dial(port)
@@ -106,6 +107,7 @@ class Nats:
     """A topic's levels are separated by dots; a subscription is called by one digit."""
 
     tail = b"\r\n"
+    aside = b"PING\r\n"
 
     def connect(self, port: int, name: str, *, durable: bool = False) -> socket.socket:
         connected = dial(port)
@@ -139,6 +141,7 @@ class Redis:
     """A filter with a wildcard at its end is a pattern."""
 
     tail = b"\r\n"
+    aside = b""
 
     def connect(self, port: int, name: str, *, durable: bool = False) -> socket.socket:
         return dial(port)
