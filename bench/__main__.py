@@ -19,9 +19,12 @@ from bench.amqp_broker import rabbitmq, rabbitmq_version
 from bench.amqp_scenarios import queue_scenarios
 from bench.amqp_targets import queue_targets
 from bench.brokers import Contestant, StartFailed
+from bench.mqtt_broker import broker_of, version_of
+from bench.mqtt_scenarios import mqtt_scenarios
+from bench.mqtt_targets import mqtt_targets
 from bench.one_at_a_time import build, one_at_a_time_scenarios
 from bench.scenarios import Arena, Scenario, scenarios
-from bench.table import PEER, PEERS, RABBITMQ, Readings, tables
+from bench.table import MOSQUITTO, PEER, PEERS, RABBITMQ, REFERENCES, Readings, tables
 from bench.targets import broker_targets, verdicts
 from bench.wire import Refused
 
@@ -47,11 +50,12 @@ def main(
     directory: str | None,
     output: str | None,
 ) -> None:
-    """Measure entrepot beside Apache Kafka and RabbitMQ, and print medians, ranges and ratios."""
+    """Measure entrepot beside Apache Kafka, RabbitMQ and Mosquitto: medians, ranges, ratios."""
     everything = [
         *scenarios(quick),
         *queue_scenarios(quick),
         *one_at_a_time_scenarios(quick),
+        *mqtt_scenarios(quick),
     ]
     chosen = [each for each in everything if _wanted(each.name, rows)]
     if only_list:
@@ -67,7 +71,8 @@ def main(
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Members have a connection each.
     deadline = time.monotonic() + 60 * (minutes or (6 if quick else 40))
-    contestants = _contestants(only, {scenario.peer for scenario in chosen}, compiled)
+    peers = {name for each in chosen for name in (each.peer, *each.references)}
+    contestants = _contestants(only, peers, compiled)
     readings = Readings()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=directory) as root:
@@ -85,7 +90,8 @@ def main(
     print()
     print(tables(readings, [each.name for each in contestants]))
     print()
-    print(verdicts([*broker_targets(readings), *queue_targets(readings)]))
+    found = [*broker_targets(readings), *queue_targets(readings), *mqtt_targets(readings)]
+    print(verdicts(found))
     if output:
         Path(output).write_text(json.dumps(readings.as_json(), indent=1) + "\n")
     if failures:
@@ -103,7 +109,8 @@ def _take_turns(
     """A B C, B C A: what disturbs the machine for a while disturbs everybody, and nobody is
     always the first, or always after the same one. Says what failed."""
     failures = []
-    others = [name for name in PEERS if name != scenario.peer]
+    beside = (scenario.peer, *scenario.references)
+    others = [name for name in (*PEERS, *REFERENCES) if name not in beside]
     taking_part = [each for each in contestants if each.name not in others]
     for run in range(1 if scenario.once else runs):
         turn = run % max(len(taking_part), 1)
@@ -134,6 +141,9 @@ def _contestants(only: tuple[str, ...], peers: set[str], compiled: str | None) -
         found += _kafka()
     if RABBITMQ in peers:
         found += _rabbitmq()
+    for name in (MOSQUITTO, *REFERENCES):
+        if name in peers:
+            found += _of_the_distribution(name)
     chosen = [each for each in found if not only or any(part in each.name for part in only)]
     if not chosen:
         raise click.UsageError(f"no such broker; there are {', '.join(e.name for e in found)}")
@@ -155,6 +165,15 @@ def _rabbitmq() -> list[Contestant]:
         print(f"{RABBITMQ} is not installed and is left out")
         return []
     print(f"{RABBITMQ}: {rabbitmq_version()} of the distribution, its defaults")
+    return [peer]
+
+
+def _of_the_distribution(name: str) -> list[Contestant]:
+    peer = broker_of(name)
+    if peer is None:
+        print(f"{name} is not installed and is left out")
+        return []
+    print(f"{name}: {version_of(name)}, of the distribution")
     return [peer]
 
 

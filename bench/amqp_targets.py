@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from bench.amqp_scenarios import DEEPER, DEPTH_DEEP, DEPTH_SHALLOW
-from bench.table import RABBITMQ, Readings, Row
+from bench.table import Readings, Row
 from bench.targets import OURS, Verdict, at_most
 
 TIMES_MIN = 5
@@ -21,7 +21,8 @@ def queue_targets(readings: Readings) -> Iterator[Verdict]:
 
 def at_least_times(readings: Readings, row: Row, contestant: str, times: float) -> Verdict:
     ratio = readings.ratio(row, contestant)
-    target = f"{contestant}, {row.section}: {row.label} at least {times:g} times {RABBITMQ}'s rate"
+    peer = readings.peer(row)
+    target = f"{contestant}, {row.section}: {row.label} at least {times:g} times {peer}'s rate"
     if ratio is None:
         return Verdict(target, "-", None)
     return Verdict(target, f"{ratio:.2f}x", ratio >= times)

@@ -72,12 +72,14 @@ class Broker:
         port: int,
         started: float,
         amqp_port: int | None = None,
+        mqtt_port: int | None = None,
     ) -> None:
         self._process = process
         self._started = started
         self.host = "127.0.0.1"
         self.port = port
         self._amqp_port = amqp_port
+        self._mqtt_port = mqtt_port
         self.start_s = self.age_s()  # From exec until it serves.
 
     @property
@@ -92,6 +94,12 @@ class Broker:
     def amqp_address(self) -> str:
         assert self._amqp_port is not None, "it speaks no AMQP"
         return f"{self.host}:{self._amqp_port}"
+
+    @property
+    def mqtt_port(self) -> int:
+        """Where it speaks MQTT; or its own language, if it has no other."""
+        assert self._mqtt_port is not None, "it speaks no MQTT"
+        return self._mqtt_port
 
     def connect(self) -> Connection:
         return Connection(self.host, self.port)
@@ -181,7 +189,7 @@ def start_entrepot(
             raise StartFailed(last_words(directory))
         endpoints = json.loads((data / "endpoints.json").read_text())
         ports = {name: end["port"] for name, end in endpoints.items()}
-        return Broker(process, ports["kafka"], started, ports.get("amqp"))
+        return Broker(process, ports["kafka"], started, ports.get("amqp"), ports.get("mqtt"))
     except BaseException:
         stop_process(process)
         raise

@@ -3,8 +3,9 @@
 A broker in the simulated world, a publisher and a consumer on connections of their own, and one
 message with properties of its own. Every call of a function of ours is written down from the
 bytes of a publish to those of its confirm and its delivery, from those of an acknowledgement to
-its settlement, and for a message whose time to live ends. Not a measurement of time: what it
-counts is the same on every machine, and what a reader has to follow.
+its settlement, and for a message whose time to live ends: AMQP; with `--mqtt`, from the bytes of a
+PUBLISH to those of its answer and its delivery. Not a measurement of time: what it counts is the
+same on every machine, and what a reader has to follow.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,8 +24,12 @@ from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods import basic, confirm, queue
 from entrepot.wire.amqp.properties import BasicProperties, encode
+from entrepot.wire.mqtt.packets import V311, Ack, Disconnect, write
+from entrepot.wire.mqtt.properties import PacketType
+from entrepot.wire.mqtt.scan import Event, Publishes
 from sim.loop import SimLoop, run
 from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Node
+from tests.unit.gateway.mqtt import node as mqtt
 
 _ROOT = Path(entrepot.__file__).parent
 _TTL_MS = 5_000
@@ -136,6 +142,44 @@ async def _death(publisher: Client, durable: bool) -> Walk:
     return await _walked(lambda: None, 0.3)
 
 
+async def _mqtt_story(loop: SimLoop) -> dict[str, Walk]:
+    node = mqtt.Node(loop)
+    await node.broker.open()
+    context = node.context()
+    walks: dict[str, Walk] = {}
+    for act, qos, is_clean in (
+        ("QoS 0 to a subscriber of QoS 0", 0, True),
+        ("QoS 1 to a subscriber of QoS 0", 0, True),
+        ("QoS 1 to a subscriber of QoS 1", 1, True),
+        ("QoS 1 to a session that is stored", 1, False),
+    ):
+        publisher, subscriber = mqtt.Client(context), mqtt.Client(context)
+        await publisher.open(f"publisher of {act}")
+        await subscriber.open(f"subscriber of {act}", "a/+", qos=qos, clean=is_clean)
+        published_qos = int(act[4])
+        for number in range(1, 5):
+            packet = mqtt.publication("a/b", b"%d" % number, published_qos, number)
+            walks[act] = await _walked(partial(publisher.send, packet))
+            acks = [write(each, V311) for each in _pubacks(subscriber.events())]
+            walk = await _walked(partial(subscriber.send, *acks))
+            if qos:
+                walks[f"{act}: acknowledgement"] = walk
+        subscriber.send(Disconnect())
+        await asyncio.sleep(1)
+    await node.broker.close()
+    return walks
+
+
+def _pubacks(events: Sequence[Event]) -> list[Ack]:
+    runs = [event for event in events if isinstance(event, Publishes)]
+    return [Ack(PacketType.PUBACK, each) for run in runs for each in run.ids]
+
+
+def mqtt_walks() -> dict[str, Walk]:
+    """Return the walk of each act, over MQTT."""
+    return run(0, _mqtt_story)
+
+
 def walks(*, durable: bool) -> dict[str, Walk]:
     """Return the walk of each act."""
     return run(0, lambda loop: _story(loop, durable))
@@ -144,9 +188,11 @@ def walks(*, durable: bool) -> dict[str, Walk]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hops", description=__doc__)
     parser.add_argument("--durable", action="store_true", help="a queue that survives a crash")
+    parser.add_argument("--mqtt", action="store_true", help="over MQTT")
     parser.add_argument("--calls", action="store_true", help="every call, not only how many")
     options = parser.parse_args()
-    for act, walk in walks(durable=options.durable).items():
+    found = mqtt_walks() if options.mqtt else walks(durable=options.durable)
+    for act, walk in found.items():
         print(f"{act}: {len(walk.calls)} calls in {walk.module_count} modules")
         if options.calls:
             for call in walk.calls:

@@ -46,12 +46,12 @@ def queues(
     label: str, many: int, in_flight: int, durable: bool, arena: Arena, contestant: Contestant
 ) -> Measured:
     broker = arena.shared(contestant, warm_up_queues)
-    yield from _rows(QUEUES, label, _amqp(broker, many, in_flight, durable))
+    yield from rows(QUEUES, label, _amqp(broker, many, in_flight, durable))
 
 
 def topics(label: str, many: int, arena: Arena, contestant: Contestant) -> Measured:
     broker = arena.shared(contestant, warm_up_topics)
-    yield from _rows(TOPICS, label, _kafka(broker, many))
+    yield from rows(TOPICS, label, _kafka(broker, many))
 
 
 def warm_up_queues(broker: Broker, seconds: float) -> None:
@@ -77,13 +77,13 @@ def _amqp(
 ) -> "Figures":
     arguments = ["--url", f"amqp://guest:guest@{broker.amqp_address}/"]
     arguments += ["--connections", str(many), "--in-flight", str(in_flight)]
-    return _run(broker, "amqp", [*arguments, f"--durable={durable}".lower()], length_s)
+    return run(broker, "amqp", [*arguments, f"--durable={durable}".lower()], length_s)
 
 
 def _kafka(broker: Broker, many: int, length_s: float = LENGTH_S) -> "Figures":
     with topic_of(broker, many) as topic:
         arguments = ["--broker", broker.address, "--topic", topic, "--pairs", str(many)]
-        return _run(broker, "kafka", arguments, length_s)
+        return run(broker, "kafka", arguments, length_s)
 
 
 class Figures:
@@ -96,7 +96,9 @@ class Figures:
         self.cost_us = processor_s / found["rounds"] * 1e6
 
 
-def _run(broker: Broker, program: str, arguments: Sequence[str], length_s: float) -> Figures:
+def run(
+    broker: Broker, program: str, arguments: Sequence[str], length_s: float = LENGTH_S
+) -> Figures:
     """The client says when its window begins and ends, and is through within a minute."""
     times = [f"--warm-up={WARM_UP_S}s", f"--length={length_s}s"]
     with subprocess.Popen(
@@ -115,7 +117,7 @@ def _run(broker: Broker, program: str, arguments: Sequence[str], length_s: float
         raise Refused(process.stderr.read().strip())
 
 
-def _rows(section: str, label: str, figures: Figures) -> Measured:
+def rows(section: str, label: str, figures: Figures) -> Measured:
     yield Row(section, label, "msg/s"), Sample(figures.rate)
     yield Row(f"{section}: p99", label, "ms"), Sample(figures.p99_ms)
     yield Row(f"{section}: cost", label, "µs"), Sample(figures.cost_us)

@@ -73,6 +73,7 @@ class Scenario:
     peer: str = PEER  # Beside whom it is run.
     once: bool = False  # It takes minutes, and what it compares is within the run.
     go: bool = False  # Its client is written in Go.
+    references: tuple[str, ...] = ()  # Others that take part and are not compared with.
 
 
 class Load(NamedTuple):

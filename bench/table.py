@@ -1,6 +1,7 @@
 """Readings into a table: medians of the runs, their range, and ours against the peer's.
 
-Sections have the peer that they are measured beside: Kafka, or RabbitMQ for queues.
+Sections have the peer that they are measured beside: Kafka, RabbitMQ for queues, Mosquitto for
+MQTT.
 """
 
 import statistics
@@ -10,8 +11,10 @@ from typing import NamedTuple
 
 from bench.meter import CLIENT_BOUND, Sample
 
-PEER, RABBITMQ = "Kafka", "RabbitMQ"
-PEERS = (PEER, RABBITMQ)
+PEER, RABBITMQ, MOSQUITTO = "Kafka", "RabbitMQ", "Mosquitto"
+PEERS = (PEER, RABBITMQ, MOSQUITTO)
+NATS, REDIS = "NATS", "Redis"
+REFERENCES = (NATS, REDIS)  # Shown beside a peer; nothing is compared with them.
 RATES = ("msg/s", "rows/s")
 
 SECTIONS = {
@@ -35,6 +38,11 @@ SECTIONS = {
     "one at a time, Kafka": "franz-go, no linger, a partition each: messages/s (more is better)",
     "one at a time, Kafka: p99": "The same: produced until acked and received (less is better)",
     "one at a time, Kafka: cost": "The same: the broker's processor time for each (less is better)",
+    "mqtt": "MQTT: deliveries/s and MB/s (more is better); seconds, memory (less is better)",
+    "mqtt: cost": "The same: the broker's processor time for each delivery (less is better)",
+    "one at a time, MQTT": "MQTT, QoS 1, a topic each, a wildcard subscriber: messages/s (more)",
+    "one at a time, MQTT: p99": "The same: published until acked and received (less is better)",
+    "one at a time, MQTT: cost": "The same: the broker's processor time for each (less is better)",
     "tick": "1,000 batches at once, acks=all: the same bytes wide and narrow (less is better)",
 }
 
@@ -42,7 +50,7 @@ SECTIONS = {
 class Row(NamedTuple):
     section: str
     label: str
-    unit: str  # One of RATES, "µs", "ms", "s", "MiB", "cores" or "x".
+    unit: str  # One of RATES, "µs", "ms", "s", "KiB", "MiB", "cores" or "x".
 
 
 class Readings:
@@ -100,7 +108,7 @@ def tables(readings: Readings, contestants: Sequence[str]) -> str:
 
 
 def _table(readings: Readings, rows: Sequence[Row], contestants: Sequence[str]) -> str:
-    ours = [name for name in contestants if name not in PEERS]
+    ours = [name for name in contestants if name not in (*PEERS, *REFERENCES)]
     peers = [name for name in contestants if name in PEERS]
     versus = [f"{name.removeprefix('entrepot ')}/{peer}" for peer in peers for name in ours]
     loads = any(each.client is not None for row in rows for each in readings.samples(row))

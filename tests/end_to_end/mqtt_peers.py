@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -266,7 +267,9 @@ def _one_by_one(event: Event) -> Iterator[Event]:
     if isinstance(event, Publishes):
         ids: list[list[int]] = [[each] for each in event.ids] or [[]] * len(event.messages)
         for message, some in zip(event.messages, ids, strict=True):
-            yield event._replace(messages=[message], ids=some)
+            one = copy(event)
+            one.messages, one.ids = [message], some
+            yield one
     elif isinstance(event, Acks):
         for each in event.ids:
             yield event._replace(ids=[each])

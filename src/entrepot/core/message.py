@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
-from operator import is_not
+from operator import is_not, itemgetter
 from typing import NamedTuple, Protocol
 
 from entrepot.core.ports import Buffer
@@ -102,6 +102,7 @@ class Envelope:
         "head",
         "is_checked",
         "is_plain",
+        "path",
         "section",
         "subject",
     )
@@ -116,6 +117,7 @@ class Envelope:
         self.is_plain = False
         self.is_checked = False  # Whether its gateway has checked the properties.
         self.section: bytes | None = None  # The encoded headers of its record, once they are used.
+        self.path: bytes | None = None  # The subject as an encoded path, once it is used.
 
     @property
     def handling(self) -> Handling:
@@ -156,6 +158,7 @@ class Envelope:
 
 
 Message = tuple[Envelope, Buffer]
+_first = itemgetter(0)
 
 
 def distinct(messages: Sequence[Message]) -> Collection[Envelope]:
@@ -163,10 +166,10 @@ def distinct(messages: Sequence[Message]) -> Collection[Envelope]:
     first = messages[0][0]
     if len(messages) == 1:
         return (first,)
-    envelopes = [envelope for envelope, _ in messages]
+    envelopes = list(map(_first, messages))
     if first is envelopes[-1] and not any(map(is_not, envelopes, repeat(first))):
         return (first,)  # Nearly always.
-    return {id(envelope): envelope for envelope in envelopes}.values()
+    return dict(zip(map(id, envelopes), envelopes, strict=True)).values()
 
 
 def subjects(messages: Sequence[Message]) -> Collection[str]:

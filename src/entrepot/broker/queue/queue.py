@@ -235,6 +235,13 @@ class Queue:
         return any(front.ready_count_most for front in self._fronts)
 
     @property
+    def has_waiting(self) -> bool:
+        """Return whether messages may be ready or deferred, or are about to be appended."""
+        if self._append_buffer or self._is_writing_large:
+            return True
+        return any(front.ready_count_most for front in self._fronts)
+
+    @property
     def unacked_count(self) -> int:
         leased = sum(len(front.ledger.leased) for front in self._fronts)
         return leased - self._dying_count

@@ -9,12 +9,18 @@ broker, so that a client that is told the same message again recognises it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from entrepot.broker.queue.message import Run
-from entrepot.core.message import Message
+from entrepot.broker.queue.message import Publication, Run
+from entrepot.core.message import Message, distinct
+
+if TYPE_CHECKING:
+    from entrepot.broker.queue.queue import Queue
+
+# Publishes a run to a queue.
+Send: TypeAlias = "Callable[[Queue, Run, Publication | None], None]"
 
 
 class Quality(IntEnum):
@@ -63,26 +69,53 @@ class Way(NamedTuple):
 
 
 class Broadcast:
-    """Messages for many receivers at once. Each of them gets this same object."""
+    """Messages on their way to all who hear them. Each of these gets this same object."""
 
-    __slots__ = ("_parts", "encoded", "run")
+    __slots__ = ("_parts", "_send", "encoded", "envelopes", "publication", "run", "sender")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(
+        self,
+        run: Run,
+        publication: Publication | None = None,
+        sender: object | None = None,
+        *,
+        send: Send | None = None,
+        encoded: dict[object, bytes] | None = None,
+    ) -> None:
         self.run = run
-        self._parts: dict[tuple[int, int], Broadcast] = {}
-        # For gateways: what was encoded for one receiver and serves others. Keys are theirs.
-        self.encoded: dict[object, object] = {}
+        self.publication = publication
+        self.sender = sender  # The session that publishes it.
+        self.envelopes = distinct(run.messages)  # Of the messages, each once.
+        self._send = send  # Publishes to a queue. None means: as any other run.
+        self._parts: dict[tuple[int, int], Broadcast] | None = None  # Made for the first one.
+        # For gateways: the run as bytes, encoded for one receiver. It serves others. Keys are
+        # theirs. The publisher may have put something there.
+        self.encoded: dict[object, bytes] = {} if encoded is None else encoded
 
     def part(self, start: int, end: int) -> Broadcast:
         """Return the messages at these places: the same object whenever it is asked for."""
         messages = self.run.messages
         if end - start == len(messages):
             return self
+        if self._parts is None:
+            self._parts = {}
         part = self._parts.get((start, end))
         if part is None:
             run = self.run._replace(messages=messages[start:end])
             part = self._parts[start, end] = Broadcast(run)
         return part
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether nobody can have got the messages before."""
+        return self._send is None
+
+    def store(self, queue: Queue, run: Run, publication: Publication | None) -> None:
+        """Publish the run, or a part of it, to a queue."""
+        if self._send is None:
+            queue.publish(run, publication)
+        else:
+            self._send(queue, run, publication)
 
 
 class Parcel(NamedTuple):

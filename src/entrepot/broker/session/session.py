@@ -7,7 +7,7 @@ by which subscriptions the session gets it is found out again when it is deliver
 The number of a message is given by its offset in the queue. So the same message has the same
 number after a restart, and nothing needs to be stored for that; but messages in flight must have
 offsets within `_SPAN` of each other. Numbers above it are for messages of other queues, which
-the session shares with others.
+the session shares with others, and for those that pass its own queue by.
 
 For exactly once, the receiver's first answer (`received`) is recorded before it is told that the
 number is free, and the message is settled after that: whatever a crash leaves of it, the message
@@ -37,7 +37,6 @@ from entrepot.broker.session.records import released_record
 from entrepot.broker.session.sender import Sender
 from entrepot.broker.session.surroundings import Feed, Home, Member
 from entrepot.broker.session.ways import Ways
-from entrepot.broker.subject.listener import Published
 from entrepot.core.errors import StorageError
 from entrepot.core.message import distinct
 
@@ -47,7 +46,7 @@ _NUMBER_LAST = 65_535
 _COMPLETED_MAX = 100  # With so many, their records are deleted;
 _COMPLETED_S = 1.0  # otherwise after this time.
 
-
+_Origin = tuple[Member, int, int]  # Of a message from a queue that is shared: lane and offset.
 KEEP = -1  # As an expiry: the one that the session has.
 
 
@@ -89,7 +88,7 @@ class Session(Sender):
         self._completed: dict[int, None] = {}
         self._is_starved = False  # Whether something waits until there is room.
         self._low = 0  # No offset in flight or released is below it.
-        self._shared: dict[int, tuple[Member, int, int]] = {}  # Number -> member, lane, offset.
+        self._shared: dict[int, _Origin | None] = {}  # By number. None means: of no queue.
         self._shared_last = _SPAN  # The last number that was given for these.
 
     # --- the verbs of a gateway
@@ -370,7 +369,7 @@ class Session(Sender):
     def shared_room(self) -> int:
         if self.receiver is None or not self.is_attached:
             return 0
-        room = min(self.receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared))
+        room = self._room_for_others(self.receiver)
         if room <= 0:
             self._is_starved = True
             return 0
@@ -379,46 +378,69 @@ class Session(Sender):
     def deliver_shared(self, member: Member, way: Way, lane: int, taken: Taken) -> None:
         """Deliver messages of a shared queue, with numbers of their own."""
         assert self.receiver is not None
-        numbers: list[int] = []
-        for offset in taken.offsets:
-            number = self._next_shared()
-            self._shared[number] = member, lane, offset
-            numbers.append(number)
+        numbers = [self._next_shared((member, lane, offset)) for offset in taken.offsets]
         is_repeated = taken.attempts is not None and any(taken.attempts)
         self.receiver.deliver(Parcel(taken.run, numbers, way, is_repeated))
 
-    def _next_shared(self) -> int:
+    def _room_for_others(self, receiver: Receiver) -> int:
+        return min(receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared))
+
+    def _next_shared(self, origin: _Origin | None = None) -> int:
+        """Give a number to a message of another queue, or of none."""
         number = self._shared_last
         while True:
             number = number + 1 if number < _NUMBER_LAST else _SPAN + 1
             if number not in self._shared:
                 self._shared_last = number
+                self._shared[number] = origin
                 return number
 
     # --- hearing what is published
 
-    def hear(self, run: Run, broadcast: Broadcast, published: Published) -> None:
+    def hear(self, broadcast: Broadcast) -> None:
         """Take messages that match its subscriptions: for the queue, or for the receiver now."""
-        messages = run.messages
-        if len(messages) == 1 or len(distinct(messages)) == 1:
-            envelope = messages[0][0]
-            way = self._ways.of(envelope.subject)
-            if way.no_local and published.sender is self:
+        way: Way | None = None
+        is_stored = False
+        for envelope in broadcast.envelopes:
+            own = self._ways.of(envelope.subject)
+            stores = own.quality > 0 and envelope.handling.is_persistent
+            if way is None:
+                way, is_stored = own, stores
+            elif stores is not is_stored or (own is not way and own != way):
+                self._hear_each(broadcast)
                 return
-            if way.quality and envelope.handling.is_persistent and self.queue is not None:
-                published.send(self.queue, run, published.publication)
-            elif self.is_attached and self.receiver is not None:
-                self.receiver.receive(broadcast, way)
+        assert way is not None
+        if way.no_local and broadcast.sender is self:
             return
-        self._hear_each(run, broadcast, published)
+        if is_stored and self.queue is not None:
+            if self.is_durable or not self._deliver_now(self.queue, broadcast, way):
+                broadcast.store(self.queue, broadcast.run, broadcast.publication)
+        elif self.is_attached and self.receiver is not None:
+            self.receiver.receive(broadcast, way)
 
-    def _hear_each(self, run: Run, broadcast: Broadcast, published: Published) -> None:
+    def _deliver_now(self, queue: Queue, broadcast: Broadcast, way: Way) -> bool:
+        """Deliver messages past the queue, if none waits there and the receiver has room.
+
+        Only for a session that ends with its connection: nothing is delivered a second time, so
+        nothing has to be kept. Returns whether they are delivered.
+        """
+        receiver, run = self.receiver, broadcast.run
+        if receiver is None or not self.is_attached or self.feeds or not broadcast.is_first:
+            return False
+        if queue.has_waiting or self._room_for_others(receiver) < len(run.messages):
+            return False
+        numbers = [self._next_shared() for _ in run.messages]
+        receiver.deliver(Parcel(run, numbers, way, False))
+        return True
+
+    def _hear_each(self, broadcast: Broadcast) -> None:
         """Divide messages that differ: those for the queue, and by way those for the receiver."""
         stored: list[int] = []
         direct: list[tuple[int, Way]] = []
+        run = broadcast.run
         for place, (envelope, _) in enumerate(run.messages):
             way = self._ways.of(envelope.subject)
-            if way.no_local and published.sender is self:
+            if way.no_local and broadcast.sender is self:
                 continue
             if way.quality and envelope.handling.is_persistent and self.queue is not None:
                 stored.append(place)
@@ -428,12 +450,12 @@ class Session(Sender):
         if not stored or self.queue is None:
             return
         part = run._replace(messages=[run.messages[place] for place in stored])
-        publication = published.publication
+        publication = broadcast.publication
         if publication is None or len(stored) == len(run.messages):
-            published.send(self.queue, part, publication)
+            broadcast.store(self.queue, part, publication)
         else:
             own = publication.part(stored)
-            published.send(self.queue, part, own)
+            broadcast.store(self.queue, part, own)
             own.arrived()
 
     def _receive(self, direct: Sequence[tuple[int, Way]], broadcast: Broadcast) -> None:

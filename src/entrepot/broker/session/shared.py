@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from entrepot.broker.one_at_a_time import OneAtATime
-from entrepot.broker.queue.message import Run, Taken
+from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.broker.session.ports import Broadcast, Subscription, Way
 from entrepot.broker.session.session import Session
 from entrepot.broker.subject.filter import QUEUE, SHARED, Filter, of_path_filter, shared_filter
-from entrepot.broker.subject.listener import Listener, Published
+from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, SessionRefused
@@ -67,8 +67,8 @@ class SharedQueue:
         self.filter = filter
         self.member_count = 0  # Sessions that subscribe to it, connected or not.
 
-    def hear(self, run: Run, broadcast: Broadcast, published: Published) -> None:
-        published.send(self.queue, run, published.publication)
+    def hear(self, broadcast: Broadcast) -> None:
+        broadcast.store(self.queue, broadcast.run, broadcast.publication)
 
 
 class QueueMember:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from entrepot.broker.queue.message import Publication, Run
-from entrepot.broker.queue.queue import Queue
 from entrepot.broker.session.ports import Broadcast
-from entrepot.broker.subject.listener import Listener, Published
+from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.retained import Retained
 from entrepot.core.message import Message
 from entrepot.core.ports import Clock
 
 # Publishes messages to an exchange: see `Publisher.publish`. The last arguments: who may write to
-# which topic, the session that publishes, and whether the messages may be repeated ones.
+# which topic, the session that publishes, whether the messages may be repeated ones, and what is
+# encoded of all of them together.
 Publish = Callable[
-    [Sequence[Message], Publication | None, Callable[[str], None] | None, object | None, bool],
+    [
+        Sequence[Message],
+        Publication | None,
+        Callable[[str], None] | None,
+        object | None,
+        bool,
+        dict[object, bytes] | None,
+    ],
     Sequence[Message],
 ]
 
@@ -45,6 +52,7 @@ class Subjects:
         is_retained: bool = False,
         is_repeated: bool = False,
         check: Callable[[str], None] | None = None,
+        encoded: dict[object, bytes] | None = None,
     ) -> Sequence[Message]:
         """Publish messages on their subjects. Returns those that nobody gets.
 
@@ -54,8 +62,9 @@ class Subjects:
         has no body. `is_repeated` says that they may have been published before a restart: then
         only those get them who have not got them yet. `check` is called with the name of a topic or
         queue in which they would land by their own name; if it raises a PeerError, they do not.
+        `encoded` is what receivers of all of them may use: see `Broadcast`.
         """
-        nowhere = self._publish(messages, publication, check, sender, is_repeated)
+        nowhere = self._publish(messages, publication, check, sender, is_repeated, encoded)
         if is_retained:
             for message in messages:
                 self.retained.keep(message, publication)
@@ -69,6 +78,5 @@ class Subjects:
         """Publish a message of the broker's own, to those who listen and to nobody else."""
         run = Run(self._clock.now_ms(), [message])
         broadcast = Broadcast(run)
-        published = Published(None, None, Queue.publish)
         for listener in self._listeners.of(message[0].subject):
-            listener.hear(run, broadcast, published)
+            listener.hear(broadcast)

@@ -27,8 +27,8 @@ from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
-from entrepot.broker.session.ports import Broadcast
-from entrepot.broker.subject.listener import Listener, Published
+from entrepot.broker.session.ports import Broadcast, Send
+from entrepot.broker.subject.listener import Listener
 from entrepot.broker.turns import Turns
 from entrepot.broker.virtual_host.deduplication import Deduplication, Memory
 from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
@@ -71,6 +71,7 @@ class _Sending(NamedTuple):
     to_topics: bool = True  # Whether topics may get them.
     sender: object | None = None  # The session that publishes them.
     check: Check | None = None  # Whether they may land where their subject says.
+    encoded: dict[object, bytes] | None = None  # All of them, for those who hear them.
 
 
 class _Postponed(NamedTuple):
@@ -129,15 +130,16 @@ class Publisher:
         to_topics: bool = True,
         sender: object | None = None,
         memory: Memory | None = None,
+        encoded: dict[object, bytes] | None = None,
     ) -> Sequence[Message]:
         """Route messages from the exchange `start`, and publish them to queues and topics.
 
         `start` is the exchange they were published to, or the one that delayed them. Returns the
         messages that no queue or topic gets. `inside` means: published by the broker itself and
         not by a client; `sender` is the session that publishes them. With a `memory`, a target that
-        has a message already does not get it again. Raises UnknownExchange, ExchangeRefused, and
-        what `check` raises for a topic that is reached by its name; the messages before the faulty
-        one are published.
+        has a message already does not get it again. `encoded` is for those who hear them: see
+        `Broadcast`. Raises UnknownExchange, ExchangeRefused, and what `check` raises for a topic
+        that is reached by its name; the messages before the faulty one are published.
         """
         is_clients = not inside and not avoided and memory is None
         if is_clients and len(messages) == 1 and messages[0][0].is_plain and not self._postponed:
@@ -146,7 +148,11 @@ class Publisher:
                 queue.publish(Run(self._clock.now_ms(), messages), publication, at_once=True)
                 return ()
         if start == self._subjects.exchange:  # It never deduplicates by itself.
-            sending = _Sending(publication, avoided, memory, to_topics, sender, check)
+            if len(messages) == 1 and memory is None and not avoided:
+                nowhere = self._publish_alone(messages, publication, inside, check, sender, encoded)
+                if nowhere is not None:
+                    return nowhere
+            sending = _Sending(publication, avoided, memory, to_topics, sender, check, encoded)
             if not self._router.reads_headers(start) and not _are_special(messages):
                 return self._publish_on_subjects(messages, sending, inside)
         else:
@@ -177,15 +183,41 @@ class Publisher:
             return None
         return self._queues.get(route.queues[0])
 
+    def _publish_alone(
+        self,
+        messages: Sequence[Message],
+        publication: Publication | None,
+        inside: bool,
+        check: Check | None,
+        sender: object | None,
+        encoded: dict[object, bytes] | None,
+    ) -> Sequence[Message] | None:
+        """Publish a message that goes only to those who listen to its subject, or to nobody.
+
+        Returns it if nobody gets it, and None if it goes elsewhere, too, or is not so simple.
+        """
+        start, envelope = self._subjects.exchange, messages[0][0]
+        handling, key = envelope.handling, envelope.subject
+        if handling.confirms_when_consumed or handling.copies or handling.blind_copies:
+            return None
+        if self._postponed or self._router.reads_headers(start):
+            return None
+        bound = self._router.route(start, key, inside=inside)
+        queues, held, listeners = self._subjects.route(key, bound, check)
+        if queues or held or len(listeners) > limits.DESTINATIONS_AT_ONCE_MAX:
+            return None
+        if not listeners:
+            return messages
+        run = Run(self._clock.now_ms(), messages)
+        broadcast = Broadcast(run, publication, sender, encoded=encoded)
+        for listener in listeners:
+            listener.hear(broadcast)
+        return ()
+
     def _publish_on_subjects(
         self, messages: Sequence[Message], sending: _Sending, inside: bool
     ) -> Sequence[Message]:
         start = self._subjects.exchange
-        if len(messages) == 1:
-            key = messages[0][0].subject
-            bound = self._router.route(start, key, inside=inside)
-            route = self._subjects.route(key, bound, sending.check)
-            return self._send_whole(messages, route, sending)
         keys = subjects(messages)
         routes = [
             self._subjects.route(key, self._router.route(start, key, inside=inside), sending.check)
@@ -254,7 +286,9 @@ class Publisher:
     ) -> Sequence[Message]:
         """Send all messages along one route. Returns those that no queue or topic gets."""
         destinations: Sequence[Destination] = route.queues
-        if route.held or route.listeners:
+        if not destinations and not route.held:
+            destinations = route.listeners
+        elif route.held or route.listeners:
             destinations = [*destinations, *route.held, *route.listeners]
         if sending.avoided or not sending.to_topics:
             destinations = [each for each in destinations if not self._avoids(each, sending)]
@@ -273,7 +307,7 @@ class Publisher:
                 continue
             part = None if publication is None else publication.part(share.places)
             run = Run(time_ms, share.messages)
-            own = sending._replace(publication=part)
+            own = sending._replace(publication=part, encoded=None)
             self._send([share.destination], run, own, share.until_settled)
             if part is not None:
                 part.arrived()
@@ -306,9 +340,8 @@ class Publisher:
                     self._send_to(destination, run, sending, until_settled)
                 else:
                     if broadcast is None:
-                        broadcast = Broadcast(run)
-                        published = _published(sending, Queue.publish)
-                    destination.hear(run, broadcast, published)
+                        broadcast = _broadcast(run, sending)
+                    destination.hear(broadcast)
             return
         if sending.publication is not None:
             sending.publication.expect()
@@ -329,10 +362,10 @@ class Publisher:
 
     def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
         destinations, run, sending, until_settled = postponed
-        broadcast, published = Broadcast(run), _published(sending, Queue.publish_now)
+        broadcast = _broadcast(run, sending, Queue.publish_now)
         for destination in destinations:
             if not isinstance(destination, _NAMED):
-                destination.hear(run, broadcast, published)
+                destination.hear(broadcast)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled, is_wide=True)
             yield
@@ -369,16 +402,18 @@ class Publisher:
             memory.send(queue, run, publication, own)
 
 
-def _published(sending: _Sending, publish: Callable[..., None]) -> Published:
-    """Return what those who hear a run need to know. `publish` is a method of queues."""
-    memory = sending.memory
+def _broadcast(run: Run, sending: _Sending, publish: Send | None = None) -> Broadcast:
+    """Return the run for those who hear it. `publish` is a method of queues; None means: the
+    usual one."""
+    memory, publication, sender = sending.memory, sending.publication, sending.sender
     if memory is None:
-        return Published(sending.publication, sending.sender, publish)
+        return Broadcast(run, publication, sender, send=publish, encoded=sending.encoded)
+    publish_once = publish or Queue.publish
 
     def send(queue: Queue, run: Run, publication: Publication | None) -> None:
-        memory.send(queue, run, publication, partial(publish, queue))
+        memory.send(queue, run, publication, partial(publish_once, queue))
 
-    return Published(sending.publication, sending.sender, send)
+    return Broadcast(run, publication, sender, send=send)
 
 
 def _are_special(messages: Sequence[Message]) -> bool:

@@ -306,16 +306,19 @@ class VirtualHost:
         check: Check | None,
         sender: object | None,
         is_repeated: bool,
+        encoded: dict[object, bytes] | None,
     ) -> Sequence[Message]:
         assert self._publisher is not None
+        assert self._subjects is not None
         memory = self._memory_of_repeats() if is_repeated else None
         return self._publisher.publish(
-            self.subject_exchange,
+            self._subjects.exchange,
             messages,
             publication,
             check=check,
             sender=sender,
             memory=memory,
+            encoded=encoded,
         )
 
     def _memory_of_repeats(self) -> Memory:

@@ -47,10 +47,8 @@ class MqttAdapter(CountingPump[Event]):
 
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
-        scanner = Scanner(
-            message_bytes_max=context.message_bytes_max, make_envelope=context.make_envelope
-        )
-        inbox = PacketBuffer(scanner)
+        scanner = Scanner(message_bytes_max=context.message_bytes_max, envelopes=context.envelopes)
+        inbox = PacketBuffer(scanner, context.scratch)
         handshake = Handshake(self, link, context)
         self._handshake: Handshake | None = handshake  # None when it is over.
         super().__init__(link, inbox, handshake.serve, context.clock, broker.faults)
@@ -68,6 +66,34 @@ class MqttAdapter(CountingPump[Event]):
 
     # --- Receiver
 
+    def received(self, size: int) -> None:
+        self.reads += 1
+        if self._events or self._awaited is not None:
+            self.decode(size)
+            self.work()
+            return
+        events = self._scan(size)
+        self._unfinished_bytes = self._inbox.unfinished_bytes
+        if len(events) == 1 and self._is_open:
+            self._serve_alone(events[0])
+            return
+        self._events.extend(events)
+        self._events_bytes = size  # More than they are, if the last one was begun before.
+        self.work()
+
+    def _serve_alone(self, event: Event) -> None:
+        """Take a turn with one event and no others before it: most messages come like this."""
+        self._is_working = True
+        try:
+            work = self.serve(event)
+        except PeerError as error:
+            self.failed(error)
+        else:
+            if work is not None:
+                self.wait_for(work)
+        self.flush()
+        self.pace()
+
     def closed(self, reason: str) -> None:
         super().closed(reason)
         self.drop_input(PacketBuffer(Scanner()))
@@ -82,17 +108,16 @@ class MqttAdapter(CountingPump[Event]):
 
     def output(self) -> list[Buffer]:
         if self._connection is not None:
-            self._connection.end_turn()
+            self._connection.delivery.end_turn()
         return self.outbox.take()
 
     def pace(self) -> None:
         """Stop reading while the client is too fast, or while it publishes and memory is low."""
         connection = self._connection
         is_much = bool(self._events) or self.outbox.backlog > _BACKLOG_BYTES_MAX
-        if connection is not None:
-            publishing = connection.publishing
-            is_blocked = publishing.has_published and self._context.memory.is_high
-            is_much = is_much or is_blocked or publishing.is_much
+        if connection is not None and not is_much:
+            uncommitted = connection.publishing.uncommitted
+            is_much = uncommitted.is_much or (uncommitted.is_any and connection.memory.is_high)
         if is_much is not self.is_paused:
             self.pause(is_much)
 

@@ -46,6 +46,7 @@ class Connection:
         "_context",
         "_subscribing",
         "delivery",
+        "memory",
         "publishing",
         "session",
         "terms",
@@ -64,6 +65,7 @@ class Connection:
         self.terms = terms
         self.session = session
         self.delivery = delivery
+        self.memory = context.memory
         vhost = context.broker.vhosts.default
         self.publishing = Publishing(adapter, context, terms, session)
         rewrite = context.rewriting.filter
@@ -106,9 +108,6 @@ class Connection:
         if expiry_s is not None:
             expiry_ms = None if expiry_s == _NEVER_S else expiry_s * 1_000
         self._adapter.leave(expiry_ms, with_will=with_will)
-
-    def end_turn(self) -> None:
-        self.delivery.end_turn()
 
     def facts(self, state: str, connected_ms: int) -> ConnectionFacts:
         context, terms, peer = self._context, self.terms, self._adapter.link.peer

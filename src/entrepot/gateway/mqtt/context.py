@@ -18,9 +18,11 @@ from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.outbox import Outbox
 from entrepot.gateway.mqtt.rewriting import Rewriting
-from entrepot.gateway.mqtt.sharing import SharedEncoding
+from entrepot.gateway.mqtt.sharing import SharedEncoding, topic_of
+from entrepot.wire.mqtt.envelopes import Envelopes
 from entrepot.wire.mqtt.packets import V5
 from entrepot.wire.mqtt.reasons import MqttError
+from entrepot.wire.mqtt.scan import Scratch
 
 BRIDGE_LEAD = "$bridge/"  # Begins the client identifiers of bridges' sessions. Persisted.
 
@@ -41,7 +43,7 @@ class MqttPeer(Protocol):
         """Close the connection, with this reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Context:
     """Shared by all connections of an endpoint."""
 
@@ -57,6 +59,11 @@ class Context:
     messages: MessageCount = field(default_factory=MessageCount)
     rewriting: Rewriting = field(default_factory=Rewriting)
     shared: SharedEncoding = field(default_factory=SharedEncoding)
+    scratch: Scratch = field(default_factory=Scratch)
+    envelopes: Envelopes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.envelopes = Envelopes(self.make_envelope)
 
     @property
     def memory(self) -> MemoryUse:
@@ -68,7 +75,9 @@ class Context:
     def make_envelope(self, topic: str, head: bytes) -> Envelope:
         """Return the envelope of messages that clients publish. Raises MqttError."""
         exchange = self.broker.vhosts.default.subject_exchange
-        return Envelope(exchange, to_subject(self.rewriting.topic(topic)), head, MQTT)
+        envelope = Envelope(exchange, to_subject(self.rewriting.topic(topic)), head, MQTT)
+        topic_of(envelope)  # So that it is known whether it is the topic that came.
+        return envelope
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.session.ports import Broadcast, Parcel, Way
 from entrepot.core import limits
-from entrepot.core.message import Envelope
+from entrepot.core.message import Envelope, Message
 from entrepot.core.ports import Buffer
 from entrepot.gateway.mqtt.answers import short
 from entrepot.gateway.mqtt.format import MQTT
-from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding
+from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, encoding_key, topic_of
 from entrepot.wire.mqtt import limits as mqtt_limits
-from entrepot.wire.mqtt.deliver import Outgoing, encode_one, encode_run, head
+from entrepot.wire.mqtt.deliver import Outgoing, encode_numbered, encode_one, encode_plain, head
 from entrepot.wire.mqtt.packets import Ack, write
 from entrepot.wire.mqtt.properties import (
     PacketType,
@@ -108,17 +108,20 @@ class Delivery:
         if not self._is_plain or way.is_retained:
             self._receive_each(broadcast, way)
             return
-        key = self._is_5, way.keeps_retain, way.identifiers
+        key = encoding_key(self._is_5, way.keeps_retain, way.identifiers)
         data = broadcast.encoded.get(key)
         if data is None:
-            encoder = Encoder(self._is_5, way, 0)
-            if len(messages) == 1:
-                data = encode_one(encoder.outgoing(*messages[0], 0))
-            else:
-                data = encode_run([encoder.outgoing(*each, 0) for each in messages]).data
+            data = self._encoded(messages, way)
             broadcast.encoded[key] = data
-        assert isinstance(data, bytes)
         self._outbox.send(data)
+
+    def _encoded(self, messages: Sequence[Message], way: Way) -> bytes:
+        if len(messages) > 1:
+            return Encoder(self._is_5, way, 0).run(messages, 0).data
+        envelope, body = messages[0]
+        if not self._is_5 and not way.keeps_retain:
+            return encode_plain(topic_of(envelope), body)
+        return encode_one(Encoder(self._is_5, way, 0).outgoing(envelope, body, 0))
 
     def _receive_each(self, broadcast: Broadcast, way: Way) -> None:
         time_ms, messages = broadcast.run
@@ -133,6 +136,8 @@ class Delivery:
         time_ms, messages = run
         elapsed_s = self._elapsed_s(time_ms)
         if self._is_plain and not is_repeated and not elapsed_s:
+            if len(numbers) == 1 and self._deliver_alone(messages[0], numbers[0], way):
+                return
             shared = self._shared.encoded(messages, self._is_5, way)
             if shared is not None:
                 encoded, qos = shared
@@ -165,6 +170,21 @@ class Delivery:
         if finished:
             self._finished += finished
             self._adapter.wake()
+
+    def _deliver_alone(self, message: Message, number: int, way: Way) -> bool:
+        """Deliver one message, if it is the simplest case; return whether it is."""
+        envelope, body = message
+        qos = min(way.quality, MQTT.quality(envelope))
+        if self._is_5 or way.is_retained or way.keeps_retain or not qos:
+            return False
+        if len(body) > _SMALL_BYTES:
+            return False
+        self._in_flight[number] = _PUBACK if qos == 1 else _PUBREC
+        data = encode_numbered(qos, topic_of(envelope), number, body)
+        self._counted.delivered += 1
+        self._message_bytes = len(data)
+        self._outbox.send(data)
+        return True
 
     def _sent(self, count: int, chunks: Sequence[Buffer]) -> None:
         """Send encoded messages, and remember their average size."""

@@ -13,18 +13,18 @@ what is published there is refused in version 5, and dropped before. Mosquitto's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.queue.message import Failure, Publication
 from entrepot.broker.session.ports import Receipt
 from entrepot.core.errors import PeerError, StorageError, TopicDenied
 from entrepot.core.message import Envelope, Message, distinct
-from entrepot.gateway.mqtt.answers import Answer, Answers
+from entrepot.gateway.mqtt.answers import Answer, Answers, InFlight, Uncommitted
 from entrepot.gateway.mqtt.format import with_identity
+from entrepot.gateway.mqtt.sharing import encoding_key
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.packets import V5
 from entrepot.wire.mqtt.properties import PacketType
@@ -38,79 +38,37 @@ if TYPE_CHECKING:
 PRIVATE = "$"  # Begins the broker's own topics.
 
 
-class InFlight(Publication):
-    """A run that is published and not committed. Its bytes count as uncommitted until it is."""
-
-    __slots__ = ("_is_repeated", "_publishing", "_size")
-
-    def __init__(
-        self,
-        publishing: Publishing,
-        size: int,
-        done: Callable[[Failure | None], None] | None,
-        is_repeated: bool,
-    ) -> None:
-        super().__init__(done)
-        self._publishing = publishing
-        self._size = size
-        self._is_repeated = is_repeated
-        publishing.begun(size)
-        if is_repeated:
-            publishing.repeats += 1
-
-    def _end(self, failure: Failure | None) -> None:
-        self._publishing.guard(self._finish, failure)
-
-    def _finish(self, failure: Failure | None) -> None:
-        if self._done is not None:
-            self._done(failure)
-        self.give_up()
-
-    def give_up(self) -> None:
-        """Stop counting the run: it is committed, has failed, or was not published at all."""
-        if self._is_repeated:
-            self._publishing.repeat_ended()
-        self._publishing.ended(self._size)
-
-
 class Publishing:
     __slots__ = (
         "_adapter",
         "_after_repeats",
-        "_bytes_uncommitted",
         "_counted",
         "_exactly",
         "_is_limited",
         "_pubacks",
         "_pubcomps",
         "_pubrecs",
-        "_runs_uncommitted",
         "_session",
         "_subjects",
         "_terms",
-        "guard",
-        "has_published",
-        "is_much",
         "repeats",
+        "uncommitted",
     )
 
     def __init__(self, adapter: MqttPeer, context: Context, terms: Terms, session: Session) -> None:
         self._adapter = adapter
-        self.guard = adapter.guard
+        self.uncommitted = Uncommitted(adapter.guard, adapter.wake)
         self._subjects = context.broker.vhosts.default.subjects
         self._counted = context.messages
         self._terms = terms
         self._session = session
         self._is_limited = not terms.principal.is_unlimited
         send = adapter.outbox.send
-        self._pubacks = Answers(PacketType.PUBACK, terms.version, send, self._refuse)
-        self._pubrecs = Answers(PacketType.PUBREC, terms.version, send, self._refuse)
-        self._pubcomps = Answers(PacketType.PUBCOMP, terms.version, send, self._refuse)
+        shared = terms.version, self.uncommitted, send, self._refuse
+        self._pubacks = Answers(PacketType.PUBACK, *shared)
+        self._pubrecs = Answers(PacketType.PUBREC, *shared)
+        self._pubcomps = Answers(PacketType.PUBCOMP, *shared)
         self._exactly: dict[int, None] = {}  # QoS 2, from PUBLISH to PUBCOMP, by identifier.
-        self._bytes_uncommitted = 0
-        self._runs_uncommitted = 0
-        self.has_published = False
-        self.is_much = False  # Too much is published and not committed.
         self.repeats = 0  # Runs for which it is still to be found out who has them.
         self._after_repeats: asyncio.Future[None] | None = None
 
@@ -138,12 +96,14 @@ class Publishing:
             if denied:
                 messages = [message for message in messages if id(message[0]) not in denied]
             if messages:
-                self._send(messages, None, is_retained=run.is_retained)
+                encoded = None if denied or run.is_retained else _as_they_came(run)
+                self._send(messages, None, is_retained=run.is_retained, encoded=encoded)
             return
-        waiting = self._pubacks.count + len(self._exactly) + len(run.ids)
-        if waiting > mqtt_limits.RECEIVE_MAXIMUM and self._terms.version == V5:
-            text = f"{waiting} messages that are not answered"
-            raise MqttError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text)
+        if run.version == V5:
+            waiting = self._pubacks.count + len(self._exactly) + len(run.ids)
+            if waiting > mqtt_limits.RECEIVE_MAXIMUM:
+                text = f"{waiting} messages that are not answered"
+                raise MqttError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text)
         if run.qos == 1:
             self._publish_acknowledged(run)
         else:
@@ -190,7 +150,7 @@ class Publishing:
                 continue
             if receipt is Receipt.KNOWN:
                 send()
-                self._pubrecs.expect([packet_id])(None)
+                self._pubrecs.expect([packet_id]).know()
                 continue
             if receipt is Receipt.PERHAPS:
                 send()
@@ -206,12 +166,12 @@ class Publishing:
 
         def stored(is_stored: bool) -> None:
             if is_stored:
-                answer(None)
+                answer.know()
             else:  # The client has to send it again.
                 self._exactly.pop(packet_id, None)
                 answer.give_up()
 
-        self._session.when_stored(packet_id, partial(self.guard, stored))
+        self._session.when_stored(packet_id, partial(self.uncommitted.guard, stored))
 
     def _identified(self, message: Message, packet_id: int) -> Message:
         if not self._session.is_durable:
@@ -225,8 +185,9 @@ class Publishing:
 
     def _stored(self, answer: Answer) -> None:
         """Note that messages of QoS 2 are committed, or have failed."""
+        reasons = answer.reasons or {}
         for place, packet_id in enumerate(answer.ids):
-            if answer.reasons.get(place, Reason.SUCCESS) >= FAILURE:
+            if reasons.get(place, Reason.SUCCESS) >= FAILURE:
                 self._exactly.pop(packet_id, None)
                 self._session.refused(packet_id)
             else:
@@ -239,9 +200,14 @@ class Publishing:
         *,
         is_retained: bool,
         is_repeated: bool = False,
+        encoded: dict[object, bytes] | None = None,
     ) -> None:
         size = len(messages[0][1]) if len(messages) == 1 else sum([len(b) for _, b in messages])
-        in_flight = InFlight(self, size, answer, is_repeated)
+        in_flight = InFlight(self.uncommitted) if answer is None else answer
+        in_flight.begin(size)
+        if is_repeated:
+            self.repeats += 1
+            in_flight.on_end = self.repeat_ended
         try:
             nobody = self._subjects.publish(
                 messages,
@@ -250,16 +216,19 @@ class Publishing:
                 is_retained=is_retained,
                 is_repeated=is_repeated,
                 check=self._check if self._is_limited else None,
+                encoded=encoded,
             )
         except PeerError:
-            in_flight.give_up()
+            self.uncommitted.ended(size)
+            if is_repeated:
+                self.repeat_ended()
             raise
         except StorageError as error:
             in_flight.arrived(error)
             return
         if nobody and answer is not None and self._terms.version == V5 and not is_repeated:
             answer.reasons = _places(messages, nobody)
-        in_flight.arrived()
+        in_flight.sent()
 
     # --- PUBREL
 
@@ -268,12 +237,11 @@ class Publishing:
         for packet_id in ids:
             answer = self._pubcomps.expect([packet_id], self._completed)
             # Two have to arrive: the commit, and whether the identifier was known.
-            publication = Publication(partial(self.guard, answer))
-            publication.expect()
-            is_known = self._session.released(packet_id, publication.arrived)
+            answer.expect()
+            is_known = self._session.released(packet_id, answer.arrived)
             if not is_known and self._terms.version == V5:
                 answer.reasons = {0: Reason.PACKET_IDENTIFIER_NOT_FOUND}
-            publication.arrived()
+            answer.sent()
 
     def _completed(self, answer: Answer) -> None:
         for packet_id in answer.ids:
@@ -301,7 +269,7 @@ class Publishing:
     def _deny(self, answer: Answer, envelope: Envelope) -> None:
         if self._terms.version == V5 or not envelope.subject.startswith(PRIVATE):
             answer.reasons = dict.fromkeys(range(len(answer.ids)), Reason.NOT_AUTHORIZED)
-        answer(None)
+        answer.know()
 
     def _check(self, name: str) -> None:
         """Raise TopicDenied if the client may not write to a topic that its message lands in."""
@@ -311,28 +279,17 @@ class Publishing:
     def _refuse(self, reason: Reason) -> None:
         self._adapter.end(MqttError(reason, "a message that could not be published"))
 
-    # --- how much is not committed
 
-    def begun(self, size: int) -> None:
-        """Count a run of messages as uncommitted."""
-        self.has_published = True
-        self._bytes_uncommitted += size
-        self._runs_uncommitted += 1
-        self.is_much = self._counts_much()
+def _as_they_came(run: Publishes) -> dict[object, bytes] | None:
+    """Return the packets of a run for those who get them as they are: most clients.
 
-    def ended(self, size: int) -> None:
-        """Stop counting a run that is committed or has failed."""
-        self._bytes_uncommitted -= size
-        self._runs_uncommitted -= 1
-        if self.is_much:
-            self.is_much = self._counts_much()
-            self._adapter.wake()
-
-    def _counts_much(self) -> bool:
-        return (
-            self._bytes_uncommitted > mqtt_limits.UNCOMMITTED_BYTES_MAX
-            or self._runs_uncommitted > mqtt_limits.UNCOMMITTED_RUNS_MAX
-        )
+    None means: it is a single message, which is encoded as fast, or nobody gets them like that.
+    """
+    packets = run.packets() if len(run.messages) > 1 else None
+    if packets is None:
+        return None
+    is_5 = run.version == V5
+    return {encoding_key(is_5, False): packets, encoding_key(is_5, True): packets}
 
 
 def _places(messages: Sequence[Message], nobody: Sequence[Message]) -> dict[int, Reason]:

@@ -7,7 +7,7 @@ of QoS 0 share the bytes; each of the others gets a copy with its own packet ide
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from struct import Struct
+from struct import Struct, pack
 from typing import NamedTuple
 
 from entrepot.core.ports import Buffer
@@ -53,12 +53,38 @@ class EncodedRun:
         self.data = data  # With packet identifiers that are 0.
         self._places = places  # Of the packet identifiers; empty for QoS 0.
 
-    def with_ids(self, ids: Iterable[int]) -> bytearray:
+    def with_ids(self, ids: Sequence[int]) -> bytearray:
         """Return the packets with these identifiers."""
-        data = bytearray(self.data)
-        for place, packet_id in zip(self._places, ids, strict=True):
+        data, places = bytearray(self.data), self._places
+        if isinstance(places, range) and len(places) == len(ids):
+            packed = packed_ids(ids)
+            start, stop, step = places.start, places.stop, places.step
+            data[start:stop:step] = packed[0::2]
+            data[start + 1 : stop + 1 : step] = packed[1::2]
+            return data
+        for place, packet_id in zip(places, ids, strict=True):
             _write_id(data, place, packet_id)
         return data
+
+
+def packed_ids(ids: Sequence[int]) -> bytes:
+    """Return packet identifiers, each as two bytes."""
+    return pack(f">{len(ids)}H", *ids)
+
+
+def encode_plain(topic: bytes, body: Buffer) -> bytes:
+    """Encode a message of QoS 0 that is not retained, for a client before version 5."""
+    size = 2 + len(topic) + len(body)
+    first = bytes((_PUBLISH, size)) if size < 0x80 else b"\x30" + variable_bytes(size)
+    return b"".join((first, _ID.pack(len(topic)), topic, body))
+
+
+def encode_numbered(qos: int, topic: bytes, packet_id: int, body: Buffer) -> bytes:
+    """Encode a message of QoS 1 or 2 that is not retained, for a client before version 5."""
+    size = 4 + len(topic) + len(body)
+    first = _PUBLISH | qos << 1
+    start = bytes((first, size)) if size < 0x80 else bytes((first,)) + variable_bytes(size)
+    return b"".join((start, _ID.pack(len(topic)), topic, _ID.pack(packet_id), body))
 
 
 def encode_one(message: Outgoing) -> bytes:
@@ -66,20 +92,43 @@ def encode_one(message: Outgoing) -> bytes:
     return head(message) + message.body
 
 
-def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:
+Lead = tuple[bytes, int]  # A packet up to its payload, and where its identifier is in it, or -1.
+
+
+def lead_of(message: Outgoing) -> Lead:
+    """Return what messages with bodies of the same size have in common."""
+    lead = head(message)
+    if not message.qos:
+        return lead, -1
+    properties = message.properties
+    behind = 0
+    if properties is not None:
+        behind = len(variable_bytes(len(properties))) + len(properties)
+    return lead, len(lead) - behind - 2
+
+
+def encode_alike(message: Outgoing, bodies: Sequence[Buffer]) -> EncodedRun:
+    """Encode messages that have all but their bodies in common, which are equally long."""
+    lead, place = lead_of(message)
+    size = len(lead) + len(message.body)
+    places = range(place, place + size * len(bodies), size) if place >= 0 else ()
+    return EncodedRun(lead + lead.join(bodies), places)
+
+
+def encode_led(messages: Iterable[tuple[Lead, Buffer]]) -> EncodedRun:
     """Encode messages that all have QoS 0, or all a higher one."""
     pieces: list[Buffer] = []
     places: list[int] = []
     size = 0
-    for message in messages:
-        lead = head(message)
-        if message.qos:
-            properties = message.properties
-            behind = 0
-            if properties is not None:
-                behind = len(variable_bytes(len(properties))) + len(properties)
-            places.append(size + len(lead) - behind - 2)
+    for (lead, place), body in messages:
+        if place >= 0:
+            places.append(size + place)
         pieces.append(lead)
-        pieces.append(message.body)
-        size += len(lead) + len(message.body)
+        pieces.append(body)
+        size += len(lead) + len(body)
     return EncodedRun(b"".join(pieces), places)
+
+
+def encode_run(messages: Iterable[Outgoing]) -> EncodedRun:
+    """Encode messages that all have QoS 0, or all a higher one."""
+    return encode_led((lead_of(message), message.body) for message in messages)

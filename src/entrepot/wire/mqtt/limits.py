@@ -11,7 +11,8 @@ PACKET_BYTES_MAX = 1 * MIB  # Any packet that is not a PUBLISH.
 TOPIC_LEVELS_MAX = 200  # Of a topic name or filter, as in Mosquitto.
 FILTERS_MAX = 10_000  # In one SUBSCRIBE or UNSUBSCRIBE.
 USER_PROPERTIES_MAX = 1_000  # In one packet.
-ENVELOPES_CACHED_MAX = 64  # Topics and properties of one connection that need not be checked again.
+ENVELOPES_CACHED_MAX = 10_000  # Topics and properties that need not be checked again.
+ENVELOPES_ALIASED_MAX = 64  # Of one connection, with topic aliases.
 ENVELOPES_CACHED_BYTES_MAX = 1 * KIB  # A longer topic with its properties is checked each time.
 
 assert LOGIN_FRAME_BYTES_MAX <= PACKET_BYTES_MAX

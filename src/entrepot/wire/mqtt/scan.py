@@ -1,21 +1,23 @@
 """From bytes to events: packets, and PUBLISH packets and acknowledgements in runs.
 
 A busy connection sends PUBLISH after PUBLISH, or PUBACK after PUBACK. Those come out as one event
-for all that are in a read. A PUBLISH whose topic and properties were seen before on this
-connection is not checked again: it costs a few comparisons and slices. Its payload is bytes of
-its own if it is small, and refers to the block that was read if it is large.
+for all that are in a read. A PUBLISH that begins like the one before it, up to its payload, costs
+one comparison. Another one whose topic and properties were seen before, on any connection that
+shares the same `Envelopes`, costs one lookup. Its payload is bytes of its own if it is small, and
+refers to the block that was read if it is large.
 
 The scanner never raises. An error is an `MqttError` among the events, and the last of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 
 from entrepot.core.limits import KIB, LOGIN_FRAME_BYTES_MAX, MESSAGE_BYTES
-from entrepot.core.message import OPAQUE, Envelope, Message
+from entrepot.core.message import Envelope, Message
 from entrepot.wire.mqtt import limits
+from entrepot.wire.mqtt.envelopes import KEPT, Envelopes
 from entrepot.wire.mqtt.packets import (
     ACKS,
     QOS_MAX,
@@ -42,34 +44,63 @@ from entrepot.wire.mqtt.reasons import FAILURE, MqttError, Reason, malformed, vi
 from entrepot.wire.mqtt.states import FROM_CLIENT, FROM_SERVER, State
 from entrepot.wire.mqtt.topics import check_name, read_text
 
-AREA_BYTES_MIN = 512  # The buffer of an idle connection.
-AREA_BYTES_MAX = 128 * KIB  # Read at once from a busy connection.
-SMALL_BYTES = 512  # Up to this size a copy costs less than a reference.
+AREA_BYTES_MAX = 128 * KIB  # Read at once, unless a larger packet is awaited.
+HELD_BYTES_MAX = 4 * KIB  # Of a packet, without a buffer of its own. A length is known before.
+SMALL_BYTES = 2 * KIB  # Up to this size a copy costs less than a reference.
 
 _PUBLISH = int(PacketType.PUBLISH)
 _DUP, _RETAIN = 0x08, 0x01
-_KEPT = 0x07  # Of the first byte of a PUBLISH: QoS and RETAIN.
-
-# Makes the envelope of messages with this topic and head.
-MakeEnvelope = Callable[[str, bytes], Envelope]
+_SHORT_ACK = Struct(">BBH")
+_SHORT_ACK_BYTES = _SHORT_ACK.size
 
 
-def plain_envelope(topic: str, head: bytes) -> Envelope:
-    return Envelope("", topic, head, OPAQUE)
-
-
-class Publishes(NamedTuple):
+class Publishes:
     """Messages published one after the other with the same QoS, RETAIN and DUP.
 
     The head of an envelope is a byte with both, as in the packet, and the properties of version
     5 as they came, without a topic alias.
     """
 
-    qos: int
-    is_retained: bool
-    is_repeated: bool  # DUP: they may have been sent before.
-    messages: list[Message]
-    ids: list[int]  # Packet identifiers of these messages; empty for QoS 0.
+    __slots__ = (
+        "_block",
+        "_start",
+        "_stop",
+        "has_aliases",
+        "ids",
+        "is_repeated",
+        "is_retained",
+        "messages",
+        "qos",
+        "version",
+    )
+
+    def __init__(self, first: int, version: int, block: bytes, start: int) -> None:
+        """Make an empty run. `first` is the first byte of its packets, `start` their place."""
+        qos = first >> 1 & 3
+        if qos > QOS_MAX:
+            raise malformed("QoS 3")
+        if first & _DUP and not qos:
+            raise malformed("DUP with QoS 0")
+        self.qos = qos
+        self.is_retained = bool(first & _RETAIN)
+        self.is_repeated = bool(first & _DUP)  # They may have been sent before.
+        self.messages: list[Message] = []
+        self.ids: list[int] = []  # Packet identifiers of these messages; empty for QoS 0.
+        self.version = version  # Of the packets.
+        self._block = block
+        self._start = start
+        self._stop = 0  # Where they end; 0 means: others could not read them, or it is not known.
+        self.has_aliases = False
+
+    def ends(self, stop: int) -> None:
+        """Note where the packets of the run end. 0 means: others could not read them."""
+        self._stop = stop
+
+    def packets(self) -> bytes | None:
+        """Return the packets as they came; None if another client could not read them so."""
+        if not self._stop or self.has_aliases:
+            return None
+        return self._block[self._start : self._stop]
 
 
 class Acks(NamedTuple):
@@ -103,16 +134,16 @@ Event = (
 
 class Scanner:
     __slots__ = (
+        "_aliased",
         "_aliases",
         "_aliases_max",
         "_envelopes",
         "_is_client",
-        "_last",
-        "_make_envelope",
         "_message_bytes_max",
         "_packet_bytes_max",
         "_state",
         "_transitions",
+        "is_over",
         "needed",
         "version",
     )
@@ -123,26 +154,22 @@ class Scanner:
         is_client: bool = False,
         version: int = V5,
         message_bytes_max: int = MESSAGE_BYTES,
-        make_envelope: MakeEnvelope = plain_envelope,
+        envelopes: Envelopes | None = None,
     ) -> None:
         """`version` is that of a client; a server learns it from CONNECT."""
         self.version = version
         self.needed = 0  # Bytes of the next packet, once its size is known; otherwise 0.
+        self.is_over = False  # After an error or DISCONNECT.
         self._is_client = is_client
         self._transitions = FROM_SERVER if is_client else FROM_CLIENT
         self._state = State.OPENING
-        self._make_envelope = make_envelope
         self._message_bytes_max = message_bytes_max
         self._packet_bytes_max = LOGIN_FRAME_BYTES_MAX
-        self._aliases: dict[int, str] = {}
+        self._envelopes = Envelopes() if envelopes is None else envelopes
+        self._aliases: dict[int, str] | None = None  # Made for the first one.
         self._aliases_max = 0
-        # What was checked before, by QoS and RETAIN, topic, and properties.
-        self._envelopes: dict[tuple[int, bytes, bytes], Envelope] = {}
-        self._last: tuple[int, bytes, bytes, Envelope | None] = (0, b"", b"", None)
-
-    @property
-    def is_over(self) -> bool:
-        return self._state is State.CLOSED
+        # Of packets with an alias, which means something on this connection only.
+        self._aliased: dict[tuple[int, bytes, bytes], Envelope] = {}
 
     def accept(self, *, topic_aliases_max: int) -> None:
         """Accept packets of full size, and so many topic aliases: the peer has logged in."""
@@ -159,6 +186,7 @@ class Scanner:
             self._state = State.CLOSED
             events.append(error)
         if self._state is State.CLOSED:
+            self.is_over = True
             self.needed = 0
             return events, len(block)
         return events, at
@@ -168,7 +196,9 @@ class Scanner:
         self.needed = 0
         run: Publishes | None = None
         run_first = 0  # The first byte of its packets.
-        acks: Acks | None = None
+        envelope: Envelope | None = None  # Of its last message.
+        is_odd = False  # A length in it takes more bytes than it needs.
+        is_opening = self._state is State.OPENING
         while end - at >= 2:
             first, size, start = block[at], block[at + 1], at + 2
             if size >= 0x80:
@@ -178,38 +208,59 @@ class Scanner:
                 size, start = found
             stop = start + size
             type = first >> 4
-            if size > LOGIN_FRAME_BYTES_MAX or self._state is State.OPENING:
+            if size > LOGIN_FRAME_BYTES_MAX or is_opening:
                 self._check_size(type, stop - at)
             if stop > end:
                 self.needed = stop - at
                 break
-            if (self._state, type) not in self._transitions:
+            if is_opening and (self._state, type) not in self._transitions:
                 raise self._unexpected(type)
             if type == _PUBLISH:
-                if run is not None and first == run_first:
-                    self._publish(run, first & _KEPT, block, start, stop)
-                else:
-                    run, run_first = _new_run(first), first
-                    self._publish(run, first & _KEPT, block, start, stop)
+                if run is None or first != run_first:
+                    if run is not None:
+                        run.ends(0 if is_odd or self._envelopes.renames else at)
+                    run, run_first = Publishes(first, self.version, block, at), first
+                    envelope, is_odd = None, False
+                    last = self._publish(run, first & KEPT, block, start, stop)
                     events.append(run)
-                acks = None
-            elif size == 2 and first in _SHORT_ACKS:
-                run = None
-                packet_id = block[start] << 8 | block[start + 1]
-                if not packet_id:
-                    raise malformed("packet identifier 0")
-                if acks is not None and acks.type == type:
-                    acks.ids.append(packet_id)
                 else:
-                    acks = Acks(PacketType(type), [packet_id])
-                    events.append(acks)
-            else:
-                run = acks = None
-                self._other(first, Reader(block, start, stop), events)
-                if self._state is State.CLOSED:
-                    break
+                    last = self._publish(run, first & KEPT, block, start, stop)
+                if start > at + 2 and not size >> 7 * (start - at - 2):
+                    is_odd = True
+                if last is envelope:
+                    at = self._alike(run, block, at, start, stop)
+                else:
+                    at, envelope = stop, last
+                continue
+            if run is not None:
+                run.ends(0 if is_odd or self._envelopes.renames else at)
+                run = None
+            if size == 2 and first in _SHORT_ACKS:
+                at = self._short_acks(first, block, at, events)
+                continue
+            if (self._state, type) not in self._transitions:
+                raise self._unexpected(type)
+            self._other(first, Reader(block, start, stop), events)
+            if self._state is State.CLOSED:
+                break
+            is_opening = self._state is State.OPENING
             at = stop
+        if run is not None:
+            run.ends(0 if is_odd or self._envelopes.renames else at)
         return at
+
+    def _short_acks(self, first: int, block: bytes, at: int, events: list[Event]) -> int:
+        """Read acknowledgements of one type without a reason code; return where they end."""
+        ids: list[int] = []
+        end = at + (len(block) - at) // _SHORT_ACK_BYTES * _SHORT_ACK_BYTES
+        for kind, size, packet_id in _SHORT_ACK.iter_unpack(block[at:end]):
+            if kind != first or size != 2:
+                break
+            if not packet_id:
+                raise malformed("packet identifier 0")
+            ids.append(packet_id)
+        events.append(Acks(PacketType(first >> 4), ids))
+        return at + len(ids) * _SHORT_ACK_BYTES
 
     def _size(self, block: bytes, at: int, end: int) -> tuple[int, int] | None:
         """Return a packet's remaining length and where it begins; None if it is incomplete."""
@@ -241,49 +292,87 @@ class Scanner:
             return malformed(name)
         return violated(f"{name} on a connection that is {self._state.value}")
 
-    def _publish(self, run: Publishes, flags: int, block: bytes, start: int, stop: int) -> None:
-        """Add one message to the run."""
+    def _publish(self, run: Publishes, flags: int, block: bytes, start: int, stop: int) -> Envelope:
+        """Add one message to the run, and return its envelope."""
         at = start + 2
         if at > stop:
             raise malformed("PUBLISH without a topic")
         topic_end = at + (block[start] << 8 | block[start + 1])
         body = topic_end
+        packet_id = 0
         if flags >= 2:  # QoS 1 or 2.
             body += 2
             if body > stop:
                 raise malformed("PUBLISH without a packet identifier")
-            if not (block[topic_end] or block[topic_end + 1]):
+            packet_id = block[topic_end] << 8 | block[topic_end + 1]
+            if not packet_id:
                 raise malformed("packet identifier 0")
-        topic, properties = block[at:topic_end], b""
+        properties = b""
         if self.version == V5:
-            reader = Reader(block, body, stop)
-            size = reader.variable()
-            properties = reader.take(size) if size else b""
-            body = reader.at
+            if body < stop and not block[body]:
+                body += 1
+            else:
+                reader = Reader(block, body, stop)
+                properties = reader.take(reader.variable())
+                body = reader.at
+                run.has_aliases = run.has_aliases or self._aliases is not None
         if body > stop:
             raise malformed("a topic that is longer than its packet")
-        last_flags, last_topic, last_properties, envelope = self._last
-        if (
-            envelope is None
-            or topic != last_topic
-            or flags != last_flags
-            or properties != last_properties
-        ):
-            envelope = self._envelopes.get((flags, topic, properties))
-            if envelope is None:
-                envelope = self._envelope(flags, topic, properties)
-            self._last = flags, topic, properties, envelope
+        topic = block[at:topic_end]
+        envelope = self._envelopes.get(flags, topic, properties)
+        if envelope is None:
+            envelope = self._envelope(flags, topic, properties)
+            run.has_aliases = run.has_aliases or self._aliases is not None
         if stop - body > self._message_bytes_max:
             raise MqttError(Reason.PACKET_TOO_LARGE, f"a message of {stop - body} bytes")
-        if flags >= 2:
-            run.ids.append(block[topic_end] << 8 | block[topic_end + 1])
+        if packet_id:
+            run.ids.append(packet_id)
         if stop - body <= SMALL_BYTES:
             run.messages.append((envelope, block[body:stop]))
         else:
             run.messages.append((envelope, memoryview(block)[body:stop]))
+        return envelope
+
+    def _alike(self, run: Publishes, block: bytes, first: int, start: int, stop: int) -> int:
+        """Add the packets that follow and differ from the last one in nothing but their payload
+        and identifier; return where they end. The last one is at `first`, and ends at `stop`.
+        """
+        length = stop - first
+        last = len(block) - length
+        if stop > last:
+            return stop
+        messages, ids, has_ids = run.messages, run.ids, run.qos > 0
+        envelope, body = messages[-1]
+        offset = length - len(body)  # Of the payload.
+        id_at = offset  # Of the identifier.
+        if has_ids:
+            id_at = start + 2 - first + (block[start] << 8 | block[start + 1])
+        lead = block[first : first + id_at]
+        at = stop
+        if not block.startswith(lead, at):
+            return at
+        properties = block[first + id_at + 2 : first + offset] if has_ids else b""
+        view = None if len(body) <= SMALL_BYTES else memoryview(block)
+        while at <= last and block.startswith(lead, at):
+            if has_ids:
+                place = at + id_at
+                packet_id = block[place] << 8 | block[place + 1]
+                if not packet_id or not block.startswith(properties, place + 2):
+                    break
+                ids.append(packet_id)
+            stop = at + length
+            if view is None:
+                messages.append((envelope, block[at + offset : stop]))
+            else:
+                messages.append((envelope, view[at + offset : stop]))
+            at = stop
+        return at
 
     def _envelope(self, flags: int, topic: bytes, properties: bytes) -> Envelope:
         """Check topic and properties, and remember them. Raises MqttError."""
+        found = self._aliased.get((flags, topic, properties)) if properties else None
+        if found is not None:
+            return found
         name = read_text(topic)
         kept, alias = properties, None
         if properties:
@@ -291,21 +380,27 @@ class Scanner:
             if has_identifiers and not self._is_client:
                 raise violated("a subscription identifier in a client's PUBLISH")
         if alias is not None:
-            name = self._aliased(name, alias)
+            name = self._name_of(name, alias)
         if not name and alias is None and self.version == V5:
             raise violated("PUBLISH with neither a topic nor a topic alias")
         check_name(name)
-        envelope = self._make_envelope(name, bytes((flags,)) + kept)
-        if len(topic) + len(properties) <= limits.ENVELOPES_CACHED_BYTES_MAX:
-            if len(self._envelopes) >= limits.ENVELOPES_CACHED_MAX:
-                self._envelopes.clear()
-            self._envelopes[flags, topic, properties] = envelope
+        envelope = self._envelopes.make(name, bytes((flags,)) + kept)
+        if envelope.path is not None and envelope.path != name.encode():
+            self._envelopes.renames = True
+        if alias is None:
+            self._envelopes.put(flags, topic, properties, envelope)
+        elif len(topic) + len(properties) <= limits.ENVELOPES_CACHED_BYTES_MAX:
+            if len(self._aliased) >= limits.ENVELOPES_ALIASED_MAX:
+                self._aliased.clear()
+            self._aliased[flags, topic, properties] = envelope
         return envelope
 
-    def _aliased(self, name: str, alias: int) -> str:
+    def _name_of(self, name: str, alias: int) -> str:
         """Return the topic of an alias, which `name` defines unless it is empty."""
         if alias > self._aliases_max:
             raise MqttError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}")
+        if self._aliases is None:
+            self._aliases = {}
         known = self._aliases.get(alias)
         if not name:
             if known is None:
@@ -314,8 +409,7 @@ class Scanner:
         check_name(name)
         if known != name:
             self._aliases[alias] = name
-            self._envelopes.clear()  # It may stand for another topic there.
-            self._last = (0, b"", b"", None)
+            self._aliased.clear()  # It may stand for another topic there.
         return name
 
     def _other(self, first: int, reader: Reader, events: list[Event]) -> None:
@@ -334,35 +428,34 @@ class Scanner:
 _SHORT_ACKS = tuple(type << 4 | (2 if type is PacketType.PUBREL else 0) for type in ACKS)
 
 
-def _new_run(first: int) -> Publishes:
-    qos = first >> 1 & 3
-    if qos > QOS_MAX:
-        raise malformed("QoS 3")
-    if first & _DUP and not qos:
-        raise malformed("DUP with QoS 0")
-    return Publishes(qos, bool(first & _RETAIN), bool(first & _DUP), [], [])
+class Scratch:
+    """Where connections that share it read into, if they hold no part of a packet."""
+
+    __slots__ = ("view",)
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(AREA_BYTES_MAX))
 
 
 class PacketBuffer:
     """Turns bytes into events. After an error or DISCONNECT there are no more.
 
     Memory is never allocated for bytes that were only announced, and none that was returned is
-    overwritten by a later read.
+    overwritten by a later read. A connection reads into the scratch, behind the little that it
+    holds of a packet. It may share the scratch with others, because the bytes are taken out of it
+    before anybody else reads. Only while it holds much it has a buffer of its own.
     """
 
-    __slots__ = ("_area", "_filled", "_scanner", "_taken", "accept")
+    __slots__ = ("_area", "_held", "_scanner", "_scratch", "_taken", "accept", "unfinished_bytes")
 
-    def __init__(self, scanner: Scanner) -> None:
+    def __init__(self, scanner: Scanner, scratch: Scratch | None = None) -> None:
         self._scanner = scanner
         self.accept = scanner.accept
-        self._area = bytearray(AREA_BYTES_MIN)
-        self._filled = 0  # Bytes in the area; fewer than it holds.
-        self._taken = 0  # Bytes that were in the area and are processed.
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Return how many bytes of an incomplete packet are held."""
-        return self._filled
+        self._scratch = Scratch() if scratch is None else scratch
+        self._held = b""  # The beginning of a packet, if it is short;
+        self._area: bytearray | None = None  # otherwise it is here, with room for more.
+        self.unfinished_bytes = 0  # How many are held; fewer than the area is long.
+        self._taken = 0  # Bytes that were received and are processed.
 
     @property
     def unfinished_number(self) -> int:
@@ -371,33 +464,53 @@ class PacketBuffer:
 
     def writable(self) -> memoryview:
         """Return where the next bytes go. Never empty."""
-        return memoryview(self._area)[self._filled :]
+        if self._area is not None:
+            return memoryview(self._area)[self.unfinished_bytes :]
+        view = self._scratch.view
+        if not self._held:
+            return view
+        view[: self.unfinished_bytes] = self._held
+        return view[self.unfinished_bytes :]
 
     def received(self, size: int) -> list[Event]:
         """Return the events of all packets that are now complete."""
-        filled = self._filled + size
-        scanner = self._scanner
-        events: list[Event] = []
-        left = filled
+        scanner, area = self._scanner, self._area
+        filled = self.unfinished_bytes + size
         if scanner.is_over:
-            left = 0
-        elif filled >= scanner.needed:
-            block = bytes(memoryview(self._area)[:filled])
-            events, taken = scanner.scan(block)
-            left = filled - taken
-            if left:
-                self._area[:left] = memoryview(block)[taken:]
-        self._taken += filled - left
-        self._filled = left
-        room = len(self._area)
-        if filled == room:
-            self._resize(max(AREA_BYTES_MAX, min(2 * left, scanner.needed)))
-        elif left == 0 and filled < AREA_BYTES_MIN < room:
-            self._resize(AREA_BYTES_MIN)
+            self.clear()
+            self._taken += filled
+            return []
+        if area is not None and filled < scanner.needed:
+            self.unfinished_bytes = filled
+            if filled == len(area):
+                self._keep(memoryview(area))
+            return []
+        block = bytes(self._scratch.view[:filled] if area is None else area)
+        if filled < scanner.needed:
+            self._keep(memoryview(block))
+            return []
+        events, taken = scanner.scan(block)
+        self._taken += taken
+        if taken == filled:
+            if filled > size:
+                self.clear()
+        else:
+            self._keep(memoryview(block)[taken:])
         return events
 
-    def _resize(self, size: int) -> None:
-        if len(self._area) != size:
-            area = bytearray(size)
-            area[: self._filled] = memoryview(self._area)[: self._filled]
-            self._area = area
+    def _keep(self, part: memoryview) -> None:
+        """Keep the beginning of a packet."""
+        self.unfinished_bytes = size = len(part)
+        if size <= HELD_BYTES_MAX:
+            self._held = bytes(part)
+            self._area = None
+            return
+        self._held = b""
+        self._area = area = bytearray(min(2 * size, self._scanner.needed))
+        area[:size] = part
+
+    def clear(self) -> None:
+        """Free what is held."""
+        self._held = b""
+        self._area = None
+        self.unfinished_bytes = 0

@@ -70,7 +70,7 @@ async def test_exactly_once_from_a_client(bed: Sessions) -> None:
 async def test_numbers_of_messages_in_flight_differ(bed: Sessions) -> None:
     """One is never answered, while as many others are as there are numbers."""
     await bed.start()
-    peer = await bed.connect("c", "a", expiry_ms=0, window=500)
+    peer = await bed.connect("c", "a", window=500)
     for _ in range(80):
         await bed.tell(*[on("a", b"")] * 499)
         await bed.settle()
@@ -83,6 +83,21 @@ async def test_numbers_of_messages_in_flight_differ(bed: Sessions) -> None:
     bed.call(peer.acknowledge, first)
     await bed.settle()
     assert len(peer.in_flight) == 500
+
+
+@simulated
+async def test_numbers_of_messages_past_the_queue_differ(bed: Sessions) -> None:
+    """The same for a session that ends with its connection: there the number is passed over."""
+    await bed.start()
+    peer = await bed.connect("c", "a", expiry_ms=0, window=500)
+    for _ in range(80):
+        await bed.tell(*[on("a", b"")] * 499)
+        first, *others = peer.in_flight
+        assert len(others) == 499 or first == others[0] - 1
+        bed.call(peer.acknowledge, *others)
+    assert [*peer.in_flight] == [first]
+    assert peer.own.queue is not None
+    assert not peer.own.queue.has_waiting
 
 
 @simulated

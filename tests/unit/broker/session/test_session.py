@@ -27,7 +27,7 @@ async def test_at_most_once_is_one_object_for_all(bed: Sessions) -> None:
 @simulated
 async def test_at_least_once_until_it_is_acknowledged(bed: Sessions) -> None:
     await bed.start()
-    peer = await bed.connect("c", "a/#", expiry_ms=0)
+    peer = await bed.connect("c", "a/#")
     await bed.tell(on("a", b"1"), on("a/b", b"2"))
     assert peer.got == [("a", b"1"), ("a/b", b"2")]
     assert peer.own.queue is not None

@@ -103,7 +103,7 @@ def short(value: object) -> str:
 
 # Values of every packet.
 
-texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 names = texts.map(lambda text: re.sub("[+#]", "", text)).filter(bool)
 binaries = st.binary(max_size=20)
 ids = st.integers(1, 65_535)

@@ -3,12 +3,22 @@
 import pytest
 
 from entrepot.core import limits as core_limits
+from entrepot.core.message import Envelope
 from entrepot.wire.mqtt import limits
-from entrepot.wire.mqtt.deliver import Outgoing, encode_run, head
+from entrepot.wire.mqtt.deliver import Outgoing, encode_alike, encode_run, head
+from entrepot.wire.mqtt.envelopes import Envelopes, plain_envelope
 from entrepot.wire.mqtt.packets import V5, V311, Connect, Disconnect, Pingreq, write
 from entrepot.wire.mqtt.properties import PacketType, Properties, encode_raw
 from entrepot.wire.mqtt.reasons import MqttError, Reason
-from entrepot.wire.mqtt.scan import AREA_BYTES_MAX, Acks, PacketBuffer, Publishes, Scanner
+from entrepot.wire.mqtt.scan import (
+    AREA_BYTES_MAX,
+    Acks,
+    Event,
+    PacketBuffer,
+    Publishes,
+    Scanner,
+    Scratch,
+)
 from tests.unit.wire.mqtt.oracle import feed, flat, opened
 
 
@@ -131,9 +141,9 @@ def test_a_message_above_the_limit_is_refused() -> None:
 
 def test_many_topics_are_not_all_remembered() -> None:
     codec = opened(V311)
-    for number in range(10 * limits.ENVELOPES_CACHED_MAX):
+    for number in range(3 * limits.ENVELOPES_CACHED_MAX):
         feed(codec, publish(f"topic/{number}"))
-    assert len(codec._scanner._envelopes) <= limits.ENVELOPES_CACHED_MAX
+    assert codec._scanner._envelopes.count <= limits.ENVELOPES_CACHED_MAX
 
 
 @pytest.mark.parametrize("size", [0, 1, 512, 513, 100_000, 1_000_000])
@@ -169,3 +179,130 @@ def test_a_run_is_encoded_once_and_gets_the_ids_of_each_receiver() -> None:
     plain = Outgoing(0, True, b"a", None, b"hi")
     assert encode_run([plain, plain]).data == bytes.fromhex("3105 0001 61 6869") * 2
     assert head(plain._replace(qos=1), 5, is_again=True)[0] == 0x3B
+
+
+# Packets that begin alike, and what is handed on as it came.
+
+
+def only(events: list[Event]) -> Publishes:
+    (run,) = events
+    assert isinstance(run, Publishes)
+    return run
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("size", [0, 1, 200, 3_000])
+def test_packets_that_begin_alike_come_one_by_one(version: int, qos: int, size: int) -> None:
+    properties = Properties(content_type="text/plain") if version == V5 else None
+    bodies = [bytes((each,)) * size for each in range(10)]
+    packets = [publish("a/b", body, qos, 7 + i, properties) for i, body in enumerate(bodies)]
+    run = only(feed(opened(version), b"".join(packets)))
+    assert [bytes(body) for _, body in run.messages] == bodies
+    assert run.ids == ([*range(7, 17)] if qos else [])
+    assert run.packets() == b"".join(packets)
+
+
+def test_properties_behind_the_identifier_are_compared() -> None:
+    one, other = (Properties(content_type=each) for each in ("one", "two"))
+    given = [one, one, one, other, other, one]
+    data = b"".join(publish("a", b"x", 1, i + 1, each) for i, each in enumerate(given))
+    run = only(feed(opened(V5), data))
+    heads = [envelope.head for envelope, _ in run.messages]
+    assert heads == [b"\2" + encode_raw(each) for each in given]
+
+
+def test_an_identifier_0_among_packets_that_begin_alike_is_refused() -> None:
+    data = b"".join(publish("a", b"x", 1, each) for each in (1, 2, 3, 0, 4))
+    run, error = feed(opened(V311), data)
+    assert isinstance(run, Publishes)
+    assert run.ids == [1, 2, 3]
+    assert run.packets() is None
+    assert isinstance(error, MqttError)
+
+
+def test_an_identifier_0_among_acknowledgements_is_refused() -> None:
+    events = feed(opened(V311), bytes.fromhex("40020001 40020000 40020002"))
+    assert isinstance(events[-1], MqttError)
+
+
+def test_what_only_this_connection_understands_is_not_handed_on() -> None:
+    codec = opened(V5)
+    plain = publish("a", b"1", properties=Properties())
+    assert only(feed(codec, plain * 2)).packets() == plain * 2
+    aliased = publish("a", b"2", properties=Properties(topic_alias=1))
+    assert only(feed(codec, plain + aliased)).packets() is None
+    known = publish("", b"3", properties=Properties(topic_alias=1))
+    assert only(feed(codec, known * 3)).packets() is None
+
+
+def test_a_message_that_gets_another_topic_is_not_handed_on() -> None:
+    def make(topic: str, head: bytes) -> Envelope:
+        envelope = plain_envelope(topic.replace("old", "new"), head)
+        envelope.path = envelope.subject.encode()
+        return envelope
+
+    codec = PacketBuffer(Scanner(envelopes=Envelopes(make)))
+    feed(codec, write(Connect(V311, "x"), V311))
+    codec.accept(topic_aliases_max=0)
+    same, old = publish("same", b"1"), publish("old", b"2")
+    assert only(feed(codec, same * 3)).packets() == same * 3
+    for _ in range(2):
+        run = only(feed(codec, same + old * 3))
+        assert run.messages[-1][0].subject == "new"
+        assert run.packets() is None
+
+
+def test_a_length_in_more_bytes_than_it_needs_is_not_handed_on() -> None:
+    plain = publish("a", b"1")
+    odd = plain[:1] + bytes((plain[1] | 0x80, 0)) + plain[2:]
+    assert only(feed(opened(V311), plain * 3)).packets() == plain * 3
+    assert only(feed(opened(V311), plain + odd)).packets() is None
+    assert only(feed(opened(V311), odd + plain)).packets() is None
+
+
+def test_connections_that_share_a_scratch_do_not_mix() -> None:
+    scratch, envelopes = Scratch(), Envelopes()
+    codecs = [PacketBuffer(Scanner(envelopes=envelopes), scratch) for _ in range(3)]
+    for codec in codecs:
+        feed(codec, write(Connect(V311, "x"), V311))
+        codec.accept(topic_aliases_max=0)
+    sizes = (3, 1_000, 4_096, 5_000, 300_000)
+    packets = [
+        b"".join(publish(f"t/{i}", bytes((65 + i,)) * size, 1, 1 + i) for size in sizes)
+        for i in range(3)
+    ]
+    found: list[list[bytes]] = [[], [], []]
+    for start in range(0, len(packets[0]), 997):
+        for i, codec in enumerate(codecs):
+            for event in feed(codec, packets[i][start : start + 997]):
+                assert isinstance(event, Publishes)
+                found[i] += [bytes(body) for _, body in event.messages]
+    for i, bodies in enumerate(found):
+        assert bodies == [bytes((65 + i,)) * size for size in sizes]
+        assert codecs[i].unfinished_bytes == 0
+
+
+def test_a_connection_holds_what_came_of_a_packet_and_little_more() -> None:
+    codec = opened(V311)
+    feed(codec, b"\x30\xff\xff\x3f" + b"x" * 10)  # A megabyte is announced.
+    assert codec.unfinished_bytes == 14
+    assert codec._area is None
+    feed(codec, b"x" * 10_000)
+    assert codec._area is not None
+    assert len(codec._area) <= 2 * codec.unfinished_bytes
+
+
+def test_identifiers_are_written_into_packets_of_any_size() -> None:
+    for version in (V311, V5):
+        raw = b"" if version == V5 else None
+        for sizes in ([5, 5, 5, 5], [5, 6, 5, 200], [5]):
+            messages = [Outgoing(1, False, b"a", raw, b"x" * size) for size in sizes]
+            ids = [*range(500, 500 + len(sizes))]
+            expected = b"".join(
+                head(each, number) + each.body for each, number in zip(messages, ids, strict=True)
+            )
+            assert encode_run(messages).with_ids(ids) == expected
+            if len(set(sizes)) == 1:
+                bodies = [each.body for each in messages]
+                assert encode_alike(messages[0], bodies).with_ids(ids) == expected

@@ -118,8 +118,9 @@ class BridgeConnection(Pump[Event]):
         is_much = bool(self._events) or self.outbox.backlog > _BACKLOG_BYTES_MAX
         publishing = self._publishing
         if publishing is not None:
-            is_blocked = publishing.has_published and self._context.memory.is_high
-            is_much = is_much or is_blocked or publishing.is_much
+            uncommitted = publishing.uncommitted
+            is_blocked = uncommitted.is_any and self._context.memory.is_high
+            is_much = is_much or is_blocked or uncommitted.is_much
         if is_much is not self.is_paused:
             self.pause(is_much)
 
