@@ -39,7 +39,7 @@ DOORS_OPEN = {
     "spark/packing.py": ("disk", "an archive is a file of files"),
     "spark/class_archive.py": ("disk", "Java's file of classes is in a user's cache"),
     "spark/warm_up.py": ("disk", "a pipeline needs a directory for a minute"),
-    "spark/session.py": ("disk threads", "starts Java, reads what it says, ends it"),
+    "spark/session.py": ("disk threads network", "starts Java, reads what it says, ends it"),
     "spark/pipelines/batch_progress.py": ("time threads", "tells of a call while it lasts"),
     "spark/pipelines/running.py": ("time", "a pause before another try"),
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),

@@ -149,9 +149,8 @@ class Broker:
         # The next id to give out. Ids below the catalog's `producer_id_next` are reserved.
         self._producer_id = 0
         group_settings, has = groups or GroupSettings(), self._has_share_group
-        self.groups = Coordinator(
-            self, self.catalog, self.turns, has, clock, entropy, group_settings
-        )
+        needs = self.catalog, self.turns, has, clock, entropy
+        self.groups = Coordinator(self, *needs, group_settings)
         self.share_groups = ShareCoordinator(self, clock)
         views[GROUP_SETTINGS] = self.share_groups.settings
         self.transactions = TransactionCoordinator(

@@ -86,7 +86,8 @@ async def test_answers_keep_their_order_when_some_wait_for_the_disk(node: Node) 
     publisher.send(publication("nobody", b"x", 1, 5))
     assert not publisher.link.writes  # The first is not on disk, so none is answered.
     assert await publisher.told() == [
-        f"Acks(type=<PacketType.PUBACK: 4>, ids=[{each}], has_failed=False)" for each in range(1, 6)
+        f"Acks(type=<PacketType.PUBACK: 4>, ids=[{each}], reason=<Reason.SUCCESS: 0>)"
+        for each in range(1, 6)
     ]
 
 

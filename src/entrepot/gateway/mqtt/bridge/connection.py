@@ -171,6 +171,7 @@ class BridgeConnection(Pump[Event]):
                 self._bridge.received += 1
             found.append((named, body))
         run.messages[:] = found
+        run.ends(0)  # The packets as they came have other names.
 
     def _subscribed(self, answer: Suback) -> None:
         wanted = [each for each in self._bridge.topics.routes if each.is_in]
