@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from entrepot.cli.kio_loading import load_kio
 from entrepot.cli.security import chosen_security, security_options
 from entrepot.cli.talk import INTERRUPTED, TERMINATED
+from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
     from entrepot.client.mqtt import MqttClient
