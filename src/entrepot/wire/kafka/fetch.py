@@ -289,8 +289,7 @@ def _writer(version: int) -> type[Writer]:
     return CompactWriter if version >= VERSION_FLEXIBLE else LegacyWriter
 
 
-# One partition, which is what nearly all requests of busy clients are about, in the versions that
-# they speak. These read and write the bytes that the general functions do, in a few calls.
+# One partition, as in nearly all requests: the bytes of the general functions, in a few calls.
 
 _ONE_V11 = Struct(">iiiibiiih")  # Replica, bounds, session, topics, size of the name.
 _ONE_V11_END = Struct(">iiiqqiih")  # Partitions, the partition, forgotten topics, size of the rack.
@@ -372,11 +371,10 @@ def _encode_one(
         tail = b""
     else:
         return None
+    whole = len(head) + size + len(tail)
     if size <= _JOINED_BYTES_MAX and isinstance(records, bytes):
-        whole = head + records + tail
-        return [whole], len(whole)
-    chunks = [head, records, tail] if tail else [head, records]
-    return chunks, len(head) + size + len(tail)
+        return [head + records + tail], whole
+    return [head, records, tail] if tail else [head, records], whole
 
 
 # Requests.
