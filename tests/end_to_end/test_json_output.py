@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 from entrepot.cli import COMMANDS, main
 from entrepot.testing import Broker, broker
+from tests.end_to_end.mqtt_peers import Client
 
 # What each command is given. DATA stands for the directory of a broker that is stopped.
 ARGUMENTS = {
@@ -26,7 +27,11 @@ ARGUMENTS = {
     "queues list": [],
     "queues peek": ["q"],
     "queues show": ["q"],
+    "retained list": [],
+    "sessions list": [],
+    "sessions show": ["s"],
     "status": ["--data-dir", "DATA"],
+    "sub": ["kept", "--count", "1"],
     "topics describe": ["t"],
     "topics list": [],
     "transactions describe": ["x"],
@@ -61,6 +66,9 @@ def server() -> Iterator[Broker]:
         consumer.subscribe(["t"])
         assert consumer.poll(20) is not None
         consumer.close()
+        with Client(started.mqtt_address, "s", expiry_s=600) as client:
+            client.subscribe("kept", qos=1)
+            client.publish("kept", b"x", 1, retain=True)
         yield started
 
 
@@ -80,6 +88,7 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_json_is_one_object_per_line(name: str, server: Broker, stopped: Path) -> None:
     env = {"ENTREPOT_BOOTSTRAP": server.bootstrap, "ENTREPOT_HTTP": server.http_address}
+    env["ENTREPOT_MQTT"] = "{}:{}".format(*server.mqtt_address)
     runner = CliRunner(env=env)
     declare = ["exchanges", "declare", "later", "--type", "x-delayed-message"]
     runner.invoke(main, [*declare, "--set", "x-delayed-type=direct"])
