@@ -216,7 +216,9 @@ def test_kills_of_either_side(mosquitto: Mosquitto) -> None:
         eventually(lambda: len(numbers(theirs)) >= 500, 120)
         eventually(lambda: len(numbers(own)) >= 500, 120)
         time.sleep(2)
-        # What was published here is there as often as a session here got it, and no less.
+        # What was published here is there as often as a session here got it, and no less. That may
+        # be twice: paho 2.1 publishes anew what was received and not completed, without DUP, if it
+        # fails to reconnect more than once (`_messages_reconnect_reset_out`).
         eventually(lambda: len(numbers(watch)) >= len(numbers(theirs)), 60)
         assert set(numbers(theirs)) == set(range(500))
         assert Counter(numbers(theirs)) == Counter(numbers(watch))

@@ -179,8 +179,13 @@ class Session(Sender):
             self.queue.settle(self, 0, _row(offsets))
         self._wake_if_starved()
 
-    def _acknowledge_shared(self, number: int) -> None:
-        found = self._shared.pop(number, None)
+    def _acknowledge_shared(self, number: int, *, keeps_number: bool = False) -> None:
+        """Settle a message. Its number may have to stay in use until it is completed."""
+        if number not in self._shared:
+            return
+        found = self._shared.pop(number)
+        if keeps_number:
+            self._shared[number] = None
         if found is not None:
             member, lane, offset = found
             member.settle(lane, offset)
@@ -198,7 +203,7 @@ class Session(Sender):
             elif number not in self._recording:
                 others.append(number)
                 if number > _SPAN:
-                    self._acknowledge_shared(number)
+                    self._acknowledge_shared(number, keeps_number=True)
         if others and self.receiver is not None:
             self.receiver.release(others)
         if not known:
@@ -253,6 +258,9 @@ class Session(Sender):
         are settled: without either, a crash would deliver them again.
         """
         offsets = [self.released_offsets.pop(each, None) for each in numbers]
+        for each in numbers:
+            if each > _SPAN:
+                self._shared.pop(each, None)
         if self.is_durable:
             if not self._completed:
                 loop = asyncio.get_running_loop()

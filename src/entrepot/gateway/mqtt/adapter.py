@@ -133,6 +133,7 @@ class MqttAdapter(CountingPump[Event]):
         if self._keep_alive is not None:
             self._keep_alive.stop()
         if self._connection is not None:
+            self._connection.publishing.stop()
             self._context.broker.sessions.remove(self)
             self._context.memory.unlisten(self)
         session, self._session = self._session, None

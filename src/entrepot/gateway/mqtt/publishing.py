@@ -81,6 +81,11 @@ class Publishing:
             await self._after_repeats
         self.publish(run)
 
+    def stop(self) -> None:
+        """Publish nothing more: the connection is over, and the client will say it again."""
+        if self._after_repeats is not None:
+            self._after_repeats.cancel()
+
     def repeat_ended(self) -> None:
         """Note that repeated messages are where they have to be, or have failed."""
         self.repeats -= 1

@@ -135,6 +135,23 @@ async def test_exactly_once_without_a_memory(bed: Sessions) -> None:
 
 
 @simulated
+async def test_a_number_is_in_use_until_it_is_completed(bed: Sessions) -> None:
+    await bed.start()
+    peer = await bed.connect("c", "a", quality=2, expiry_ms=0)
+    await bed.tell(on("a", b"1"))
+    (number,) = peer.in_flight
+    bed.call(peer.own.received, [number])
+    peer.own._shared_last = number - 1  # As after 32,767 more.
+    await bed.tell(on("a", b"2"))
+    assert [each for each in peer.in_flight if each != number] == [number + 1]
+    bed.call(peer.own.completed, [number])
+    del peer.in_flight[number]
+    peer.own._shared_last = number - 1
+    await bed.tell(on("a", b"3"))
+    assert number in peer.in_flight
+
+
+@simulated
 async def test_no_number_is_free_before_that_is_recorded(bed: Sessions) -> None:
     """Neither for a client that answers twice, nor for one that connects again meanwhile."""
     await bed.start()
