@@ -23,17 +23,19 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from bench.pinger import Pinger, Waits
 from entrepot.testing import Broker
 from tests.end_to_end.bare import BareClient
-from tests.fuzz import amqp, http, kafka, mqtt, sqs, stomp
+from tests.fuzz import amqp, amqp10, http, kafka, mqtt, sqs, stomp
 from tests.fuzz.session import Session, Speaker, make_session
 
 SPEAKERS = {
     "kafka": Speaker(kafka.speak, kafka.ANSWER),
     "amqp": Speaker(amqp.speak, amqp.ANSWER),
+    "amqp10": Speaker(amqp10.speak, amqp10.ANSWER),
     "mqtt": Speaker(mqtt.speak, mqtt.ANSWER),
     "http": Speaker(http.speak, http.ANSWER, is_each_answered=True),
     "sqs": Speaker(sqs.speak, http.ANSWER, is_each_answered=True, learns=sqs.learn),
     "stomp": Speaker(stomp.speak, stomp.ANSWER, learns=stomp.learn),
 }
+_PORTS = {"amqp10": "amqp"}  # Those that share the port of another.
 SETTINGS = {"ports.http": 0, "ports.sqs": 0, "durability": "os"}
 
 IDLE_S = 1.5  # Nothing came for so long: the session is over, unless its end was heard before.
@@ -105,6 +107,9 @@ class Fuzzer:
         self._pinger: Pinger | None = None
         self.tally = Tally()
 
+    def _address(self, protocol: str) -> tuple[str, int]:
+        return self._broker.endpoints[_PORTS.get(protocol, protocol)]
+
     def run(self, frames: int, seconds: float = float("inf")) -> Tally:
         """Sessions of the seed, until they have that many frames or took that long."""
         return self._run(self._sessions(frames, time.monotonic() + seconds))
@@ -172,12 +177,13 @@ class Fuzzer:
         """Have loaded what is loaded for the first client of a protocol."""
         for protocol, said in (
             ("amqp", b"".join(amqp.speak(Random(1))[:4])),
+            ("amqp10", amqp10.greeting(Random(1))[0]),
             ("http", b"GET /api/overview HTTP/1.0\r\n\r\n"),
             ("stomp", b"CONNECT\n\n\0"),
             ("mqtt", mqtt.connect(Random(1), 5)),
             ("sqs", b"GET /?Action=ListQueues HTTP/1.0\r\n\r\n"),
         ):
-            with socket.create_connection(self._broker.endpoints[protocol], 30) as client:
+            with socket.create_connection(self._address(protocol), 30) as client:
                 client.sendall(said)
                 client.recv(65_536)
 
@@ -273,7 +279,7 @@ class Fuzzer:
         talk = _Talk(session, self._speaker, self._known)
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: talk, *self._broker.endpoints[self._protocol])
+            await loop.create_connection(lambda: talk, *self._address(self._protocol))
         except OSError:
             return  # It is gone; `_look` finds out.
         try:

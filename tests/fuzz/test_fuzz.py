@@ -14,13 +14,18 @@ from entrepot.wire.amqp.errors import AmqpError
 from entrepot.wire.amqp.frames import FrameBuffer
 from entrepot.wire.amqp.methods import decode as decode_method
 from entrepot.wire.amqp.scan import MethodFrame
+from entrepot.wire.amqp10.errors import Amqp10Error
+from entrepot.wire.amqp10.frames import Frame as Amqp10Frame
+from entrepot.wire.amqp10.frames import FrameBuffer as Amqp10Buffer
+from entrepot.wire.amqp10.frames import Transfers
+from entrepot.wire.amqp10.message import split
 from entrepot.wire.http.request import RequestReader
 from entrepot.wire.kafka.api import Api, request_class
 from entrepot.wire.kafka.frames import read_request_header
 from entrepot.wire.kafka.layout import decode
 from entrepot.wire.mqtt.reasons import MqttError
 from entrepot.wire.stomp.frames import CLIENT_COMMANDS, VERSIONS, Frame
-from tests.fuzz import amqp, http, kafka, mqtt, sqs, stomp
+from tests.fuzz import amqp, amqp10, http, kafka, mqtt, sqs, stomp
 from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
 from tests.fuzz.session import MANNERS, Damaged, Echo, Session, Speaker, make_session
 from tests.unit.wire.mqtt import oracle as mqtt_oracle
@@ -71,6 +76,25 @@ def test_conversations_of_amqp_are_right_before_they_are_damaged() -> None:
                     said.add(decode_method(event.payload).NAME)
             data = data[size:]
     assert {"queue.declare", "exchange.bind", "basic.consume", "tx.commit"} <= said
+
+
+def test_conversations_of_amqp_1_0_are_right_before_they_are_damaged() -> None:
+    random, said = Random(1), set()
+    for _ in range(100):
+        inbox = Amqp10Buffer()
+        data = amqp10.greeting(random)[-2] + b"".join(amqp10.conversation(random))
+        while data:
+            size = min(len(view := inbox.writable()), len(data))
+            view[:size] = data[:size]
+            del view
+            for event in inbox.received(size):
+                assert not isinstance(event, Amqp10Error), event
+                if isinstance(event, Transfers):
+                    assert all(split(payload) for _, payload in event.transfers)
+                elif isinstance(event, Amqp10Frame):
+                    said.add(type(event.performative).__name__)
+            data = data[size:]
+    assert said == {"Open", "Begin", "Attach", "Flow", "Disposition", "Detach"}
 
 
 @pytest.mark.parametrize("protocol", [http, sqs])
