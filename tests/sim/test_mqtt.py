@@ -104,7 +104,7 @@ def _forget_to_settle(self: Session, numbers: list[int]) -> None:
 @pytest.mark.slow
 def test_repeated_messages_that_are_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Publishing, "repeats", property(lambda self: 0, lambda self, value: None))
-    is_found_out("after", 40)
+    is_found_out("after", 200)
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_messages_that_are_handed_back_and_dropped(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_dead_letters_that_are_settled_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(self: Queue, lane: int, offsets: range, letters: DeadLetters) -> None:
+    def hasty(self: Queue, lane: int, offsets: range, letters: DeadLetters, reason: str) -> None:
         self._end_dying(lane, offsets, DEAD_LETTERED)
         publication = Publication(None)
         self._publish_dead_letters(self, letters.run, letters.avoided, publication)

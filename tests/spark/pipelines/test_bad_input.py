@@ -76,9 +76,9 @@ def test_poison_goes_to_the_dead_letters_once_and_the_rest_goes_on(
         assert headers["dead-letter.topic"] == topic
         assert POISON.get(bytes(row.value), "not JSON") in headers["dead-letter.reason"]
     live = [each for each in seen if each.version == 1]
-    assert (sum(each.rows for each in live), sum(each.poison for each in live)) == (10, 7)
+    assert (sum(each.rows for each in live), sum(each.poison for each in live)) == (11, 8)
     metrics = (tmp_path / "metrics.prom").read_text()
-    assert 'entrepot_pipeline_poison_total{pipeline="copies"} 7' in metrics
+    assert 'entrepot_pipeline_poison_total{pipeline="copies"} 8' in metrics
     assert 'entrepot_pipeline_lag_records{pipeline="copies"} 0' in metrics
 
 

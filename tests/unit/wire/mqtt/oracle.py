@@ -207,7 +207,8 @@ def packet_of(draw: st.DrawFn, type: PacketType, version: int) -> packets.Packet
         case PacketType.CONNACK:
             reasons = (Reason.SUCCESS, Reason.NOT_AUTHORIZED, Reason.SERVER_UNAVAILABLE)
             reason = draw(_reasons(type) if is_5 else st.sampled_from(reasons))
-            return Connack(draw(st.booleans()) and not reason, reason, given)
+            is_present = draw(st.booleans()) and not reason and version != V31
+            return Connack(is_present, reason, given)
         case PacketType.SUBSCRIBE:
             found = []
             for filter in draw(st.lists(filters, min_size=1, max_size=3)):
