@@ -23,6 +23,7 @@ from typing import Self
 START_S_MAX = 30.0
 STOP_S_MAX = 30.0
 _STEP_S = 0.01
+_PORT_TAKEN, _PORT_TAKEN_S = "Address already in use\n", 0.25
 _PROTOCOLS = ("kafka", "amqp", "mqtt", "stomp")  # Whose ports are open, unless told otherwise.
 
 
@@ -97,21 +98,29 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         ready = self.data_dir / "endpoints.json"
         ready.unlink(missing_ok=True)  # A killed broker leaves its own behind.
-        with self.log_path.open("ab") as log:
-            process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
         deadline = time.monotonic() + START_S_MAX
+        process = self._launch()
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
                 process.wait()
                 said = self.log_path.read_text(errors="replace")
+                # While it was away, somebody's own end of a connection may have got its port.
+                if said.endswith(_PORT_TAKEN) and self.endpoints and time.monotonic() < deadline:
+                    time.sleep(_PORT_TAKEN_S)
+                    process = self._launch()
+                    continue
                 raise RuntimeError(f"the broker did not start:\n{said}")
             time.sleep(_STEP_S)
         self._process = process
         document = json.loads(ready.read_text())
         self.endpoints = {name: (end["host"], end["port"]) for name, end in document.items()}
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def stop(self) -> None:
         """Ask it to stop, as SIGTERM does, and wait. Fine when it is not running."""
