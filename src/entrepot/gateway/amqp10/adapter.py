@@ -13,14 +13,14 @@ import logging
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
-from entrepot.core.ports import NOTHING_UNFINISHED, Buffer, Link, Unfinished
+from entrepot.core.ports import Buffer, Link, Unfinished
 from entrepot.gateway.amqp10.connection import Connection
 from entrepot.gateway.amqp10.context import Context
 from entrepot.gateway.amqp10.errors import explain
 from entrepot.gateway.amqp10.handshake import Handshake, Terms
 from entrepot.gateway.amqp10.idle import IdleTimer
 from entrepot.gateway.outbox import Outbox
-from entrepot.gateway.pump import Pump
+from entrepot.gateway.pump import CountingPump
 from entrepot.wire.amqp10 import limits as amqp_limits
 from entrepot.wire.amqp10.errors import Amqp10Error, Condition
 from entrepot.wire.amqp10.frames import Event, FrameBuffer, frame
@@ -35,12 +35,12 @@ _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 _CAPABILITIES = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "queue", "topic")
 
 
-class Amqp10Adapter(Pump[Event]):
+class Amqp10Adapter(CountingPump[Event]):
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
-        self._inbox = FrameBuffer()
+        self._frames = FrameBuffer()
         self._handshake = Handshake(self, link, context)
-        super().__init__(link, self._inbox, self._handshake.serve, context.clock, broker.faults)
+        super().__init__(link, self._frames, self._handshake.serve, context.clock, broker.faults)
         self._context = context
         memory = broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
@@ -48,8 +48,6 @@ class Amqp10Adapter(Pump[Event]):
         self._connected_ms = context.clock.now_ms()
         self.outbox = Outbox(link, self.wake)
         self._connection: Connection | None = None  # None until the handshake is over.
-        self._unfinished_bytes = 0  # Of an incomplete frame.
-        self._events_bytes = 0  # Input bytes of `_events`; stale when there are none.
         self._idle: IdleTimer | None = None
         self._is_blocked = False  # It sends, and memory is low: it is not read from.
         self._deadline = self._loop.call_later(
@@ -58,21 +56,9 @@ class Amqp10Adapter(Pump[Event]):
 
     # --- Receiver
 
-    def received(self, size: int) -> None:
-        self.reads += 1
-        held = self._unfinished_bytes + size
-        if self._events:
-            held += self._events_bytes
-        self._events.extend(self._scan(size))
-        self._unfinished_bytes = self._inbox.unfinished_bytes
-        self._events_bytes = held - self._unfinished_bytes
-        self.work()
-
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self._inbox = FrameBuffer()  # Frees the input now, not when this is collected.
-        self.use(self._inbox)
-        self._unfinished_bytes = 0
+        self.drop_input(FrameBuffer())
         self._stop()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)
@@ -83,16 +69,13 @@ class Amqp10Adapter(Pump[Event]):
             self._idle.stop()
 
     def unfinished(self) -> Unfinished:
-        size = self._unfinished_bytes
-        if self._events:
-            size += self._events_bytes
-        number = self._inbox.unfinished_number
-        if self._connection is not None and self._connection.partial_bytes:
-            size += self._connection.partial_bytes
-            number = self._connection.partial_number
-        if not size:
-            return NOTHING_UNFINISHED
-        return Unfinished(size, number, not self.is_paused)
+        """Return how much it holds: of a frame, and of messages in several of them."""
+        held = super().unfinished()
+        connection = self._connection
+        if connection is None or not connection.partial_bytes:
+            return held
+        size = held.size + connection.partial_bytes
+        return Unfinished(size, connection.partial_number, not self.is_paused)
 
     def refuse(self, reason: str) -> None:
         self.end(Amqp10Error(Condition.LIMIT_EXCEEDED, reason))
@@ -137,7 +120,7 @@ class Amqp10Adapter(Pump[Event]):
     # --- called by the handshake
 
     def expect_header(self) -> None:
-        self._inbox.expect_header()
+        self._frames.expect_header()
 
     def opened(self, terms: Terms, wanted: Open) -> None:
         """Answer Open, and let the connection serve all events from now on."""
@@ -145,7 +128,7 @@ class Amqp10Adapter(Pump[Event]):
         context = self._context
         self._connection = Connection(self, context, terms)
         self.serve = self._connection.serve
-        self._inbox.allow(amqp_limits.FRAME_BYTES_MAX)
+        self._frames.allow(amqp_limits.FRAME_BYTES_MAX)
         answer = Open(
             container_id=f"entrepot-{context.broker.cluster_id}",
             max_frame_size=amqp_limits.FRAME_BYTES_MAX,
