@@ -11,10 +11,9 @@ that the broker changes. Messages of other formats are translated: see docs/MAPP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
-from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -346,10 +345,6 @@ def _simple(value: object) -> Value:
         return float(value)
     if isinstance(value, bytes):
         return bytes(value)
-    if isinstance(value, UUID):
-        return value
-    if isinstance(value, Mapping | list | tuple):
-        return unicode_name(str(value))
     return unicode_name(str(value))
 
 

@@ -217,7 +217,7 @@ class SenderLink:
             self._forget(self._delivery)
 
     def release(self) -> None:
-        """Nothing is held for the client."""
+        """Do nothing: no delivery is held for the client."""
 
     async def detached(self, *, is_closed: bool) -> None:
         """Delete what was made for the link, if the client does not want it any more."""

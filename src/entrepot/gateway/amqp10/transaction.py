@@ -164,9 +164,6 @@ class Transactions:
         for transaction in transactions.values():
             transaction.roll_back()
 
-    def __len__(self) -> int:
-        return len(self._open)
-
 
 class CoordinatorLink(SenderLink):
     """A link whose messages declare and discharge transactions."""
