@@ -2,8 +2,11 @@
 
 import socket
 import threading
+import time
 
-from entrepot.testing import broker
+from entrepot.testing import START_S_MAX, Broker, broker
+
+_TAKEN = "Address already in use"
 
 
 def test_a_port_that_is_taken_for_a_while() -> None:
@@ -13,9 +16,17 @@ def test_a_port_that_is_taken_for_a_while() -> None:
         with socket.socket() as other:
             other.bind(("127.0.0.1", before["amqp"][1]))
             other.listen()
-            freed = threading.Timer(0.5, other.close)
-            freed.start()
+            freeing = threading.Thread(target=_free_once_refused, args=(started, other))
+            freeing.start()
             started.start()
-            freed.join()
+            freeing.join()
         assert started.endpoints == before
-        assert "Address already in use" in started.log_path.read_text()
+        assert _TAKEN in started.log_path.read_text()
+
+
+def _free_once_refused(started: Broker, other: socket.socket) -> None:
+    """Close the socket when the broker has said that it did not get the port."""
+    deadline = time.monotonic() + START_S_MAX / 2
+    while _TAKEN not in started.log_path.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    other.close()
