@@ -228,7 +228,7 @@ class Broker:
         return served_partitions
 
     def _appended(self, served: ServedPartition, offset_first: int) -> None:
-        """Let those hear it who listen to the subject that has the topic's name."""
+        """Publish an append on the subject of the topic's name, for those who listen to it."""
         topic = self.catalog.by_id.get(served.partition.id.topic)
         if topic is not None:
             self.vhosts.default.topic_appended(topic.name, served, offset_first)
@@ -340,7 +340,7 @@ class Broker:
 
     @property
     def copier(self) -> Copier:
-        """Copies segments to topics' tiers, and knows which of these are away."""
+        """Return what copies segments to topics' tiers."""
         return self._log.copier
 
     def config_of(self, topic: Topic) -> TopicConfig:

@@ -11,7 +11,7 @@ _M = 0x5BD1E995
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash, unsigned."""
+    """Return the murmur2 hash of the data, an unsigned number of 32 bits."""
     size = len(data)
     result = _SEED ^ size
     whole = size & ~3

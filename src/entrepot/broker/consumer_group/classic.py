@@ -168,7 +168,7 @@ class ClassicGroup:
         if self.state is ClassicState.EMPTY:
             return bool(request.protocol_type and request.protocols)
         return request.protocol_type == self.protocol_type and any(
-            self.roster.speak_all(name) for name, _ in request.protocols
+            self.roster.all_support(name) for name, _ in request.protocols
         )
 
     def _join_new(self, request: Join, token: Token, now_ms: int) -> None:
@@ -248,7 +248,7 @@ class ClassicGroup:
         # Of two waiting requests, only the later one can still be waited for by the client.
         self._answer_join(member, JoinAnswer(member.id, Fault.REBALANCE_IN_PROGRESS))
         member.session_ms, member.rebalance_ms = request.session_ms, request.rebalance_ms
-        self.roster.speak(member, request.protocols)
+        self.roster.set_protocols(member, request.protocols)
         self.roster.wait(member, token)
 
     def _joined(self, member: Member) -> JoinAnswer:

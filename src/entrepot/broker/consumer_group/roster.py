@@ -44,7 +44,7 @@ class Roster:
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}  # Instance id -> member id.
-        self._spoken: Counter[str] = Counter()  # How many members support each protocol.
+        self._supporters: Counter[str] = Counter()  # How many members support each protocol.
         self._joining = 0  # How many members wait for the answer to a join.
         # Member ids that were given out and have not joined yet.
         self.promised: dict[str, None] = {}
@@ -104,7 +104,7 @@ class Roster:
             self.leader = member_id
         member.id = self._static[member.instance_id] = member_id
 
-    def speak(self, member: Member, protocols: Protocols) -> None:
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """Change the protocols that a member supports."""
         self._count(member, -1)
         member.protocols = protocols
@@ -119,7 +119,7 @@ class Roster:
         self._joining += sign * (member.joining is not None)
         self.size += sign * size_of(member.protocols)
         for name in dict(member.protocols):
-            self._spoken[name] += sign
+            self._supporters[name] += sign
 
     # --- what they have in common
 
@@ -131,14 +131,14 @@ class Roster:
     def all_joined(self) -> bool:
         return self._joining == len(self._members) and not self.promised
 
-    def speak_all(self, protocol: str) -> bool:
+    def all_support(self, protocol: str) -> bool:
         """Return whether all members support the protocol."""
-        return self._spoken[protocol] == len(self._members)
+        return self._supporters[protocol] == len(self._members)
 
     def elected(self) -> str:
         """Return the protocol that most members prefer among those that all support."""
         votes = Counter(
-            next(name for name, _ in member.protocols if self.speak_all(name)) for member in self
+            next(name for name, _ in member.protocols if self.all_support(name)) for member in self
         )
         return votes.most_common(1)[0][0]
 

@@ -149,7 +149,7 @@ class Dialect(Protocol):
 
     @property
     def subject_exchange(self) -> str:
-        """The exchange whose keys are subjects, for all protocols."""
+        """Return the name of the exchange whose keys are subjects, for all protocols."""
 
     def is_reserved(self, name: str) -> bool:
         """Return whether the name is reserved. A queue of that name cannot be read as a topic."""

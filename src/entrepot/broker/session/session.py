@@ -285,7 +285,7 @@ class Session(Sender):
 
     @property
     def offsets_recorded(self) -> list[int]:
-        """The messages that are recorded as received."""
+        """Return the offsets of the messages that are recorded as received."""
         return [*self.released_offsets.values(), *self._completed]
 
     # --- as the consumer of its queue

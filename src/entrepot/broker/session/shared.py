@@ -121,7 +121,7 @@ class QueueMember:
         self._is_there = False
 
     def activated(self, is_active: bool) -> None:
-        """Do nothing: whoever is not active gets nothing."""
+        """Do nothing: the queue delivers nothing to a consumer that is not active."""
 
 
 class SharedSubscriptions:

@@ -109,7 +109,7 @@ class TopicTaps:
             self._publish(name, heard)
 
     def _heard_as(self, name: str, envelope: Envelope) -> Envelope | None:
-        """Return the envelope under which a record is published. None means: it is not."""
+        """Return the envelope that a record is published with; None if it is not published."""
         if envelope.exchange == self._subject_exchange:
             return None
         head = envelope.head

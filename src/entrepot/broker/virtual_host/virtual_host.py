@@ -130,26 +130,26 @@ class VirtualHost:
 
     @property
     def subject_exchange(self) -> str:
-        """The exchange whose keys are subjects."""
+        """Return the name of the exchange whose keys are subjects."""
         return self.subjects.exchange
 
     @property
     def subjects(self) -> Subjects:
-        """The verbs to publish on subjects. Raises QueuesUnavailable."""
+        """Return what publishes on subjects. Raises QueuesUnavailable."""
         if self._subjects is None:
             raise QueuesUnavailable("this broker was started without queues")
         return self._subjects
 
     @property
     def sessions(self) -> SessionRegistry:
-        """The sessions of clients. Raises QueuesUnavailable."""
+        """Return the sessions of clients. Raises QueuesUnavailable."""
         if self._sessions is None:
             raise QueuesUnavailable("this broker was started without queues")
         return self._sessions
 
     @property
     def retained(self) -> Retained:
-        """The retained messages. Raises QueuesUnavailable."""
+        """Return the retained messages. Raises QueuesUnavailable."""
         return self.subjects.retained
 
     def restore_sessions(

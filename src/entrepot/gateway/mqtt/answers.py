@@ -110,7 +110,7 @@ class Answer(InFlight):
             super().finish(failure)
 
     def know(self, failure: Failure | None = None) -> None:
-        """Send the answer, after those before it."""
+        """Note the result, and send the answer as soon as all earlier ones are sent."""
         if failure is not None:
             places: Sequence[int] = range(len(self.ids))
             reason = Reason.UNSPECIFIED_ERROR

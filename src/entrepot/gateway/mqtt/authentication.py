@@ -48,7 +48,7 @@ class Exchange:
     """SCRAM, one message at a time: the client's first, our challenge, its proof."""
 
     def __init__(self, policy: LoginPolicy, link: Link, method: str) -> None:
-        """Raises MqttError for a method that there is not."""
+        """Begin an exchange. Raises MqttError for an unknown method."""
         found = [each for each in Mechanism if each.value == method]
         if not found or not policy.asks_users:
             text = f"authentication method {method[:50]!r}"

@@ -67,7 +67,7 @@ class Context:
 
     @property
     def memory(self) -> MemoryUse:
-        """How much memory messages take that are not on disk."""
+        """Return how much memory the messages take that are not on disk."""
         memory = self.broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
         return memory

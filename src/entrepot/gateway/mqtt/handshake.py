@@ -79,7 +79,7 @@ class Handshake:
 
     @property
     def version(self) -> int | None:
-        """The client's version; None before CONNECT."""
+        """Return the client's version; None before CONNECT."""
         return None if self._state is HandshakeState.CONNECTING else self._connect.version
 
     async def _begin(self) -> None:

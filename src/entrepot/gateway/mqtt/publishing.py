@@ -69,7 +69,7 @@ class Publishing:
         self._pubrecs = Answers(PacketType.PUBREC, *shared)
         self._pubcomps = Answers(PacketType.PUBCOMP, *shared)
         self._exactly: dict[int, None] = {}  # QoS 2, from PUBLISH to PUBCOMP, by identifier.
-        self.repeats = 0  # Runs for which it is still to be found out who has them.
+        self.repeats = 0  # Repeated runs whose receivers are still being looked for.
         self._after_repeats: asyncio.Future[None] | None = None
 
     # --- PUBLISH
@@ -87,7 +87,7 @@ class Publishing:
             self._after_repeats.cancel()
 
     def repeat_ended(self) -> None:
-        """Note that repeated messages are where they have to be, or have failed."""
+        """Note that a repeated run is stored wherever it belongs, or has failed."""
         self.repeats -= 1
         waiting = self._after_repeats
         if not self.repeats and waiting is not None and not waiting.done():

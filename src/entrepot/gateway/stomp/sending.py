@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
     @property
     def queue(self) -> str | None:
-        """The queue that must be there, if any."""
+        """Return the queue that must exist; None if none must."""
         return self.destination.key if self.destination.kind in _QUEUES else None
 
 

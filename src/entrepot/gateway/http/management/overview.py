@@ -163,7 +163,7 @@ async def reset(call: Call) -> None:
 
 
 async def bridges(call: Call) -> list[Row]:
-    """Bridges to other brokers. RabbitMQ has none of this kind."""
+    """List the bridges to other brokers. RabbitMQ's API has no such call."""
     return [
         {
             "name": each.name,

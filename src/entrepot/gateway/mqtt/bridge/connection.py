@@ -62,7 +62,7 @@ class BridgeDelivery(Delivery):
     def __init__(self, connection: BridgeConnection, bridge: Bridge, terms: Terms) -> None:
         super().__init__(connection, bridge.context, terms)
         self._topics = bridge.topics
-        self._is_plain = False  # Nobody else gets them so.
+        self._is_plain = False  # No other client gets the same bytes.
 
     def _fitting(self, envelope: Envelope, outgoing: Outgoing | None) -> Outgoing | None:
         if outgoing is None:

@@ -63,7 +63,7 @@ def _filter(text: str) -> Filter:
 
 class Topics:
     def __init__(self, routes: Sequence[Route]) -> None:
-        """Raises MqttError if a filter is none."""
+        """Read the routes. Raises MqttError for an invalid filter."""
         self.routes = routes
         self._local = _Names(
             (each.local_filter, each.local_prefix, each.remote_prefix)
@@ -77,9 +77,9 @@ class Topics:
         )
 
     def to_remote(self, topic: str) -> str | None:
-        """Return what a topic of ours is called there. None: it does not cross."""
+        """Return the other side's name of a topic of ours; None if it does not cross."""
         return self._local.other(topic)
 
     def to_local(self, topic: str) -> str | None:
-        """Return what a topic of theirs is called here. None: it does not cross."""
+        """Return our name of a topic of the other side; None if it does not cross."""
         return self._remote.other(topic)
