@@ -33,10 +33,16 @@ from entrepot.wire.amqp10.performatives import (
 )
 
 proton = pytest.importorskip("proton", reason="pip install python-qpid-proton for these tests")
-from proton.reactor import Selector  # noqa: E402
+from proton.reactor import Filter, Selector  # noqa: E402
 from proton.utils import BlockingConnection, LinkDetached, SendException  # noqa: E402
 
 WAIT_S = 30
+
+
+class NoLocal(Filter):  # type: ignore[misc]
+    def __init__(self) -> None:
+        described = proton.Described(proton.symbol("apache.org:no-local-filter:list"), [])
+        super().__init__({proton.symbol("no-local"): described})
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +165,10 @@ def test_links_that_are_refused(client: Any, server: Broker) -> None:
     ):
         with pytest.raises(LinkDetached, match=condition):
             client.create_sender(address)
-    options = Selector("colour = 'blue'")
-    with pytest.raises(LinkDetached, match="amqp:not-implemented"):
-        client.create_receiver("filtered", options=options)
+    with pytest.raises(LinkDetached, match="at character 9"):
+        client.create_receiver("filtered", options=Selector("colour ="))
+    with pytest.raises(LinkDetached, match="the filter no-local is not supported"):
+        client.create_receiver("filtered", options=NoLocal())
     client.create_sender("still-works").send(text("yes"))
 
 

@@ -106,6 +106,19 @@ class Ledger:
             count -= len(found[-1])
         return found
 
+    def ready_within(self, start: int, stop: int) -> list[range]:
+        """Return the offsets of ready messages from `start` to `stop`, in their order."""
+        found = self.returned.within(start, min(stop, self.offset_fresh))
+        start = max(start, self.offset_fresh)
+        if self._deferred_fresh:
+            for offset in among(range(start, stop), self.deferred):
+                if start < offset:
+                    found.append(range(start, offset))
+                start = offset + 1
+        if start < stop:
+            found.append(range(start, stop))
+        return found
+
     def _fresh(self, count: int, offset_end: int) -> Iterator[range]:
         """Yield fresh offsets that are not deferred, at least `count` if there are so many."""
         start = self.offset_fresh

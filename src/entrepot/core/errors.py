@@ -179,6 +179,10 @@ class InvalidPermission(PeerError):
     """An invalid or unsupported regular expression in a permission."""
 
 
+class InvalidSelector(PeerError):
+    """A selector that cannot be parsed, or is too long. The text says where the mistake is."""
+
+
 # Queues.
 
 

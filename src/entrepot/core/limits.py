@@ -220,6 +220,14 @@ assert QUEUE_READ_BYTES <= QUEUE_BATCH_BYTES
 assert QUEUE_BATCH_BYTES + MESSAGE_BYTES <= QUEUE_CACHE_BYTES_MAX
 assert 8 * QUEUE_BATCH_BYTES <= QUEUE_CACHE_LANE_BYTES_MAX <= QUEUE_CACHE_BYTES_MAX
 
+# Selectors of consumers.
+SELECTOR_CHARACTERS_MAX = 8_192
+SELECTOR_DEPTH_MAX = 50  # Parentheses, and signs of operands.
+SELECTOR_NUMBER_CHARACTERS_MAX = 40
+SELECTOR_LIKE_CHARACTERS_MAX = 4_096  # A longer text is not compared with a pattern.
+# Offsets that are searched at once for ready messages.
+SELECTION_WINDOW = 16 * QUEUE_TURN_MESSAGES_MAX
+
 # Leases of messages that end at a time.
 QUEUE_TIMED_LEASES_MAX = 1_000  # Leases of one queue,
 QUEUE_TIMED_LEASED_MAX = 1_000_000  # and messages in all of them, each with an entry in memory.

@@ -36,7 +36,11 @@ CANCELLED = "cancelled"  # A deferred message that is not to be delivered.
 LOST = "lost"  # Transient and older than the process, or deleted by retention.
 REFUSED = "dead_letter_refused"  # A queue refused its dead letter.
 UNROUTABLE = "dead_letter_unroutable"  # No queue gets its dead letter.
-DROPS = (EXPIRED, MAXLEN, REJECTED, DELIVERY_LIMIT, PURGED, CANCELLED, LOST, REFUSED, UNROUTABLE)
+UNSELECTED = "unselected"  # The only consumer that the queue is for does not want it.
+DROPS = (
+    *(EXPIRED, MAXLEN, REJECTED, DELIVERY_LIMIT, PURGED, CANCELLED, LOST, REFUSED, UNROUTABLE),
+    UNSELECTED,
+)
 
 _SHOWN = 5  # How many ranges of offsets a text lists.
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from entrepot.broker.ledger import Lease
 from entrepot.broker.queue.message import Taken
+from entrepot.broker.queue.selection import Selection
 from entrepot.core import limits
 from entrepot.core.errors import QueueInUse
 
@@ -57,12 +58,13 @@ class Consumer(Protocol):
 class Seat:
     """A consumer in a ring, with the lease that its messages share."""
 
-    __slots__ = ("auto_ack", "consumer", "lease")
+    __slots__ = ("auto_ack", "consumer", "lease", "selection")
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, selection: Selection | None = None) -> None:
         self.consumer = consumer
         self.auto_ack = consumer.auto_ack
         self.lease = Lease(consumer)
+        self.selection = selection
 
 
 class RoundRobin:
@@ -153,6 +155,8 @@ class Consumers:
         self._where = where  # For error texts.
         self._single_active = single_active
         self._rings: dict[int, Ring] = {}  # By priority, the highest first.
+        # Those that want some messages only, in no ring: the next one to be served first.
+        self.selecting: list[Seat] = []
         self._exclusive: Consumer | None = None
         self.active: Consumer | None = None  # Only of a queue with a single active consumer.
         self.count = 0
@@ -162,20 +166,27 @@ class Consumers:
         for ring in self._rings.values():
             for seat in ring.seats:
                 yield seat.consumer
+        for seat in self.selecting:
+            yield seat.consumer
 
-    def add(self, consumer: Consumer) -> None:
-        """Add a consumer. Raises QueueInUse."""
+    def add(self, consumer: Consumer, selection: Selection | None = None) -> None:
+        """Add a consumer, with a selection if it does not want all messages. Raises QueueInUse."""
+        if selection is not None and self._single_active:
+            raise QueueInUse(f"{self._where} has a single active consumer, which cannot select")
         if self._exclusive is not None or (
             consumer.is_exclusive and (self.count or self._single_active)
         ):
             raise QueueInUse(f"{self._where} in exclusive use")
         if self.count >= limits.QUEUE_CONSUMERS_MAX:
             raise QueueInUse(f"{self._where} has {self.count} consumers, and takes no more")
-        ring = self._rings.get(consumer.priority)
-        if ring is None:
-            ring = self._rings[consumer.priority] = Ring()
-            self._rings = dict(sorted(self._rings.items(), reverse=True))
-        ring.seats.append(Seat(consumer))
+        if selection is not None:
+            self._add_selecting(Seat(consumer, selection))
+        else:
+            ring = self._rings.get(consumer.priority)
+            if ring is None:
+                ring = self._rings[consumer.priority] = Ring()
+                self._rings = dict(sorted(self._rings.items(), reverse=True))
+            ring.seats.append(Seat(consumer))
         self.count += 1
         self._find_only()
         if consumer.is_exclusive:
@@ -188,10 +199,11 @@ class Consumers:
     def remove(self, consumer: Consumer) -> bool:
         """Remove a consumer. Returns whether it was there."""
         ring = self._rings.get(consumer.priority)
-        if ring is None or not ring.remove(consumer):
+        if ring is not None and ring.remove(consumer):
+            if not ring.seats:
+                del self._rings[consumer.priority]
+        elif not self._remove_selecting(consumer):
             return False
-        if not ring.seats:
-            del self._rings[consumer.priority]
         self.count -= 1
         self._find_only()
         if self._exclusive is consumer:
@@ -201,6 +213,21 @@ class Consumers:
             if self.active is not None:
                 self.active.activated(True)
         return True
+
+    def _add_selecting(self, seat: Seat) -> None:
+        self.selecting.append(seat)
+        self.selecting.sort(key=lambda each: -each.consumer.priority)
+
+    def _remove_selecting(self, consumer: Consumer) -> bool:
+        others = [seat for seat in self.selecting if seat.consumer is not consumer]
+        is_there = len(others) < len(self.selecting)
+        self.selecting = others
+        return is_there
+
+    def served_selecting(self, seat: Seat) -> None:
+        """Let the others of the same priority come first next time."""
+        if len(self.selecting) > 1 and self._remove_selecting(seat.consumer):
+            self._add_selecting(seat)
 
     def _find_only(self) -> None:
         seats = [seat for ring in self._rings.values() for seat in ring.seats[:2]]
@@ -218,10 +245,10 @@ class Consumers:
         return None
 
     def room(self) -> int:
-        """Return the room of all consumers together, or of the single active one."""
+        """Return the room of all consumers that take any message, or of the single active one."""
         if self._single_active:
             return 0 if self.active is None else self.active.room()
-        return sum(consumer.room() for consumer in self)
+        return sum(seat.consumer.room() for ring in self._rings.values() for seat in ring.seats)
 
     def _active_in(self, ring: Ring) -> list[tuple[Seat, int]]:
         found = [

@@ -19,6 +19,7 @@ from itertools import groupby
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.lane import Lane, Piece
 from entrepot.broker.queue.message import Pending, Run, Taken
+from entrepot.broker.queue.selection import Progress
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
@@ -67,6 +68,7 @@ class Front:
         self._counts_bytes = settings.length_bytes_max is not None
         self._ready_bytes: int | None = None  # None means: not counted.
         self._uncounted = Ranges()  # Ready, and not in that count yet.
+        self.selecting: list[Progress] = []  # Of consumers that select messages.
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Follow other settings: from now on messages expire by these."""
@@ -156,7 +158,9 @@ class Front:
         return bool(ready)
 
     def came_back(self, ready: Sequence[range]) -> None:
-        """Add the bytes of messages that are ready again to the count."""
+        """Count the bytes of messages that are ready again, and let selecting consumers look."""
+        for progress in self.selecting:
+            progress.came_back(ready)
         if self._ready_bytes is not None:
             self._count_bytes(ready)
 
@@ -189,13 +193,13 @@ class Front:
                 self._uncount(popped, self._ready_bytes)
         return popped, again_ms
 
-    def pop_at(self, offsets: range) -> Popped:
-        """Take out the messages at these offsets that are ready, even if they have expired.
+    def pop_at(self, offsets: range, now_ms: int) -> Popped:
+        """Take out the messages at these offsets that are ready, expired ones included.
 
         Raises StorageError as `pop` does.
         """
         fresh = self.ledger.offset_fresh
-        return self._read(self.ledger.pop_at(offsets, self.lane.offset_end), 0, fresh)
+        return self._read(self.ledger.pop_at(offsets, self.lane.offset_end), now_ms, fresh)
 
     def _read(self, taken: Sequence[range], now_ms: int, fresh: int) -> Popped:
         try:
@@ -257,6 +261,8 @@ class Front:
         self.lane.rewound(offset)
         self._times_end = self.appended_end if self._heeds_times else 0
         self._forget_bytes()
+        for progress in self.selecting:
+            progress.rewound(offset)
 
     # --- expired and lost messages
 

@@ -39,6 +39,7 @@ from entrepot.broker.queue.conservation import (
     PURGED,
     REFUSED,
     UNROUTABLE,
+    UNSELECTED,
     Account,
     Conservation,
 )
@@ -52,7 +53,7 @@ from entrepot.broker.queue.dead_letter import (
     DeadLetters,
     dead_letters,
 )
-from entrepot.broker.queue.front import Front, Popped, gaps
+from entrepot.broker.queue.front import Front, Popped, divide, gaps
 from entrepot.broker.queue.lane import Lane, Piece, Waiter
 from entrepot.broker.queue.length_limit import LengthLimit
 from entrepot.broker.queue.message import (
@@ -65,6 +66,7 @@ from entrepot.broker.queue.message import (
     is_large,
 )
 from entrepot.broker.queue.receipts import Receipts
+from entrepot.broker.queue.selection import Progress, Selection
 from entrepot.broker.queue.settings import QueueSettings, QueueSpec, WhenFull
 from entrepot.broker.queue.settlement_watch import SettlementWatch
 from entrepot.broker.queue.timed_leases import TimedLeases
@@ -513,10 +515,14 @@ class Queue:
 
     # --- delivering
 
-    def add_consumer(self, consumer: Consumer) -> None:
-        """Add a consumer, and deliver to it from the next turn on. Raises QueueInUse, QueueDown."""
+    def add_consumer(self, consumer: Consumer, selection: Selection | None = None) -> None:
+        """Add a consumer, and deliver to it from the next turn on; only some messages if it has a
+        selection. Raises QueueInUse, QueueDown."""
         self._check_running()
-        self._consumers.add(consumer)
+        self._consumers.add(consumer, selection)
+        if selection is not None:
+            selection.lanes = [Progress(front.ledger.offset_low) for front in self._fronts]
+            self._selecting_changed()
         self._unused.stop()
         self._continue()
 
@@ -524,12 +530,18 @@ class Queue:
         """Deliver nothing more to a consumer. It keeps its leases until `settle` or `release`."""
         if not self._consumers.remove(consumer):
             return
+        self._selecting_changed()
         if not self._consumers.count:
             if self.spec.auto_delete:
                 self._on_unused(self)
             else:
                 self.touch()
         self._continue()
+
+    def _selecting_changed(self) -> None:
+        selections = [seat.selection for seat in self._consumers.selecting]
+        for number, front in enumerate(self._fronts):
+            front.selecting = [each.lanes[number] for each in selections if each is not None]
 
     def dispatch(self) -> None:
         """Deliver what can be delivered, then drop what has expired or exceeds the limit.
@@ -545,6 +557,8 @@ class Queue:
         try:
             self._is_dispatching = True
             try:
+                if self._consumers.selecting:
+                    left -= self._hand_out_selected(left)
                 while left > 0 and self._consumers.count:
                     size = self._hand_out(left)
                     if not size:
@@ -632,6 +646,74 @@ class Queue:
         for seat, taken in deliveries:
             seat.consumer.deliver(number, taken)
 
+    def _hand_out_selected(self, count: int) -> int:
+        """Deliver to consumers that select what they want of what they have not looked at.
+
+        Returns how many messages were looked at, counted as deliveries that take as long.
+        """
+        spent = 0
+        for seat in [*self._consumers.selecting]:
+            selection = seat.selection
+            assert selection is not None
+            for number, front in self._by_priority:
+                while spent < count and seat.consumer.room() > 0:
+                    looked = min(self.turn_count, 1 + (count - spent) // selection.cost)
+                    ready = selection.lanes[number].take(
+                        front.ledger, front.lane.offset_end, looked
+                    )
+                    if not ready:
+                        break
+                    spent += selection.cost * sum(map(len, ready))
+                    # Each: those that cannot be read now are to be looked at again.
+                    are_read = [self._select(seat, number, offsets) for offsets in ready]
+                    if not all(are_read):
+                        return spent
+            if spent >= count:
+                return spent
+            if selection.on_end is not None and seat.consumer.room() > 0:
+                selection.on_end()
+        return spent
+
+    def _select(self, seat: Seat, number: int, offsets: range) -> bool:
+        """Deliver those of the messages that a consumer wants, as far as it has room.
+
+        Returns False if they cannot be read.
+        """
+        selection = seat.selection
+        assert selection is not None
+        part = offsets
+        try:
+            pieces = self.lanes[number].read(offsets)
+            for part in gaps(offsets, pieces):
+                self._drop_unselected(number, part)
+            for piece in pieces:
+                for is_wanted, (part, _) in divide(piece, selection.wants):
+                    if is_wanted:
+                        room = max(0, seat.consumer.room())
+                        selection.lanes[number].put_back(part[room:])
+                        if room:
+                            self._deliver_at(number, part[:room], seat)
+                    elif selection.drops_others:
+                        self._drop_unselected(number, part)
+        except StorageError:
+            selection.lanes[number].put_back(range(part.start, offsets.stop))
+            self._unreadable()
+            return False
+        return True
+
+    def _deliver_at(self, number: int, offsets: range, seat: Seat) -> None:
+        front = self._fronts[number]
+        popped = front.pop_at(offsets, self._clock.now_ms() if front.may_expire else 0)
+        self._note_size(popped)
+        self._deliver(number, popped, [(seat, taken) for taken in popped.good])
+        self._consumers.served_selecting(seat)
+
+    def _drop_unselected(self, number: int, offsets: range) -> None:
+        """Drop messages that their only consumer does not want, or that are deleted."""
+        popped = self._fronts[number].pop_at(offsets, now_ms=0)
+        self._finish(number, popped)
+        self._settle_popped(number, [taken.offsets for taken in popped.good], UNSELECTED)
+
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
         """Take the next message and return it with its lane; None if none is ready.
 
@@ -661,7 +743,7 @@ class Queue:
 
     def take_at(self, lease: Lease, lane: int, offsets: range) -> list[tuple[int, Taken]]:
         """Take the messages at these offsets that are ready. Raises StorageError."""
-        popped = self._fronts[lane].pop_at(offsets)
+        popped = self._fronts[lane].pop_at(offsets, now_ms=0)
         self._note_size(popped)
         return self._leased(lane, popped, lease)
 

@@ -1,7 +1,10 @@
 """Attach: which queue a link is about, and how the link is answered.
 
 A queue for a temporary address is made when a client attaches with `dynamic`, and deleted when
-it closes that link. A receiver from a topic that is to be kept (`expiry-policy: never`) has a
+it closes that link. A receiver may have a selector, a filter that JMS's clients ask for: what it
+does not select stays in a queue that others read, too, and is dropped from a queue of its own.
+
+A receiver from a topic that is to be kept (`expiry-policy: never`) has a
 queue that is found again by the client's container and the link's name; closing the link deletes
 it, detaching leaves it. That is how JMS's durable subscriptions work.
 """
@@ -14,6 +17,9 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.queue.selection import Selection
+from entrepot.broker.selector import Selector
+from entrepot.core.errors import InvalidSelector
 from entrepot.gateway.amqp10 import declaring
 from entrepot.gateway.amqp10.address import Kind, parse
 from entrepot.gateway.amqp10.receiver import ReceiverLink
@@ -21,11 +27,13 @@ from entrepot.gateway.amqp10.sender import SenderLink, check_target
 from entrepot.gateway.amqp10.transaction import CoordinatorLink
 from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
 from entrepot.wire.amqp10.performatives import Attach, Coordinator, Source, Target
+from entrepot.wire.amqp10.types import Described
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp10.session import Session
 
 _SETTLED = 1  # Of a link's sender: every message is settled when it is sent.
+_SELECTOR = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004)  # Its descriptors.
 _COPY = "copy"
 _NEVER = "never"
 _OUTCOMES = (
@@ -80,15 +88,18 @@ async def _attach_receiver(session: Session, wanted: Attach) -> tuple[ReceiverLi
     connection, source = session.connection, wanted.source
     if source is not None and not isinstance(source, Source):
         raise _wrong("a link without a source")
+    selector = None if source is None else _selector(source)
     queue, source, on_closed = await _source(session, wanted.name, source)
     connection.check(Operation.READ, ResourceKind.QUEUE, queue.name)
     queue.check_up()
+    is_own = on_closed is not None and not source.dynamic
     link = ReceiverLink(
         session,
         wanted.handle,
         wanted.name,
         queue,
         is_settled=wanted.snd_settle_mode == _SETTLED,
+        selection=None if selector is None else Selection(selector, drops_others=is_own),
         on_closed=on_closed,
     )
     answer = Attach(
@@ -96,7 +107,7 @@ async def _attach_receiver(session: Session, wanted: Attach) -> tuple[ReceiverLi
         wanted.handle,
         False,
         wanted.snd_settle_mode,
-        source=source._replace(outcomes=_OUTCOMES, filter=None, default_outcome=None),
+        source=source._replace(outcomes=_OUTCOMES, default_outcome=None),
         target=wanted.target,
         initial_delivery_count=0,
     )
@@ -116,7 +127,6 @@ async def _source(
             raise Amqp10Error(Condition.NOT_FOUND, text, Scope.LINK)
         kept = Source(declaring.address_of(found), 2, _NEVER)
         return found, kept, partial(declaring.delete, connection, kept_name)
-    _check_filters(source)
     if source.dynamic:
         queue = await declaring.temporary_queue(connection)
         made = source._replace(address=declaring.address_of(queue))
@@ -133,12 +143,21 @@ async def _source(
     return queue, source, partial(declaring.delete, connection, queue.name)
 
 
-def _check_filters(source: Source) -> None:
-    """Raise Amqp10Error for filters: they would change which messages come."""
-    if source.filter:
-        names = ", ".join(sorted(str(each)[:100] for each in source.filter))
-        text = f"filters are not supported: {names[:300]}"
-        raise Amqp10Error(Condition.NOT_IMPLEMENTED, text, Scope.LINK)
+def _selector(source: Source) -> Selector | None:
+    """Return the selector among the source's filters. Raises Amqp10Error for any other filter:
+    it would change which messages come."""
+    found = None
+    for name, each in (source.filter or {}).items():
+        if not isinstance(each, Described) or each.descriptor not in _SELECTOR:
+            text = f"the filter {str(name)[:100]} is not supported"
+            raise Amqp10Error(Condition.NOT_IMPLEMENTED, text, Scope.LINK)
+        if not isinstance(each.value, str) or found is not None:
+            raise _wrong("a selector that is no text, or two of them")
+        try:
+            found = Selector(each.value)
+        except InvalidSelector as error:
+            raise _wrong(f"invalid selector, {error}") from None
+    return found
 
 
 def _wrong(text: str) -> Amqp10Error:

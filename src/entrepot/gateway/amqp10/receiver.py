@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.queue.lane import Waiter
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.queue.selection import Selection
 from entrepot.broker.sessions import ConsumerFacts
 from entrepot.core.ports import Buffer
 from entrepot.gateway.amqp10.format import AMQP_1_0
@@ -46,9 +47,13 @@ class ReceiverLink:
         queue: Queue,
         *,
         is_settled: bool,
+        selection: Selection | None = None,
         on_closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`is_settled`: messages are sent as settled. `on_closed` deletes what the link made."""
+        """`is_settled`: messages are sent as settled. `on_closed` deletes what the link made.
+
+        Without a `selection` the client gets all messages.
+        """
         self.session = session
         self.handle = handle
         self.tag = name
@@ -58,10 +63,14 @@ class ReceiverLink:
         self._connection = session.connection
         self._frame_bytes_max = session.connection.terms.frame_bytes_max
         self._on_closed = on_closed
+        self._selection = selection
+        if selection is not None:
+            selection.on_end = self._all_looked_at
         self._handle_bytes = types.uint(handle)
         self._credit = 0
         self._count = 0  # Of messages that were delivered, or drained.
         self._is_started = False
+        self._drains = False  # When its selection has looked at all messages.
 
     # --- called by the queue
 
@@ -140,7 +149,7 @@ class ReceiverLink:
     def start(self) -> None:
         """Begin to deliver, after the client was told that the link is attached."""
         self._is_started = True
-        self.queue.add_consumer(self)
+        self.queue.add_consumer(self, self._selection)
 
     def flow(self, flow: Flow) -> None:
         """Take the client's credit, deliver, and use the rest of it up if the client asks."""
@@ -148,13 +157,25 @@ class ReceiverLink:
             seen = 0 if flow.delivery_count is None else flow.delivery_count
             behind = (self._count - seen) % _NUMBERS
             self._credit = max(0, flow.link_credit - behind) if behind < _NUMBERS // 2 else 0
+            self._drains = flow.drain and self._selection is not None
             self.queue.dispatch()
         if flow.drain and self._credit:
-            self._count += self._credit
-            self._credit = 0
-            self._tell(drain=True)
+            if not self._drains:
+                self._drain()
         elif flow.echo or flow.drain:
             self._tell(drain=flow.drain)
+
+    def _drain(self) -> None:
+        """Use up the credit that is left."""
+        self._count += self._credit
+        self._credit = 0
+        self._tell(drain=True)
+
+    def _all_looked_at(self) -> None:
+        """Drain, if the client asked for it: nothing more of what there is was selected."""
+        if self._drains:
+            self._drains = False
+            self._connection.guard(self._drain)
 
     def _tell(self, *, drain: bool) -> None:
         self.session.send_flow(

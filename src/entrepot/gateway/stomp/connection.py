@@ -225,7 +225,7 @@ class Connection:
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, to its queue as well. Raises QueueInUse, QueueDown."""
-        subscription.queue.add_consumer(subscription)
+        subscription.queue.add_consumer(subscription, subscription.selection)
         self.subscriptions[subscription.tag] = subscription
         self.numbered[subscription.number] = subscription
 

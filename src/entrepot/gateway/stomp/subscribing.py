@@ -6,7 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.core.errors import PeerError
+from entrepot.broker.queue.selection import Selection
+from entrepot.broker.selector import Selector
+from entrepot.core.errors import InvalidSelector, PeerError
 from entrepot.gateway.stomp.declaring import is_durable_subscription, queue_for
 from entrepot.gateway.stomp.destination import Kind, parse
 from entrepot.gateway.stomp.headers import read_flag, read_number
@@ -28,8 +30,7 @@ async def subscribe(connection: Connection, frame: Frame) -> None:
     """Make the queue that is needed, and deliver its messages. Raises PeerError."""
     headers = frame.headers
     destination = parse(headers["destination"])
-    if "selector" in headers:
-        raise PeerError("selectors are not supported")
+    selector = _selector(headers)
     tag = headers.get("id", headers["destination"])
     if tag.startswith(Kind.TEMPORARY_QUEUE.value):
         raise PeerError(f"id must not begin with {Kind.TEMPORARY_QUEUE.value}")
@@ -44,6 +45,7 @@ async def subscribe(connection: Connection, frame: Frame) -> None:
     if not connection.is_open:
         return
     queue.check_up()
+    owns_queue = destination.kind in (Kind.TOPIC, Kind.EXCHANGE)
     subscription = Subscription(
         connection,
         queue,
@@ -53,11 +55,20 @@ async def subscribe(connection: Connection, frame: Frame) -> None:
         prefetch=prefetch,
         priority=priority,
         is_named="id" in headers,
-        owns_queue=destination.kind in (Kind.TOPIC, Kind.EXCHANGE),
+        selection=None if selector is None else Selection(selector, drops_others=owns_queue),
+        owns_queue=owns_queue,
     )
     connection.add(subscription)
     connection.receipt(frame)
     subscription.start()
+
+
+def _selector(headers: Headers) -> Selector | None:
+    text = headers.get("selector", "").strip()
+    try:
+        return Selector(text) if text else None
+    except InvalidSelector as error:
+        raise PeerError(f"invalid selector, {error}") from None
 
 
 def _mode(headers: Headers) -> AckMode:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.queue.lane import Waiter
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.queue.selection import Selection
 from entrepot.broker.sessions import ConsumerFacts
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Buffer
@@ -52,11 +53,13 @@ class Subscription:
         prefetch: int = 0,
         priority: int = 0,
         is_named: bool = True,
+        selection: Selection | None = None,
         owns_queue: bool = False,
     ) -> None:
         """`tag` is the id that the client gave it or, if it is not named, its destination.
 
-        A prefetch of 0 means: no limit. `owns_queue` means: the queue was made for it.
+        A prefetch of 0 means: no limit. `owns_queue` means: the queue was made for it. Without a
+        `selection` the client gets all messages.
         """
         self.queue = queue
         self.number = number
@@ -65,6 +68,7 @@ class Subscription:
         self.auto_ack = mode is AckMode.AUTO
         self.prefetch = prefetch
         self.priority = priority
+        self.selection = selection
         self.owns_queue = owns_queue
         self.unacked = Unacked()
         # Messages that are delivered and not settled or returned: those of `unacked`, and those
