@@ -21,6 +21,8 @@ public class Jms {
         checks.put("JMS: a transaction is rolled back, and committed", Jms::transacted);
         checks.put("JMS: the retailer, the vendor and two suppliers, in seven steps", Jms::retailer);
         checks.put("JMS: time to live and priority are told", Jms::header);
+        checks.put("JMS: a selector, on a queue and on a topic", Jms::selector);
+        checks.put("JMS: a browser leaves what it sees", Jms::browser);
         if (arguments[0].equals("--list")) {
             checks.keySet().forEach(System.out::println);
             return;
@@ -75,6 +77,53 @@ public class Jms {
         same(300_000L, ((BytesMessage) consumer.receive(WAIT_MS)).getBodyLength());
         same(5, ((MapMessage) consumer.receive(WAIT_MS)).getInt("n"));
         same(null, consumer.receiveNoWait());
+    }
+
+    static void selector(Connection connection) throws Exception {
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        Queue queue = session.createQueue(name("selected"));
+        Topic topic = session.createTopic(name("selected"));
+        MessageConsumer news = session.createConsumer(topic, "price < 100 AND company = 'Telco'");
+        for (Destination each : new Destination[] {queue, topic}) {
+            MessageProducer producer = session.createProducer(each);
+            for (int price : new int[] {120, 90, 80}) {
+                TextMessage message = session.createTextMessage("at " + price);
+                message.setIntProperty("price", price);
+                message.setStringProperty("company", price == 80 ? "Other" : "Telco");
+                message.setJMSType("quote");
+                producer.send(message);
+            }
+        }
+        same("at 90", text(news.receive(WAIT_MS)));
+        same(null, news.receiveNoWait());
+        String telco = "JMSType = 'quote' AND company LIKE 'Tel%' AND price BETWEEN 50 AND 100";
+        MessageConsumer some = session.createConsumer(queue, telco);
+        same("at 90", text(some.receive(WAIT_MS)));
+        same(null, some.receiveNoWait());
+        some.close();
+        MessageConsumer rest = session.createConsumer(queue);
+        same("at 120", text(rest.receive(WAIT_MS)));
+        same("at 80", text(rest.receive(WAIT_MS)));
+        try {
+            session.createConsumer(queue, "price <");
+            throw new AssertionError("a selector with a mistake was taken");
+        } catch (InvalidSelectorException expected) {
+        }
+    }
+
+    static void browser(Connection connection) throws Exception {
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        Queue queue = session.createQueue(name("browsed"));
+        MessageProducer producer = session.createProducer(queue);
+        for (int number = 0; number < 5; number++) {
+            producer.send(session.createTextMessage("" + number));
+        }
+        StringBuilder seen = new StringBuilder();
+        Enumeration<?> found = session.createBrowser(queue).getEnumeration();
+        while (found.hasMoreElements()) seen.append(text((Message) found.nextElement()));
+        same("01234", seen.toString());
+        MessageConsumer consumer = session.createConsumer(queue);
+        for (int number = 0; number < 5; number++) same("" + number, text(consumer.receive(WAIT_MS)));
     }
 
     static void topic(Connection connection) throws Exception {

@@ -16,6 +16,7 @@ delivers, settles and sends dead letters. It uses these parts, which do not know
     shelf, message_cache, memory_use
                         runs in memory by offset, and how many bytes they take
     consumer            the consumers, whose turn it is, and who gets which messages
+    selection           which messages a consumer wants, if not all, and how far it has looked
     length_limit        when a queue is too long
     dead_letter         makes dead letters of messages
     timed_leases        messages that are leased until a time, over HTTP

@@ -118,7 +118,14 @@ class Front:
             while ready:
                 offsets, ready = ready[:_PEEKED_AT_ONCE], ready[_PEEKED_AT_ONCE:]
                 for each, run in self.lane.read(offsets):
-                    yield Taken(each, run, self._attempts(each))
+                    yield self.copied(each, run)
+
+    def copied(self, offsets: range, run: Run) -> Taken:
+        """Return the first messages of a run as they would be delivered, without taking them."""
+        count = len(offsets)
+        if count < len(run.messages):
+            run = Run(run.time_ms, run.messages[:count])
+        return Taken(offsets, run, self._attempts(offsets))
 
     # --- adding and taking out
 

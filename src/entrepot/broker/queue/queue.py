@@ -681,17 +681,19 @@ class Queue:
         """
         selection = seat.selection
         assert selection is not None
-        part = offsets
+        front, part = self._fronts[number], offsets
         try:
-            pieces = self.lanes[number].read(offsets)
+            pieces = front.lane.read(offsets)
             for part in gaps(offsets, pieces):
                 self._drop_unselected(number, part)
             for piece in pieces:
-                for is_wanted, (part, _) in divide(piece, selection.wants):
+                for is_wanted, (part, run) in divide(piece, selection.wants):
                     if is_wanted:
                         room = max(0, seat.consumer.room())
                         selection.lanes[number].put_back(part[room:])
-                        if room:
+                        if room and selection.browses:
+                            seat.consumer.deliver(number, front.copied(part[:room], run))
+                        elif room:
                             self._deliver_at(number, part[:room], seat)
                     elif selection.drops_others:
                         self._drop_unselected(number, part)

@@ -6,7 +6,7 @@ each lane, but for messages that are ready again since. Whoever else takes a mes
 it: consumers with and without a selection compete.
 
 A consumer may be the only one that its queue is for. Then the others are dropped: nobody would
-ever take them.
+ever take them. Or it only browses: it gets copies, and the messages stay where they are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ class Wants(Protocol):
         """Return how long a call takes, in about tenths of a microsecond."""
 
     def __call__(self, envelope: Envelope) -> bool: ...
+
+
+class Everything:
+    """Implements `Wants` for a consumer that wants all messages."""
+
+    cost = 0
+
+    def __call__(self, envelope: Envelope) -> bool:
+        return True
 
 
 class Progress:
@@ -82,11 +91,13 @@ class Selection:
         wants: Wants,
         *,
         drops_others: bool = False,
+        browses: bool = False,
         on_end: Callable[[], None] | None = None,
     ) -> None:
         """`on_end` is called whenever nothing is left to look at."""
         self._wants = wants
         self.drops_others = drops_others
+        self.browses = browses
         self.on_end = on_end
         self.lanes: Sequence[Progress] = ()  # Set when its consumer is added to a queue.
         self.cost = 1 + wants.cost // 10  # Of a look at one message, in plain deliveries.

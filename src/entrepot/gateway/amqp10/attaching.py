@@ -2,7 +2,8 @@
 
 A queue for a temporary address is made when a client attaches with `dynamic`, and deleted when
 it closes that link. A receiver may have a selector, a filter that JMS's clients ask for: what it
-does not select stays in a queue that others read, too, and is dropped from a queue of its own.
+does not select stays in a queue that others read, too, and is dropped from a queue of its own. With
+the distribution mode `copy` a receiver of a queue browses: it gets copies.
 
 A receiver from a topic that is to be kept (`expiry-policy: never`) has a
 queue that is found again by the client's container and the link's name; closing the link deletes
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.queue.selection import Selection
+from entrepot.broker.queue.selection import Everything, Selection
 from entrepot.broker.selector import Selector
 from entrepot.core.errors import InvalidSelector
 from entrepot.gateway.amqp10 import declaring
@@ -93,13 +94,17 @@ async def _attach_receiver(session: Session, wanted: Attach) -> tuple[ReceiverLi
     connection.check(Operation.READ, ResourceKind.QUEUE, queue.name)
     queue.check_up()
     is_own = on_closed is not None and not source.dynamic
+    browses = source.distribution_mode == _COPY and not is_own
+    selection = None
+    if selector is not None or browses:
+        selection = Selection(selector or Everything(), drops_others=is_own, browses=browses)
     link = ReceiverLink(
         session,
         wanted.handle,
         wanted.name,
         queue,
         is_settled=wanted.snd_settle_mode == _SETTLED,
-        selection=None if selector is None else Selection(selector, drops_others=is_own),
+        selection=selection,
         on_closed=on_closed,
     )
     answer = Attach(
@@ -135,8 +140,6 @@ async def _source(
         raise _wrong("a source without an address")
     address = parse(source.address, source.capabilities)
     if address.kind is not Kind.EXCHANGE:
-        if source.distribution_mode == _COPY:
-            raise Amqp10Error(Condition.NOT_IMPLEMENTED, "browsing is not supported", Scope.LINK)
         return await declaring.queue_named(connection, address), source, None
     is_kept = source.durable > 0 and source.expiry_policy == _NEVER
     queue = await declaring.subscription_queue(connection, address, kept_name if is_kept else None)

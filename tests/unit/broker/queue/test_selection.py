@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from entrepot.broker.queue.conservation import UNSELECTED
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.queue.selection import Selection
+from entrepot.broker.queue.selection import Everything, Selection
 from entrepot.broker.selector import Selector
 from entrepot.core import limits
 from entrepot.core.errors import QueueInUse
@@ -131,6 +131,18 @@ async def test_acknowledged_by_delivery(bed: Bed) -> None:
     queue.add_consumer(one, wants("a"))
     await mixed(bed, queue)
     assert (one.has, ready(queue), queue.unacked_count) == ("a1 a2 a3", "b1 b2 b3", 0)
+
+
+@on_queues
+async def test_browsing(bed: Bed) -> None:
+    queue, one = bed.queue(), Eater("browser", 4)
+    await mixed(bed, queue)
+    queue.add_consumer(one, Selection(Everything(), browses=True))
+    await settle_down()
+    assert (one.has, ready(queue), queue.unacked_count) == ("a1 b1 a2 b2", "a1 b1 a2 b2 a3 b3", 0)
+    one.ack(queue, "a1 b1")  # Has no effect on them.
+    assert (one.has, ready(queue)) == ("a2 b2 a3 b3", "a1 b1 a2 b2 a3 b3")
+    check_account(queue)
 
 
 @on_queues
