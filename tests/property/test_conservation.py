@@ -1,9 +1,10 @@
 """Random sequences of everything a queue can do, and nothing is ever missing.
 
 A broker on a simulated disk has a queue with features that the seed chooses: times to live,
-limits, dead letters, priorities, a single active consumer; and around it a queue for dead letters,
-one that messages are moved to, a delayed and a deduplicating exchange. Then come steps of
-chance, restarts and crashes among them. Turns are short, so that a few messages take several.
+limits, dead letters, priorities, a single active consumer, consumers that select; and around it a
+queue for dead letters, one that messages are moved to, a delayed and a deduplicating exchange.
+Then come steps of chance, restarts and crashes among them. Turns are short, so that a few
+messages take several.
 
 After each step every queue's account must add up. At the end, every message that was confirmed
 must have been given to somebody, or be in a queue, or be one of those that policies have counted
@@ -20,6 +21,7 @@ from functools import partial
 from itertools import takewhile
 from random import Random
 from typing import Any, Literal
+from zlib import crc32
 
 import pytest
 
@@ -28,9 +30,11 @@ from entrepot.broker.queue.conservation import DROPS, Account, Conservation
 from entrepot.broker.queue.front import Front, Popped
 from entrepot.broker.queue.message import Failure, Publication, Taken
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.queue.selection import Selection
 from entrepot.broker.queue.timed_leases import TimedLease
 from entrepot.core import limits
 from entrepot.core.errors import QueueInUse, StorageError
+from entrepot.core.message import Envelope
 from entrepot.gateway.http.management import contents
 from entrepot.wire.amqp.properties import BasicProperties, encode
 from entrepot.wire.http.request import HttpError
@@ -80,6 +84,17 @@ class Consumer:
 
     def activated(self, is_active: bool) -> None:
         """Whether it is the one."""
+
+
+class Some:
+    """Wants about every other message; says that this takes more or less long."""
+
+    def __init__(self, random: Random) -> None:
+        self.cost = random.choice((0, 100))
+        self._salt = random.randrange(1_000)
+
+    def __call__(self, envelope: Envelope) -> bool:
+        return crc32(envelope.head, self._salt) % 2 == 0
 
 
 class World:
@@ -254,10 +269,15 @@ class World:
     async def do_consume(self) -> None:
         consumer = Consumer(self, self.random)
         try:
-            self.bed.call(self.queue.add_consumer, consumer)
+            self.bed.call(self.queue.add_consumer, consumer, self._selection())
         except QueueInUse:
             return
         self.consumers.append(consumer)
+
+    def _selection(self) -> Selection | None:
+        if self.random.random() < 0.6:
+            return None
+        return Selection(Some(self.random), drops_others=self.random.random() < 0.2)
 
     async def do_leave(self) -> None:
         if self.consumers:
