@@ -180,8 +180,6 @@ def test_few_parts_of_the_broker_are_given_all_of_it(source: list[Module]) -> No
         if module.path.startswith("broker/") and "entrepot.broker.broker" in tidy.imports(module)
     }
     assert users == {
-        "broker/share_group/coordinator.py",
-        "broker/share_group/dead_letter.py",
         "broker/virtual_host/inventory.py",
         "broker/virtual_host/virtual_host.py",
         "broker/virtual_host/virtual_hosts.py",

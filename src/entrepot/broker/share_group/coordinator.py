@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from entrepot.broker.alarm import Alarm
@@ -30,6 +29,7 @@ from entrepot.broker.share_group.group import (
     ShareMember,
     check,
 )
+from entrepot.broker.share_group.ports import ShareTopics
 from entrepot.broker.share_group.sessions import ShareSession, ShareSessions
 from entrepot.broker.share_group.settings import GroupSettingsView, check_settings, settings_record
 from entrepot.broker.share_group.share_partition import SharePartition
@@ -40,9 +40,6 @@ from entrepot.core.errors import InvalidConfig, OffsetOutOfRange, StorageError, 
 from entrepot.core.ports import Clock
 from entrepot.core.steps import Steps
 
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
-
 log = logging.getLogger("entrepot.share")
 
 SHARE = "share"  # The protocol and the kind of these groups.
@@ -52,18 +49,18 @@ _Watched = ShareName | tuple[str, str]
 
 
 class ShareCoordinator:
-    def __init__(self, broker: Broker, clock: Clock) -> None:
-        self._broker = broker
+    def __init__(self, topics: ShareTopics, clock: Clock) -> None:
+        self._topics = topics
         self._clock = clock
         self.settings = GroupSettingsView()
         self.sessions = ShareSessions()
         self._groups: dict[str, ShareGroup] = {}
         self._partitions: dict[ShareName, SharePartition] = {}
         self._adding = Claims()  # Held while a topic's partitions are added to a group.
-        self._store = ShareGroupStore(broker, clock)
-        self._dead_letters = ShareDeadLetters(broker, clock)
+        self._store = ShareGroupStore(topics, clock)
+        self._dead_letters = ShareDeadLetters(topics, clock)
         self._deadlines: Deadlines[_Watched] = Deadlines()
-        self._alarm = Alarm(clock, self._deadlines, self._ring, broker.faults)
+        self._alarm = Alarm(clock, self._deadlines, self._ring, topics.faults)
         self._version = -1  # The catalog's version when deleted topics were last looked for.
 
     # --- life
@@ -72,14 +69,14 @@ class ShareCoordinator:
         """Restore the groups from the store."""
         orphans: dict[tuple[str, UUID], list[Settlements]] = {}
         for name, settlements in self._store.open().items():
-            topic = self._broker.catalog.by_id.get(name.topic)
+            topic = self._topics.catalog.by_id.get(name.topic)
             if topic is None:
                 orphans.setdefault((name.group, name.topic), []).append(settlements)
                 continue
             group = self._groups.setdefault(name.group, ShareGroup(name.group))
             # Partitions come in ascending order.
             group.partition_counts[name.topic] = name.partition + 1
-            served = self._broker.served_partition(topic, name.partition)
+            served = self._topics.served_partition(topic, name.partition)
             partition = served.partition
             # It may be readable again at the next start: keep its settlements.
             if partition.refused:
@@ -163,7 +160,7 @@ class ShareCoordinator:
                 raise GroupError(Fault.UNKNOWN_MEMBER_ID, f"{request.member_id} is not a member")
             return ShareHeartbeatAnswer(request.member_id, LEAVES, 0, None)
         settings = self.settings.of(group_id)
-        answer = group.heartbeat(request, self._broker.catalog, settings.heartbeat_ms)
+        answer = group.heartbeat(request, self._topics.catalog, settings.heartbeat_ms)
         self._groups[group_id] = group
         self._deadlines.set((group_id, request.member_id), self.now() + settings.session_ms)
         self._alarm.arm()
@@ -176,7 +173,7 @@ class ShareCoordinator:
         group = self._groups.get(group_id)
         if group is not None:
             return group
-        if request.epoch != JOINS or self._broker.groups.has(group_id):
+        if request.epoch != JOINS or self._topics.groups.has(group_id):
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no share group {group_id!r}")
         self._check_room()
         return ShareGroup(group_id)
@@ -199,7 +196,7 @@ class ShareCoordinator:
     def end_session(self, session: ShareSession) -> None:
         """End a session and release its locks, in the background."""
         self.sessions.close(session)
-        self._broker.turns.start(self._release(session))
+        self._topics.turns.start(self._release(session))
 
     def _release(self, session: ShareSession) -> Steps[None]:
         for topic, number in list(session.locked):
@@ -225,7 +222,7 @@ class ShareCoordinator:
 
     def _topics_to_add(self, group: ShareGroup, member: ShareMember) -> list[Topic]:
         """Return the member's topics with partitions that the group does not know yet."""
-        counts, by_id = group.partition_counts, self._broker.catalog.by_id
+        counts, by_id = group.partition_counts, self._topics.catalog.by_id
         return [
             by_id[topic]
             for topic, numbers in member.assignment.items()
@@ -254,11 +251,11 @@ class ShareCoordinator:
 
         Partitions that are younger than the group's subscription are read from their start.
         """
-        await self._broker.turns.next()  # There may be thousands of topics.
+        await self._topics.turns.next()  # There may be thousands of topics.
         claim = f"{topic_id} {group.id}"
         await self._adding.wait(claim)
         known = group.partition_counts.get(topic_id, 0)
-        topic = self._broker.catalog.by_id.get(topic_id)
+        topic = self._topics.catalog.by_id.get(topic_id)
         if topic is None or known >= topic.partition_count:
             return  # Another request has added them.
         if len(self._partitions) + topic.partition_count - known > limits.SHARE_PARTITIONS_MAX:
@@ -267,10 +264,10 @@ class ShareCoordinator:
         new: dict[ShareName, SharePartition] = {}
         try:
             is_whole = is_late or known > 0
-            await self._broker.turns.run(self._make_partitions(new, group, topic, known, is_whole))
+            await self._topics.turns.run(self._make_partitions(new, group, topic, known, is_whole))
         finally:
             self._adding.release(claim)
-        if topic_id not in self._broker.catalog.by_id or self._groups.get(group.id) is not group:
+        if topic_id not in self._topics.catalog.by_id or self._groups.get(group.id) is not group:
             for partition in new.values():
                 partition.close()
             self._store.forget(group.id, topic_id, [each.settlements for each in new.values()])
@@ -289,7 +286,7 @@ class ShareCoordinator:
     ) -> Steps[None]:
         for number in range(known, topic.partition_count):
             try:
-                served = self._broker.served_partition(topic, number)
+                served = self._topics.served_partition(topic, number)
             except UnknownTopic:
                 return  # The topic was deleted meanwhile.
             name = ShareName(group.id, topic.id, number)
@@ -313,7 +310,7 @@ class ShareCoordinator:
 
     def _forget_deleted(self) -> None:
         """Remove deleted topics from all groups."""
-        catalog = self._broker.catalog
+        catalog = self._topics.catalog
         if catalog.version == self._version:
             return
         self._version = catalog.version
@@ -346,9 +343,9 @@ class ShareCoordinator:
         check_settings(settings)
         self.settings.check_room(group_id)
         record = settings_record(group_id, settings)
-        self._broker.append_change(record)
-        self._broker.catalog.apply(record)
-        await self._broker.changes_committed()
+        self._topics.append_change(record)
+        self._topics.catalog.apply(record)
+        await self._topics.changes_committed()
 
     def listed(self) -> list[Listed]:
         return [Listed(each.id, SHARE, each.state_name, SHARE) for each in self._groups.values()]
@@ -360,7 +357,7 @@ class ShareCoordinator:
     def topics(self, group_id: str) -> list[Topic]:
         """Return the topics that the group reads. Raises GroupError."""
         self._forget_deleted()
-        by_id = self._broker.catalog.by_id
+        by_id = self._topics.catalog.by_id
         return [by_id[topic] for topic in self._find(group_id).partition_counts if topic in by_id]
 
     async def alter_offsets(
@@ -374,7 +371,7 @@ class ShareCoordinator:
         self._forget_deleted()
         group = self._groups.get(group_id)
         if group is None:
-            if not group_id or self._broker.groups.has(group_id):
+            if not group_id or self._topics.groups.has(group_id):
                 raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"{group_id!r} is no share group")
             self._check_room()
             group = ShareGroup(group_id)
@@ -384,7 +381,7 @@ class ShareCoordinator:
             self._groups[group_id] = group
             await self._add_partitions(group, topic.id)
             self._check_empty(group)  # A member may have joined meanwhile.
-            await self._broker.turns.run(self._rewind_all(group, topic, wanted, faults))
+            await self._topics.turns.run(self._rewind_all(group, topic, wanted, faults))
         await self._store.kept()
         return faults
 

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from entrepot.broker.queue.record_batches import stored_batches
 from entrepot.broker.served_partition import ServedPartition, committed
+from entrepot.broker.share_group.ports import ShareTopics
 from entrepot.broker.share_group.settings import ShareSettings
 from entrepot.broker.share_group.store import ShareName
 from entrepot.core import batch
 from entrepot.core.errors import InvalidBatch, InvalidRecord, UnknownTopic
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
-
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
 
 _PREFIX = "__dlq.errors."
 
@@ -41,8 +39,8 @@ class Dead(NamedTuple):
 
 
 class ShareDeadLetters:
-    def __init__(self, broker: Broker, clock: Clock) -> None:
-        self._broker = broker
+    def __init__(self, topics: ShareTopics, clock: Clock) -> None:
+        self._topics = topics
         self._clock = clock
 
     async def copy(
@@ -77,14 +75,14 @@ class ShareDeadLetters:
 
         Raises PeerError.
         """
-        broker = self._broker
-        broker.check_foreign(topic_name)
-        topic = broker.topics.get(topic_name)
+        topics = self._topics
+        topics.check_foreign(topic_name)
+        topic = topics.topics.get(topic_name)
         if topic is None:
-            if not broker.defaults.auto_create_topics:
+            if not topics.defaults.auto_create_topics:
                 raise UnknownTopic(f"there is no topic {topic_name!r} for dead letters")
-            topic = await broker.create_topic(topic_name)
-        target = broker.served_partition(topic, name.partition % topic.partition_count)
+            topic = await topics.create_topic(topic_name)
+        target = topics.served_partition(topic, name.partition % topic.partition_count)
         if target.config.policy.compacts:
             raise InvalidRecord(f"the topic {topic_name!r} is compacted and would lose letters")
         return target
@@ -92,7 +90,7 @@ class ShareDeadLetters:
     def _letters(
         self, name: ShareName, served: ServedPartition, dead: Dead, settings: ShareSettings
     ) -> Iterator[Record]:
-        topic = self._broker.topic_by_id(name.topic).name
+        topic = self._topics.topic_by_id(name.topic).name
         facts = (
             ("topic", topic),
             ("partition", str(name.partition)),
