@@ -15,6 +15,8 @@ from typing import Any, Self
 import pytest
 
 from entrepot.testing import Broker, broker
+from tests import certificates
+from tests.certificates import Certificate
 from tests.end_to_end.mqtt_peers import Client, eventually
 
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -24,13 +26,13 @@ pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not inst
 class Mosquitto:
     """A broker of Mosquitto's on a port of its own, which keeps what it has."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: str = "allow_anonymous true") -> None:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1", found.getsockname()[1]
         self._config = directory / "mosquitto.conf"
         self._config.write_text(
-            f"listener {self.address[1]} 127.0.0.1\nallow_anonymous true\npersistence true\n"
+            f"listener {self.address[1]} 127.0.0.1\n{more}\npersistence true\n"
             f"persistence_location {directory}/\nautosave_interval 1\nautosave_on_changes true\n"
             # With its window of 20, Mosquitto 2.0.11 forgets messages of QoS 2 that wait.
             "max_queued_messages 100000\nmax_inflight_messages 0\nuser root\n"
@@ -179,6 +181,61 @@ def _retained(client: Client, filter: str) -> int:
     client.subscribe(filter)
     time.sleep(0.2)
     return len({each.topic for each in client.got if each.retain})
+
+
+def _locked(directory: Path, own: Certificate) -> Mosquitto:
+    """Mosquitto under TLS, for the user `bridge` with a certificate and a password."""
+    passwords = directory / "passwords"
+    command = ["mosquitto_passwd", "-c", "-b", str(passwords), "bridge", "right"]
+    subprocess.run(command, check=True)
+    more = ("allow_anonymous false", f"password_file {passwords}", "require_certificate true")
+    files = (f"cafile {own.certificate}", f"certfile {own.certificate}", f"keyfile {own.key}")
+    return Mosquitto(directory, "\n".join((*more, *files)))
+
+
+def test_under_tls_with_a_password_and_a_certificate(tmp_path: Path) -> None:
+    own = certificates.make(tmp_path, "own", subject="/CN=localhost")
+    signed = certificates.make(tmp_path, "bridge", subject="/CN=bridge", signer=own)
+    stranger = certificates.make(tmp_path, "stranger", subject="/CN=stranger")
+    (tmp_path / "password").write_text("right\n")
+    right = {
+        "tls": True,
+        "ca": own.certificate,
+        "certificate": signed.certificate,
+        "key": signed.key,
+        "user": "bridge",
+        "password_file": str(tmp_path / "password"),
+    }
+    with _locked(tmp_path, own) as locked:
+        for wrong, text in (
+            (
+                {"password_file": None, "password": "wrong"},
+                "refused by the other side: NOT_AUTHORIZED",
+            ),
+            ({"ca": stranger.certificate}, "certificate verify failed"),
+            ({"tls": False}, ": waiting"),
+        ):
+            with bridged(locked, BOTH, **_given({**right, **wrong})) as ours:
+                _says(ours, text)
+        with (
+            bridged(locked, BOTH, **right) as ours,
+            Client(ours.mqtt_address, "ours") as sender,
+        ):
+            _says(ours, ": connected")
+            sender.publish("here/there", "over TLS", 1)
+            _says(ours, " 0 to send")
+
+
+def _says(ours: Broker, text: str) -> None:
+    said = ""
+    deadline = time.monotonic() + 30
+    while text not in said:
+        said = said_of(ours)
+        assert time.monotonic() < deadline, said
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def test_a_client_cannot_take_a_bridges_session() -> None:

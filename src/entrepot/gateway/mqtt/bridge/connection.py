@@ -138,6 +138,9 @@ class BridgeConnection(Pump[Event]):
         if isinstance(event, Disconnect):
             raise MqttError(event.reason, f"disconnected by the other side: {event.reason.name}")
         if isinstance(event, Connack):
+            if event.reason:  # Now, for the other side closes the connection with it.
+                text = f"refused by the other side: {event.reason.name}"
+                raise MqttError(event.reason, text)
             return self._open(event)
         publishing, delivery = self._publishing, self._delivery
         if publishing is None or delivery is None:
@@ -186,8 +189,6 @@ class BridgeConnection(Pump[Event]):
     async def _open(self, answer: Connack) -> None:
         if self._session is not None:
             raise MqttError(Reason.PROTOCOL_ERROR, "a second CONNACK")
-        if answer.reason:
-            raise MqttError(answer.reason, f"refused by the other side: {answer.reason.name}")
         bridge = self._bridge
         terms = _terms(bridge, answer.properties)
         delivery = self._delivery = BridgeDelivery(self, bridge, terms)
