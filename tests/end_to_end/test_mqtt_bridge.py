@@ -193,6 +193,7 @@ def _locked(directory: Path, own: Certificate) -> Mosquitto:
     return Mosquitto(directory, "\n".join((*more, *files)))
 
 
+@pytest.mark.slow
 def test_under_tls_with_a_password_and_a_certificate(tmp_path: Path) -> None:
     own = certificates.make(tmp_path, "own", subject="/CN=localhost")
     signed = certificates.make(tmp_path, "bridge", subject="/CN=bridge", signer=own)
