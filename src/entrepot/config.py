@@ -186,6 +186,38 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_seconds: Annotated[int, Meta(ge=1, le=65_535)] = 60
 
 
+class Manager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """This broker as a queue manager, which relays messages to others."""
+
+    # Others know it by this name. Empty means: it is none.
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,100}$")] = ""
+    announce: tuple[str, ...] = ()  # Queues that neighbours are told of; "*" means: durable ones.
+    store: bool = True  # Without it, what is to be sent waits in memory, and is confirmed late.
+
+
+class ManagerLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A link to another queue manager, or another broker of AMQP 0-9-1."""
+
+    to: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]  # The other manager.
+    address: str  # As in "london.example.com:5672".
+    vhost: str = "/"
+    user: str = "guest"
+    password: str | None = None  # None means: "guest".
+    password_file: str | None = None  # Whose first line is the password.
+    tls: bool = False
+    ca: str | None = None  # A PEM file; None means: those that the system trusts.
+    certificate: str | None = None  # Ours, if the other broker asks for one.
+    key: str | None = None
+
+
+class ManagerRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route that is set by hand: to a manager by way of a neighbour, or where a queue is."""
+
+    manager: str
+    via: str | None = None  # The neighbour. None means: as it is learned, or the neighbour itself.
+    queues: tuple[str, ...] = ()  # Queues of that manager that are addressed without its name.
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Settings of consumer groups. Names with `consumer_` apply to the modern protocol only."""
@@ -228,6 +260,9 @@ class Config:
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    manager: Manager = field(default_factory=Manager)
+    link: Annotated[tuple[ManagerLink, ...], Meta(max_length=limits.LINKS_MAX)] = ()
+    route: Annotated[tuple[ManagerRoute, ...], Meta(max_length=limits.LINK_MANAGERS_MAX)] = ()
     bridge: Annotated[tuple[Bridge, ...], Meta(max_length=limits.BRIDGES_MAX)] = ()
     limits: Limits = field(default_factory=Limits)
 

@@ -25,7 +25,7 @@ from entrepot.broker.server_settings import Defaults
 from entrepot.config import Advertised, Config, ConfigError, Groups, Topics
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
-from entrepot.core.errors import InvalidConfig, StorageError, StoreUnavailable
+from entrepot.core.errors import InvalidConfig, PeerError, StorageError, StoreUnavailable
 from entrepot.core.faults import Faults
 from entrepot.core.measures import MessageCount, Traffic
 from entrepot.core.neutral import Formats
@@ -53,7 +53,7 @@ from entrepot.gateway.kafka.login import Login
 from entrepot.gateway.kafka.principals import principal_of, user_named
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.rabbitmq.dialect import RabbitDialect
-from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
+from entrepot.gateway.rabbitmq.exchange_arguments import LINKS, PREDECLARED
 from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
 from entrepot.log.disk import FileDisk
 from entrepot.log.object_store import open_store
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.mqtt.rewriting import Rewriting
     from entrepot.gateway.mqtt.system_topics import SystemTopics
     from entrepot.gateway.stomp.context import Context as StompContext
+    from entrepot.linking.manager import QueueManager
 
 log = logging.getLogger("entrepot.server")
 
@@ -192,6 +193,7 @@ class Server:
         self._doors = doors
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
+        self._manager: QueueManager | None = None
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
@@ -215,7 +217,7 @@ class Server:
                 stores=Stores(doors.open_store, store_worker),
                 formats=Formats((AMQP, AMQP_1_0, MQTT)),
                 dialect=RabbitDialect(),
-                predeclared=PREDECLARED,
+                predeclared=(*PREDECLARED, LINKS) if config.manager.name else PREDECLARED,
                 faults=doors.faults,
             )
         except InvalidConfig as error:
@@ -242,6 +244,7 @@ class Server:
             raise StartError(f"{self._config.data_dir}: {error}") from None
         await self._listen_all()
         self._start_bridges()
+        await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
         log.info("%d topics, started in %.3f s", len(self.broker.topics), seconds)
 
@@ -253,6 +256,8 @@ class Server:
             self._system_topics.stop()
         for bridge in self._bridges:
             await bridge.stop()
+        if self._manager is not None:
+            await self._manager.stop()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
@@ -517,6 +522,23 @@ class Server:
             self._bridges.append(bridge)
             self.broker.bridges.add(bridge)
             bridge.start()
+
+    async def _start_manager(self) -> None:
+        """Make the queue manager, if the broker is one, and let its links connect. Raises
+        StartError."""
+        config, doors = self._config, self._doors
+        if not config.manager.name:
+            if config.link or config.route:
+                raise StartError("link: this broker needs a name of its own, manager.name")
+            return
+        from entrepot.linking.settings import make_manager
+
+        try:
+            manager = make_manager(config, self.broker, doors.clock, doors.entropy, doors.net)
+            await manager.start()
+        except (ConfigError, PeerError, StorageError) as error:
+            raise StartError(str(error)) from None
+        self._manager = self.broker.links = manager
 
     def _rewriting(self) -> Rewriting:
         """Return the rules that change topics of MQTT. Raises StartError."""

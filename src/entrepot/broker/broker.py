@@ -32,6 +32,7 @@ from entrepot.broker.catalog import (
 )
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.links import Links
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.quotas import Quotas
 from entrepot.broker.router.event import Dialect, Exchange
@@ -158,6 +159,7 @@ class Broker:
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
         self.bridges = Bridges()
+        self.links: Links | None = None  # None means: it is no queue manager.
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())

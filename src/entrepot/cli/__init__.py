@@ -31,6 +31,8 @@ COMMANDS = {
     "sub": ("sub", "Print what is published on topics of MQTT."),
     "sessions": ("sessions", "List, show and delete sessions of MQTT's clients."),
     "retained": ("sessions", "List and clear retained messages."),
+    "links": ("links", "List the links to other queue managers."),
+    "routes": ("links", "Show which queue manager is reached by way of which."),
     "users": ("users", "Add, list and delete users, set passwords."),
     "connect": ("connect", "Move data between topics and files, databases, HTTP."),
     "pipeline": ("pipeline", "Run pipelines on Spark."),

@@ -104,6 +104,10 @@ class AmqpConnection:
     def is_open(self) -> bool:
         return self._failure is None
 
+    def check_open(self) -> None:
+        """Raise what has ended the connection, if it has ended."""
+        self._check()
+
     async def ask(self, method: Method, kind: type[_Answer]) -> _Answer:
         """Raises Unreachable, AmqpRefused, BadAnswer."""
         self._check()

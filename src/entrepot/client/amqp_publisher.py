@@ -70,6 +70,7 @@ class Returned(NamedTuple):
 
     message_id: str | None
     reason: str
+    properties: bytes = b""
 
 
 class PublishResult(NamedTuple):
@@ -163,7 +164,8 @@ class AmqpPublisher(AmqpConnection):
         if isinstance(method, basic.Return):
             place = f"exchange '{method.exchange}', routing key '{method.routing_key}'"
             message_id = PropertyView(properties).get("message_id")
-            self._result.returned.append(Returned(message_id, f"{place}: {method.reply_text}"))
+            reason = f"{place}: {method.reply_text}"
+            self._result.returned.append(Returned(message_id, reason, properties))
 
     def _answered(self, tag: int, *, is_multiple: bool) -> list[int]:
         """The places of the messages it is about."""

@@ -242,6 +242,19 @@ QUEUE_RECEIPTS_KEPT_MAX = 10_000  # Receipts of messages that are ready again.
 assert LEASE_MESSAGES_MAX <= QUEUE_TIMED_LEASED_MAX
 assert QUEUE_RECEIPTS_KEPT_MAX <= QUEUE_RECEIPTS_MAX
 
+# Links to other queue managers.
+LINKS_MAX = 100
+LINK_MESSAGES_MAX = 1_000  # Of one link: sent and not confirmed,
+LINK_BYTES_MAX = 4 * MIB  # and their bytes, unless one is larger.
+LINK_HOPS_MAX = 15  # With more a message is a dead letter: it may go round.
+LINK_MANAGERS_MAX = 1_000  # That one neighbour announces,
+LINK_QUEUES_ANNOUNCED_MAX = 10_000  # and queues.
+LINK_ANNOUNCEMENT_BYTES_MAX = 4 * MIB
+LINK_ANNOUNCEMENTS_MAX = 100  # That wait to be read.
+LINK_ANNOUNCE_MS = 5_000  # Between two announcements to a neighbour.
+LINK_ROUTES_KEPT_MS = 20_000  # Without being announced again.
+LINK_IDS_MAX = 10_000  # Ids of messages that are remembered for each queue.
+
 # Bridges to other brokers.
 BRIDGES_MAX = 100
 BRIDGE_TOPICS_MAX = 1_000  # Routes of one bridge.

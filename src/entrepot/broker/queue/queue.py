@@ -131,6 +131,7 @@ class Queue:
         self.owner = owner  # The connection that the queue is exclusive to, if any.
         # Whether publishers are told that it is gone. Not if it is nothing to them.
         self.refuses_when_gone = True
+        self.confirms_when_settled = False  # All publishers wait until messages are consumed.
         self.lanes = lanes
         self._clock = surroundings.clock
         self._publish_dead_letters = surroundings.publish_dead_letters
@@ -333,6 +334,7 @@ class Queue:
         With `due_ms` its messages are deferred until then; 0 means: they are not deferred, even
         if the queue delays what is published.
         """
+        until_settled = until_settled or self.confirms_when_settled
         if due_ms is None and self.settings.delay_ms:
             due_ms = run.time_ms + self.settings.delay_ms
         if publication is not None:

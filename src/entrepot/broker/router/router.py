@@ -12,7 +12,7 @@ is the same object each time, so callers can cache by its identity.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -130,6 +130,8 @@ class Router:
         self._predeclared = frozenset(self._nodes)
         self._queues: dict[str, bool] = {}  # By name, whether each is durable.
         self._queue_routes: dict[str, Route] = {}  # Of the default exchange: one per queue.
+        # Returns the queue for a key of the default exchange that names no queue here.
+        self.elsewhere: Callable[[str], str | None] | None = None
         self.names_version = 0  # Counts the queues that are added and removed.
         self._bindings: dict[Binding, None] = {}  # All, in the order in which they were made.
         self._by_destination: dict[Destination, dict[Binding, None]] = {}
@@ -194,7 +196,7 @@ class Router:
             keys = (key, *handling.copies, *handling.blind_copies)
             return self._walk(node, Routed(keys, envelope.properties, handling.delay_ms))[0]
         if exchange == DEFAULT_EXCHANGE:
-            return self._queue_routes.get(key, NOWHERE)
+            return self._queue_routes.get(self._queue_named(key), NOWHERE)
         route = node.routes.get(key)
         if route is None:
             routed = Routed((key,))
@@ -247,8 +249,8 @@ class Router:
 
     def _walk(self, start: _Node, message: Routed) -> tuple[Route, bool]:
         """Find the route of a message. Also returns whether it depends only on the keys."""
-        if start.exchange.name == DEFAULT_EXCHANGE:
-            return Route(tuple(dict.fromkeys(k for k in message.keys if k in self._queues))), False
+        if self.leads_by_name(start.exchange.name):
+            return Route(self._queues_named(message.keys)), False
         found: list[tuple[str, ...]] = []
         held: list[Held] = []
         seen = {start.exchange.name: None}
@@ -270,6 +272,31 @@ class Router:
                     seen[name] = None
                     pending.append(self._nodes[name])
         return Route(_joined(found), tuple(held)), by_keys
+
+    def leads_by_name(self, exchange: str) -> bool:
+        """Return whether an exchange leads to every queue and topic by its name.
+
+        That is the default exchange, or one of the broker's own that has it as its alternate.
+        """
+        if exchange == DEFAULT_EXCHANGE:
+            return True
+        node = self._nodes.get(exchange)
+        is_alternate = node is not None and node.alternate == DEFAULT_EXCHANGE
+        return is_alternate and exchange in self._predeclared
+
+    def _queues_named(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues that the default exchange leads to, each once."""
+        names = map(self._queue_named, keys)
+        return tuple(dict.fromkeys(name for name in names if name in self._queues))
+
+    def _queue_named(self, key: str) -> str:
+        if key in self._queues or self.elsewhere is None:
+            return key
+        return self.elsewhere(key) or key
+
+    def is_elsewhere(self, key: str) -> bool:
+        """Return whether a key names a queue of another broker, and none here."""
+        return key not in self._queues and self._queue_named(key) in self._queues
 
     # Caching.
 

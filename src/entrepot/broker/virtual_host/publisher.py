@@ -25,7 +25,6 @@ from typing import NamedTuple, TypeAlias
 
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.broker.router.router import Held, Route, Router
 from entrepot.broker.session.ports import Broadcast, Send
 from entrepot.broker.subject.listener import Listener
@@ -158,7 +157,7 @@ class Publisher:
         else:
             memory = memory or self._deduplication.memory(start)
             sending = _Sending(publication, avoided, memory, to_topics)
-        if start != DEFAULT_EXCHANGE:
+        if not self._router.leads_by_name(start):
             check = None
         keys = subjects(messages)
         if (

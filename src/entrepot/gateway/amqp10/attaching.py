@@ -80,7 +80,9 @@ async def _attach_sender(session: Session, wanted: Attach) -> tuple[SenderLink, 
         return SenderLink(session, wanted.handle, wanted.name, None), answer
     address = parse(target.address, target.capabilities)
     check_target(connection, address)
-    if address.kind is Kind.QUEUE and connection.vhost.stream(address.key) is None:
+    vhost = connection.vhost
+    is_elsewhere = vhost.stream(address.key) is not None or vhost.router.is_elsewhere(address.key)
+    if address.kind is Kind.QUEUE and not is_elsewhere:
         await declaring.queue_named(connection, address)
     return SenderLink(session, wanted.handle, wanted.name, address, on_closed), answer
 

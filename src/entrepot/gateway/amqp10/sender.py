@@ -320,7 +320,7 @@ def check_target(connection: Connection, address: Address) -> None:
         if vhost.router.exchange(address.exchange) is None:
             raise UnknownExchange(f"no exchange '{address.exchange}' in vhost '{vhost.name}'")
         return
-    is_there = address.key in vhost.queues
+    is_there = address.key in vhost.queues or vhost.router.is_elsewhere(address.key)
     if not is_there and vhost.stream(address.key) is not None:
         connection.check(Operation.WRITE, ResourceKind.QUEUE, address.key)
         is_there = True

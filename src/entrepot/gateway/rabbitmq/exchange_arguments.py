@@ -8,14 +8,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from entrepot.broker.router.event import Exchange, ExchangeSettings, ExchangeType
+from entrepot.broker.router.event import (
+    DEFAULT_EXCHANGE,
+    Exchange,
+    ExchangeSettings,
+    ExchangeType,
+)
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeMismatch, ExchangeRefused, InvalidExchange
 from entrepot.core.names import is_short
 from entrepot.core.value import Frozen, FrozenTable, lookup
 from entrepot.gateway.rabbitmq.difference import inequivalent, plain, truth, typed
 from entrepot.gateway.rabbitmq.erlang import describe
-from entrepot.gateway.rabbitmq.names import RESERVED_PREFIX
+from entrepot.gateway.rabbitmq.names import LINK_EXCHANGE, RESERVED_PREFIX
 
 PREDECLARED = (  # In every virtual host.
     Exchange("amq.direct", ExchangeType.DIRECT),
@@ -24,6 +29,13 @@ PREDECLARED = (  # In every virtual host.
     Exchange("amq.headers", ExchangeType.HEADERS),
     Exchange("amq.fanout", ExchangeType.FANOUT),
     Exchange("amq.rabbitmq.trace", ExchangeType.TOPIC, internal=True),
+)
+
+# Where messages of other queue managers arrive: each goes once to the queue that its key names.
+LINKS = Exchange(
+    LINK_EXCHANGE,
+    ExchangeType.DEDUPLICATION,
+    settings=ExchangeSettings(alternate=DEFAULT_EXCHANGE, ids_max=limits.LINK_IDS_MAX),
 )
 
 _ALTERNATE = "alternate-exchange"

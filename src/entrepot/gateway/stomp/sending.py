@@ -183,6 +183,8 @@ def _must_declare(connection: Connection, plan: Plan) -> bool:
     name, vhost = plan.queue, connection.vhost
     if name is None or name in vhost.queues or vhost.stream(name) is not None:
         return False
+    if vhost.router.is_elsewhere(name):
+        return False
     if plan.destination.kind is Kind.EXISTING_QUEUE:
         raise PeerError(f"no queue '{name}' in vhost '{vhost.name}'")
     return True

@@ -38,6 +38,8 @@ _TABLE: dict[str, dict[str, Function]] = {
     "health/checks/virtual-hosts": {"GET": overview.is_alive},
     "faults": {"GET": overview.faults},
     "bridges": {"GET": overview.bridges},
+    "links": {"GET": overview.links},
+    "routes": {"GET": overview.manager_routes},
     "extensions": {"GET": overview.nothing},
     "parameters": {"GET": overview.nothing},
     "policies": {"GET": overview.nothing},
