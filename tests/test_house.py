@@ -63,6 +63,7 @@ MAY_WAIT = (
     "gateway/",
     "net/",
     "client/",
+    "linking/",
     "server.py",
     "workers.py",
     "housekeeping.py",
@@ -74,7 +75,7 @@ MAY_WAIT = (
 )
 
 # Where one seed must give one trace.
-ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "sim/")
+ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "linking/", "sim/")
 
 Check = Callable[[Module], Iterator[str]]
 

@@ -186,7 +186,8 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_seconds: Annotated[int, Meta(ge=1, le=65_535)] = 60
 
 
-class Manager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True)
+class Manager:
     """This broker as a queue manager, which relays messages to others."""
 
     # Others know it by this name. Empty means: it is none.

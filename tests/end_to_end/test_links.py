@@ -37,13 +37,12 @@ def chain(announce: str = "*", **middle: Any) -> dict[str, Broker]:
         settings: dict[str, Any] = {
             "ports.amqp": ports[name],
             "ports.http": 0,
-            "manager": {
-                "name": name,
-                "announce": [announce] if announce else [],
-                **(middle if name == "london" else {}),
-            },
+            "manager.name": name,
+            "manager.announce": [announce] if announce else [],
             "link": [{"to": to, "address": f"localhost:{ports[to]}"} for to in links[name]],
         }
+        if name == "london":
+            settings |= {f"manager.{key}": value for key, value in middle.items()}
         made[name] = broker(settings=settings)
     return made
 

@@ -102,6 +102,8 @@ class PartitionFault(NamedTuple):
 
 
 class Broker:
+    links: Links | None = None  # None means: it is no queue manager. Set by the server.
+
     def __init__(
         self,
         disk: Disk,
@@ -159,7 +161,6 @@ class Broker:
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
         self.bridges = Bridges()
-        self.links: Links | None = None  # None means: it is no queue manager.
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views.update(self.vhosts.views())

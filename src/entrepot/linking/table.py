@@ -26,8 +26,10 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     """What a manager tells a neighbour. Other versions may add fields."""
 
     manager: str
-    distances: dict[str, int] = {}  # Of the managers that it reaches, itself included.
-    queues: dict[str, str] = {}  # By name, the manager that has it.
+    # Of the managers that it reaches, itself included.
+    distances: dict[str, int] = msgspec.field(default_factory=dict)
+    # By name, the manager that has it.
+    queues: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class _Heard(NamedTuple):

@@ -19,6 +19,7 @@ from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.rabbitmq.binding_arguments import BindingDeclaration
 from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import (
+    LINKS,
     PREDECLARED,
     ExchangeDeclaration,
     exchange_type,
@@ -64,7 +65,7 @@ class Host(Bed):
             defaults,
             formats=FORMATS if queues else None,
             dialect=RabbitDialect() if queues else None,
-            predeclared=PREDECLARED,
+            predeclared=(*PREDECLARED, LINKS),
         )
         await self.begin(self.broker.open())
         self.vhost = self.broker.vhosts.default

@@ -7,7 +7,7 @@ import pytest
 from entrepot.broker.queue.message import Refused
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import ExchangeRefused, UnknownExchange
+from entrepot.core.errors import ExchangeRefused, TopicDenied, UnknownExchange
 from entrepot.core.message import Message
 from tests.unit.broker.virtual_host.bed import Host, addressed, message, properties
 from tests.unit.broker.virtual_host.taker import Taker
@@ -35,6 +35,46 @@ async def test_what_is_wrong_with_the_exchange(bed: Host) -> None:
         bed.send("none", "", b"a")
     with pytest.raises(ExchangeRefused, match="cannot publish to internal exchange 'inside'"):
         bed.send("inside", "", b"a")
+
+
+@simulated
+async def test_a_name_may_lead_elsewhere(bed: Host) -> None:
+    await bed.start()
+    for name in ("a", "away"):
+        await bed.declare(name)
+    bed.vhost.router.elsewhere = {"a@there": "away", "b@there": "gone", "a": "away"}.get
+    assert await bed.publish("", "a@there", b"1") == []
+    assert await bed.publish("", "b@there", b"2") == [b"2"]
+    assert await bed.publish("", "a", b"3") == []
+    assert await bed.publish("", "none", message(b"4", {"CC": ["a@there", "a"]})) == []
+    assert [bed.bodies(name) for name in ("a", "away")] == [[b"3", b"4"], [b"1", b"4"]]
+    assert [bed.vhost.router.is_elsewhere(name) for name in ("a@there", "a", "x")] == [1, 0, 0]
+
+
+@simulated
+async def test_what_comes_from_another_manager_comes_once(bed: Host) -> None:
+    await bed.start()
+    await bed.declare("a")
+    twice = message(b"1", {"x-deduplication-header": "one"})
+    assert await bed.publish("amq.link", "a", twice) == []
+    assert await bed.publish("amq.link", "a", twice, message(b"2")) == []
+    assert await bed.publish("amq.link", "missing", b"3") == [b"3"]
+    await bed.restart()
+    assert await bed.publish("amq.link", "a", twice) == []
+    assert bed.bodies("a") == [b"1", b"2"]
+
+
+@simulated
+async def test_topics_have_their_own_rights_there_too(bed: Host) -> None:
+    await bed.start()
+    await bed.broker.create_topic("secret")
+
+    def check(name: str) -> None:
+        raise TopicDenied(f"no right to {name}")
+
+    for exchange in ("", "amq.link"):
+        with pytest.raises(TopicDenied, match="no right to secret"):
+            bed.vhost.publish(exchange, [addressed(exchange, "secret", message(b"1"))], None, check)
 
 
 @simulated
