@@ -23,6 +23,7 @@ from pika.exceptions import (
 from entrepot.testing import Broker, broker
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
+WAIT_S = 30
 
 
 @contextmanager
@@ -204,7 +205,7 @@ def test_prefetch_and_death(server: Broker, name: str) -> None:
         channel.basic_qos(prefetch_count=3)
         got: list[bytes] = []
         channel.basic_consume(name, lambda _c, _m, _p, body: got.append(body))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + WAIT_S
         while len(got) < 3 and time.monotonic() < deadline:
             first.process_data_events(0.1)
         first.process_data_events(0.2)
@@ -214,7 +215,8 @@ def test_prefetch_and_death(server: Broker, name: str) -> None:
             first.process_data_events(1)
         with connected(server) as second:
             other = second.channel()
-            time.sleep(0.2)
+            while other.queue_declare(name, passive=True).method.message_count < 10:
+                assert time.monotonic() < deadline
             method, _, body = other.basic_get(name)
             assert (body, method.redelivered, method.message_count) == (b"0", True, 9)
 
@@ -349,20 +351,19 @@ def test_refused(channel: BlockingChannel, name: str) -> None:
 def test_dead_letters(channel: BlockingChannel, name: str) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
     channel.queue_declare(f"{name}-dead")
-    channel.queue_declare(name, arguments=arguments | {"x-message-ttl": 200})
+    for queue, ttl in ((name, {}), (f"{name}-short", {"x-message-ttl": 200})):
+        channel.queue_declare(queue, arguments=arguments | ttl)
     channel.basic_publish("", name, b"rejected")
     method, _, _ = channel.basic_get(name)
     channel.basic_nack(method.delivery_tag, requeue=False)
-    channel.basic_publish("", name, b"expired")
+    channel.basic_publish("", f"{name}-short", b"expired")
     found = []
-    for method, properties, body in channel.consume(f"{name}-dead", inactivity_timeout=2):
-        if method is None:
-            break
+    dead = channel.consume(f"{name}-dead", inactivity_timeout=WAIT_S)
+    for _, properties, body in islice(dead, 2):
         death = properties.headers["x-death"][0]
         found.append((body, death["reason"], death["queue"], death["count"]))
-        if len(found) == 2:
-            break
-    assert found == [(b"rejected", "rejected", name, 1), (b"expired", "expired", name, 1)]
+    assert found[0] == (b"rejected", "rejected", name, 1)
+    assert found[1:] == [(b"expired", "expired", f"{name}-short", 1)]
 
 
 def test_priorities(channel: BlockingChannel, name: str) -> None:
