@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from entrepot.testing import Broker
+from tests import forking
+
 # Tests that share one Spark session, or start Java themselves: two cores have room for one.
 ON_SPARK = (
     "tests/spark/pipelines/test_bad_input.py",
@@ -47,6 +50,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("house", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("thorough", settings.get_profile("house"), max_examples=500)
 settings.load_profile("house")
+
+_launch_command = Broker._launch
+
+
+def _launch(broker: Broker) -> Any:
+    return forking.launch(broker) or _launch_command(broker)
+
+
+Broker._launch = _launch  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def true_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers are started as everybody else starts them."""
+    monkeypatch.setattr(Broker, "_launch", _launch_command)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,6 +23,7 @@ from pika.exceptions import (
 from entrepot.testing import Broker, broker
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
+WAIT_S = 30
 
 
 @contextmanager
@@ -49,13 +50,15 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"pika-{request.node.name}"
 
 
-def drain(channel: BlockingChannel, queue: str, wait_s: float = 0.5) -> list[bytes]:
-    bodies = []
-    for method, _, body in channel.consume(queue, inactivity_timeout=wait_s):
-        if method is None:
+def drain(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
+    """Take so many messages, and what comes soon after them."""
+    bodies, deadline = [], time.monotonic() + WAIT_S
+    for method, _, body in channel.consume(queue, inactivity_timeout=0.3):
+        if method is not None:
+            channel.basic_ack(method.delivery_tag)
+            bodies.append(body)
+        elif len(bodies) >= count or time.monotonic() > deadline:
             break
-        channel.basic_ack(method.delivery_tag)
-        bodies.append(body)
     channel.cancel()
     return bodies
 
@@ -79,10 +82,10 @@ def test_what_is_confirmed_survives_kill_9(name: str) -> None:
         server.start()
         with connected(server) as connection:
             channel = connection.channel()
-            found = [int(body) for body in drain(channel, name)]
+            found = [int(body) for body in drain(channel, name, 90)]
             assert found[-90:] == list(range(10, 100))
             channel.basic_publish("logs", "a.b", b"still bound", PERSISTENT)
-            assert drain(channel, name) == [b"still bound"]
+            assert drain(channel, name, 1) == [b"still bound"]
 
 
 def hand_back(server: Broker, queue: str) -> tuple[bool, object]:
@@ -122,8 +125,8 @@ def test_a_restart_does_not_forget_what_failed(name: str) -> None:
         assert told == [(False, None), (True, 1), (True, 2), (True, 3)]
         with connected(server) as connection:
             channel = connection.channel()
-            assert drain(channel, f"{name}-dead") == [b"poison"]
-            assert drain(channel, name) == []
+            assert drain(channel, f"{name}-dead", 1) == [b"poison"]
+            assert drain(channel, name, 0) == []
 
 
 def test_a_clean_stop_counts_what_consumers_had(name: str) -> None:
@@ -176,7 +179,7 @@ def test_what_is_sent_again_after_a_kill_comes_once(name: str) -> None:
             channel = connection.channel()
             channel.confirm_delivery()
             publish(channel)
-            taken += drain(channel, name)
+            taken += drain(channel, name, len(ids) - len(taken))
         assert sorted(taken) == sorted(each.encode() for each in ids)
 
 
@@ -204,7 +207,7 @@ def test_prefetch_and_death(server: Broker, name: str) -> None:
         channel.basic_qos(prefetch_count=3)
         got: list[bytes] = []
         channel.basic_consume(name, lambda _c, _m, _p, body: got.append(body))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + WAIT_S
         while len(got) < 3 and time.monotonic() < deadline:
             first.process_data_events(0.1)
         first.process_data_events(0.2)
@@ -214,7 +217,8 @@ def test_prefetch_and_death(server: Broker, name: str) -> None:
             first.process_data_events(1)
         with connected(server) as second:
             other = second.channel()
-            time.sleep(0.2)
+            while other.queue_declare(name, passive=True).method.message_count < 10:
+                assert time.monotonic() < deadline
             method, _, body = other.basic_get(name)
             assert (body, method.redelivered, method.message_count) == (b"0", True, 9)
 
@@ -275,7 +279,7 @@ def test_once_for_each_subscriber_and_once_for_all_workers(
         headers = {"x-deduplication-header": number.decode()}
         channel.basic_publish(exchange, "", number, pika.BasicProperties(headers=headers))
     first, second, workers = queues
-    assert drain(channel, first) == drain(channel, second) == numbers
+    assert drain(channel, first, 50) == drain(channel, second, 50) == numbers
     with connected(server) as elsewhere:
         other = elsewhere.channel()
         shares = [[take_one(each, workers) for _ in range(25)] for each in (channel, other)]
@@ -327,7 +331,7 @@ def test_sizes(channel: BlockingChannel, name: str) -> None:
     bodies = [bytes([size % 256]) * size for size in (0, 1, 131_063, 131_064, 131_065, 5_000_000)]
     for body in bodies:
         channel.basic_publish("", name, body, PERSISTENT)
-    assert drain(channel, name) == bodies
+    assert drain(channel, name, len(bodies)) == bodies
 
 
 def test_returned(channel: BlockingChannel) -> None:
@@ -349,20 +353,19 @@ def test_refused(channel: BlockingChannel, name: str) -> None:
 def test_dead_letters(channel: BlockingChannel, name: str) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
     channel.queue_declare(f"{name}-dead")
-    channel.queue_declare(name, arguments=arguments | {"x-message-ttl": 200})
+    for queue, ttl in ((name, {}), (f"{name}-short", {"x-message-ttl": 200})):
+        channel.queue_declare(queue, arguments=arguments | ttl)
     channel.basic_publish("", name, b"rejected")
     method, _, _ = channel.basic_get(name)
     channel.basic_nack(method.delivery_tag, requeue=False)
-    channel.basic_publish("", name, b"expired")
+    channel.basic_publish("", f"{name}-short", b"expired")
     found = []
-    for method, properties, body in channel.consume(f"{name}-dead", inactivity_timeout=2):
-        if method is None:
-            break
+    dead = channel.consume(f"{name}-dead", inactivity_timeout=WAIT_S)
+    for _, properties, body in islice(dead, 2):
         death = properties.headers["x-death"][0]
         found.append((body, death["reason"], death["queue"], death["count"]))
-        if len(found) == 2:
-            break
-    assert found == [(b"rejected", "rejected", name, 1), (b"expired", "expired", name, 1)]
+    assert found[0] == (b"rejected", "rejected", name, 1)
+    assert found[1:] == [(b"expired", "expired", f"{name}-short", 1)]
 
 
 def test_priorities(channel: BlockingChannel, name: str) -> None:
@@ -371,7 +374,7 @@ def test_priorities(channel: BlockingChannel, name: str) -> None:
     for priority in (0, 5, 3, 5, 1):
         properties = pika.BasicProperties(priority=priority, delivery_mode=2)
         channel.basic_publish("", name, b"%d" % priority, properties)
-    assert drain(channel, name) == [b"5", b"5", b"3", b"1", b"0"]
+    assert drain(channel, name, 5) == [b"5", b"5", b"3", b"1", b"0"]
 
 
 def test_a_transaction(channel: BlockingChannel, name: str) -> None:
@@ -494,4 +497,4 @@ def test_many_channels(server: Broker, name: str) -> None:
         channels[0].queue_declare(name)
         for number, channel in enumerate(channels):
             channel.basic_publish("", name, b"%d" % number)
-        assert len(drain(channels[-1], name)) == 200
+        assert len(drain(channels[-1], name, 200)) == 200

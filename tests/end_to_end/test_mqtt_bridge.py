@@ -113,15 +113,17 @@ def test_both_ways_and_no_loop(mosquitto: Mosquitto, version: str) -> None:
             eventually(lambda: _arrives(own, theirs, "here/probe"))
             own.publish(f"here/out/{qos}", f"out {qos}", qos)
             theirs.publish(f"there/in/{qos}", f"in {qos}", qos)
+        for client in (own, theirs):
+            eventually(lambda client=client: len(_told(client)) >= 6)
         time.sleep(1)  # For what comes a second time.
-        found = Counter(each for each in theirs.texts if "probe" not in each[0])
-        expected = [(f"there/out/{qos}", f"out {qos}") for qos in range(3)]
-        expected += [(f"there/in/{qos}", f"in {qos}") for qos in range(3)]
-        assert found == Counter(expected)
-        found = Counter(each for each in own.texts if "probe" not in each[0])
-        expected = [(f"here/out/{qos}", f"out {qos}") for qos in range(3)]
-        expected += [(f"here/in/{qos}", f"in {qos}") for qos in range(3)]
-        assert found == Counter(expected)
+        for client, place in ((own, "here"), (theirs, "there")):
+            expected = [(f"{place}/out/{qos}", f"out {qos}") for qos in range(3)]
+            expected += [(f"{place}/in/{qos}", f"in {qos}") for qos in range(3)]
+            assert Counter(_told(client)) == Counter(expected)
+
+
+def _told(client: Client) -> list[tuple[str, str]]:
+    return [each for each in client.texts if "probe" not in each[0]]
 
 
 def _arrives(sender: Client, getter: Client, topic: str) -> bool:

@@ -249,10 +249,10 @@ def test_visibility_is_lengthened_and_shortened(sqs: Any) -> None:
     url = new(sqs)
     assert attributes_of(sqs, url)["VisibilityTimeout"] == "30"
     sqs.send_message(QueueUrl=url, MessageBody="x")
-    (message,) = sqs.receive_message(QueueUrl=url, VisibilityTimeout=1)["Messages"]
+    (message,) = sqs.receive_message(QueueUrl=url, VisibilityTimeout=3)["Messages"]
     handle = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
-    sqs.change_message_visibility(**handle, VisibilityTimeout=3)
-    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)) == []
+    sqs.change_message_visibility(**handle, VisibilityTimeout=20)
+    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=4)) == []
     sqs.change_message_visibility(**handle, VisibilityTimeout=0)
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     stale = refusal(sqs.change_message_visibility, **handle, VisibilityTimeout=1)
@@ -272,11 +272,12 @@ def test_visibility_is_lengthened_and_shortened(sqs: Any) -> None:
         assert refusal(call, **handle, **more) == ("ReceiptHandleIsInvalid", 400)
 
 
+@pytest.mark.slow
 def test_messages_are_delayed(sqs: Any) -> None:
-    url = new(sqs, DelaySeconds="2")
+    url = new(sqs, DelaySeconds="6")
     sqs.send_message(QueueUrl=url, MessageBody="later")
     sqs.send_message(QueueUrl=url, MessageBody="at once", DelaySeconds=0)
-    sqs.send_message(QueueUrl=url, MessageBody="sooner", DelaySeconds=1)
+    sqs.send_message(QueueUrl=url, MessageBody="sooner", DelaySeconds=3)
     assert attributes_of(sqs, url)["ApproximateNumberOfMessagesDelayed"] == "2"
     received: list[str] = []
     while len(received) < 3:

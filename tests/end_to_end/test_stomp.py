@@ -196,9 +196,10 @@ def test_a_message_that_is_refused_comes_again(client: Client) -> None:
     client.ack(again)
 
 
+@pytest.mark.slow
 def test_heart_beats(server: Broker) -> None:
-    client = Client(server, "1.2", heartbeats=(200, 200)).connect()
-    time.sleep(2)  # Ten of them, and nothing else.
+    client = Client(server, "1.2", heartbeats=(1_000, 1_000)).connect()
+    time.sleep(5)  # Five of them, and nothing else.
     assert client.connection.is_connected()
     client.send("/queue/stomp-beats", "still here")
     client.close()

@@ -4,7 +4,11 @@ import socket
 import threading
 import time
 
+import pytest
+
 from entrepot.testing import START_S_MAX, Broker, broker
+
+pytestmark = pytest.mark.usefixtures("true_command")
 
 _TAKEN = "Address already in use"
 

@@ -72,8 +72,16 @@ def new_task(channel: BlockingChannel, queue: str, durable: str, *bodies: str) -
         say("sent", body)
 
 
-def worker(channel: BlockingChannel, queue: str, durable: str, acks: str, prefetch: str) -> None:
-    """`acks` is automatic or explicit. A dot takes a tenth of a second."""
+def worker(
+    channel: BlockingChannel,
+    queue: str,
+    durable: str,
+    acks: str,
+    prefetch: str,
+    until_told: str = "",
+) -> None:
+    """`acks` is automatic or explicit. A dot takes a tenth of a second, or until all of them are
+    told to be over, by a line on stdin."""
     channel.queue_declare(queue, durable=durable == "durable")
     if prefetch != "0":
         channel.basic_qos(prefetch_count=int(prefetch))
@@ -85,7 +93,10 @@ def worker(channel: BlockingChannel, queue: str, durable: str, acks: str, prefet
         body: bytes,
     ) -> None:
         say("received", body.decode())
-        time.sleep(0.1 * body.count(b"."))
+        if until_told and b"." in body:
+            sys.stdin.readline()
+        else:
+            time.sleep(0.1 * body.count(b"."))
         say("done", body.decode())
         if acks == "explicit":
             channel.basic_ack(method.delivery_tag)

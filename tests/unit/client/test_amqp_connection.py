@@ -1,6 +1,7 @@
 """The beginning and the end of a connection, and whether anybody is still there."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +13,8 @@ from entrepot.net.sockets import SocketNet
 from entrepot.wire.amqp.methods import basic, channel, connection
 from tests.unit.client.fake_amqp import Peer, with_peer
 
+WAIT_S = 30
+
 
 async def opened(peer: Peer, heartbeat_s: int = 0, vhost: str = "/") -> AmqpConnection:
     return await AmqpConnection.open(
@@ -19,10 +22,20 @@ async def opened(peer: Peer, heartbeat_s: int = 0, vhost: str = "/") -> AmqpConn
     )
 
 
-def test_it_says_where_it_goes_and_when_it_leaves() -> None:
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(WAIT_S * 100):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+def test_it_says_where_it_goes_and_when_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amqp_connection, "LEAVE_S", 10 * WAIT_S)
+
     async def story(peer: Peer) -> None:
         made = await opened(peer, vhost="shop")
-        async with asyncio.timeout(1):  # It does not wait longer than it must.
+        async with asyncio.timeout(WAIT_S):  # It does not wait longer than it must.
             await made.leave()
         assert peer.heard(connection.Open)[0].virtual_host == "shop"
         assert peer.heard(connection.TuneOk)[0].heartbeat == 0
@@ -70,7 +83,7 @@ def test_a_channel_that_is_closed_ends_the_connection() -> None:
         made = await opened(peer)
         with pytest.raises(AmqpRefused, match="no such"):
             await made.ask(basic.Qos(), basic.QosOk)
-        await asyncio.sleep(0.05)
+        await until(lambda: peer.heard(connection.Close))
         assert [len(peer.heard(kind)) for kind in (channel.CloseOk, connection.Close)] == [1, 1]
 
     with_peer(Peer(answers={basic.Qos: channel.Close(404, "no such")}), story)
@@ -123,7 +136,7 @@ def test_hearts_beat_until_nobody_answers() -> None:
         assert peer.heard(connection.TuneOk)[0].heartbeat == 1
         await made.ask(basic.Qos(), basic.QosOk)
         made._beats_missed = amqp_connection.BEATS_MISSED_MAX - 1  # Else it would take seconds.
-        await asyncio.sleep(0.7)
+        await until(lambda: peer.beats)
         assert peer.beats == 1
         with pytest.raises(Unreachable, match="nothing was heard for too long"):
             await made.ask(basic.Qos(), basic.QosOk)
