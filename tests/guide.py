@@ -39,7 +39,7 @@ from typing import Self
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 STEP_S = 0.02
-BLOCK_S_MAX = 200.0
+BLOCK_S_MAX = 600.0  # On Spark, and on a machine with much else to do.
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<note>[\w ]+): (?P<said>[^\n]*) -->\n)?"

@@ -40,7 +40,7 @@ def with_marks(page: str) -> object:
     """Return the parameter for a page. On Spark it takes minutes, on a busy machine many."""
     marks = [pytest.mark.slow] if page in SLOW + ON_SPARK else []
     if page in ON_SPARK:
-        marks.append(pytest.mark.timeout(900))
+        marks.append(pytest.mark.timeout(1_800))
     return pytest.param(page, marks=marks)
 
 

@@ -35,6 +35,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from entrepot.client.client import LATEST, TopicPartition
+from entrepot.client.queue_leases import Login, QueueLeases
 from entrepot.spark.connecting import Connected
 from entrepot.spark.decoding import Range
 from entrepot.spark.fetching import RangeReader
@@ -54,6 +55,7 @@ ARCHIVE = "archive"  # The tier's directory, in the driver's.
 SEGMENT_BYTES = 4_000  # Of the topic with a tier: many segments, most of them archived.
 STEP_S = 0.1
 PROGRESS_S_MAX = 1_200.0  # Until something is written: poison ends a query many times before.
+IDLE_S_MAX = 60.0  # Without a new copy, when the queue is empty: what is missing then is lost.
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Outcome:
     drivers_killed: int
     brokers_killed: int
     seconds: float
+    unread: int | None = None  # Messages in the queue still: the query was too slow, or stuck.
     dead: tuple[str, ...] = ()
 
 
@@ -258,7 +261,17 @@ class Trial:
     def finish(self) -> Counter[int]:
         if self._feeder.ident is not None:
             self._feeder.join()
-        return wait_for_the_end(self._server, self.driver, self._records)
+        return wait_for_the_end(self._server, self.driver, self._records, self.unread)
+
+    def unread(self) -> int | None:
+        """Messages that are in the queue, leased ones included; of a topic nobody can say."""
+        if self._source != "queue":
+            return None
+        api = QueueLeases(self._server.http_address, Login(), SOURCE)
+        try:
+            return int(api.facts()["messages"])
+        finally:
+            api.close()
 
     def close(self) -> None:
         self._turns.release(self._shares)
@@ -286,13 +299,14 @@ def run(
             before = sum(copies(server).values())
             found = trial.finish()
             dead = drain(server, DEAD) if source == "queue" else []
+            unread = trial.unread()
         finally:
             trial.close()
     assert before < records, "all was done before the last kill; take more records"
     lost = sum(number not in found for number in range(records))
     duplicated = sum(count - 1 for count in found.values())
     seconds = time.monotonic() - started
-    return Outcome(records, lost, duplicated, kills, broker_kills, seconds, tuple(dead))
+    return Outcome(records, lost, duplicated, kills, broker_kills, seconds, unread, tuple(dead))
 
 
 def declare_queue(server: Broker) -> None:
@@ -301,11 +315,19 @@ def declare_queue(server: Broker) -> None:
     declare(server, SOURCE, queue_type="quorum", delivery_limit=1, **letters)
 
 
-def wait_for_the_end(server: Broker, driver: Driver, records: int) -> Counter[int]:
-    deadline = time.monotonic() + PROGRESS_S_MAX
-    while len(copies(server)) < records and time.monotonic() < deadline:
+def wait_for_the_end(
+    server: Broker, driver: Driver, records: int, unread: Callable[[], int | None]
+) -> Counter[int]:
+    """Until all is copied, or nothing has been for a long time."""
+    found, grown = copies(server), time.monotonic()
+    while len(found) < records:
         driver.watch()
         time.sleep(1)
+        before, found = found, copies(server)
+        if found.total() > before.total():
+            grown = time.monotonic()
+        elif time.monotonic() - grown > (IDLE_S_MAX if unread() == 0 else PROGRESS_S_MAX):
+            break
     time.sleep(2)  # For a copy too many to come.
     return copies(server)
 

@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 GONE_S_MAX = 30.0  # For Python workers, which end when they see that Java has.
+IMPORTED = "import 'entrepot.wire.kafka'"  # In the middle of what a command imports.
 SHOP = """
 from entrepot.spark.pipelines import Delta, Topic, pipeline
 
@@ -60,9 +61,9 @@ def start(word: str) -> Iterator[Start]:
     name, value = word.split("=")
     started: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: str) -> "subprocess.Popen[str]":
+    def begin(*arguments: str, flags: str = "-u") -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, "-u", "-m", *arguments],
+            [sys.executable, flags, "-m", *arguments],
             env=os.environ | {name: value},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -134,6 +135,18 @@ def test_sparks_log_is_shown_when_asked_for(tmp_path: Path, start: Start) -> Non
     said = interrupt_after(process, "has started", 0.0)
     assert process.returncode == 130
     assert "log4j" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("examples.demo",), ("entrepot.cli", "pipeline", "run", "missing.py", "--live")],
+    ids=" ".join,
+)
+def test_a_command_is_interrupted_while_it_is_imported(
+    start: Start, word: str, command: tuple[str, ...]
+) -> None:
+    process = start(*command, flags="-uv")  # Python says what it imports.
+    check(process, interrupt_after(process, IMPORTED, 0.0), word)
 
 
 @pytest.mark.parametrize(

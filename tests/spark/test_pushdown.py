@@ -171,6 +171,26 @@ def test_an_older_batch_is_not_unpacked(
     assert (len(fetches.batches), fetches.unpacked) == (3, 2)
 
 
+def test_a_younger_batch_is_not_unpacked_where_its_header_says_so(
+    server: Broker, new_topic: Callable[[], str], fetches: Fetches
+) -> None:
+    """One record is the latest and the earliest; and what the broker timed has one time."""
+    by_producer = create(server, new_topic())
+    by_broker = create(server, new_topic(), **{"message.timestamp.type": "LogAppendTime"})
+    settings = {"bootstrap.servers": server.bootstrap, "compression.type": "lz4"}
+    for count, time_ms in ((10, 0), (1, 10_000), (10, 20_000)):
+        producer = Producer(settings)
+        for _ in range(count):
+            producer.produce(by_producer, "some text" * 20, timestamp=FIRST_MS + time_ms)
+            producer.produce(by_broker, "some text" * 20)
+        assert producer.flush(30) == 0
+    rows, _ = read(server, by_producer, LessThan(("timestamp",), moment(5_000)))
+    assert rows == [(0, offset) for offset in range(10)]
+    assert (len(fetches.batches), fetches.unpacked) == (3, 2)
+    rows, _ = read(server, by_broker, EqualTo(("timestamp",), moment(20_000)))
+    assert (rows, fetches.unpacked) == ([], 2)
+
+
 def test_rows_of_a_key(server: Broker, topic: str) -> None:
     only, is_ana = EqualTo(("partition",), 0), EqualTo(("key",), b"ana")
     rows, rest = read(server, topic, only, IsNotNull(("key",)), is_ana)

@@ -17,7 +17,7 @@ from entrepot.spark.options import OptionError, read_queue_sink  # noqa: E402
 from entrepot.spark.queue_sink import QueueColumnError, check_columns, publish  # noqa: E402
 from entrepot.testing import Broker, broker  # noqa: E402
 from tests.spark.producing import texts  # noqa: E402
-from tests.spark.queueing import channel, declare, drain  # noqa: E402
+from tests.spark.queueing import channel, declare, declare_deduplicating, drain  # noqa: E402
 
 
 def options(server: Broker, **more: str) -> dict[str, str]:
@@ -88,6 +88,29 @@ def test_a_broker_that_was_restarted_is_found_again(new_topic: Callable[..., str
 
         asyncio.run(publish(said, batches()))
         assert drain(server, queue) == texts(3)
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_repeated_is_in_the_queue_once(new_topic: Callable[..., str]) -> None:
+    """The broker is killed in the middle, and all of it is published again."""
+    with broker() as server:
+        queue = declare(server, new_topic("q"))
+        exchange = declare_deduplicating(server, new_topic("x"), queue)
+        said = read_queue_sink(options(server, exchange=exchange))
+        rows = [
+            {"value": text, "headers": [{"key": "x-deduplication-header", "value": text.encode()}]}
+            for text in texts(40)
+        ]
+
+        def batches() -> Any:
+            yield pa.RecordBatch.from_pylist(rows[:20])
+            server.kill()
+            server.start()
+            yield pa.RecordBatch.from_pylist(rows[20:])
+
+        for _ in range(2):
+            asyncio.run(publish(said, batches()))
+        assert drain(server, queue) == texts(40)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ pytest.importorskip("pika", reason="pip install pika for this test")
 
 from entrepot.testing import Broker, broker
 from tests.spark.producing import create, produce, texts
-from tests.spark.queueing import SETTINGS, declare, drain, options, publish
+from tests.spark.queueing import (
+    SETTINGS,
+    declare,
+    declare_deduplicating,
+    drain,
+    options,
+    publish,
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +92,25 @@ def test_a_stream_and_a_table_into_a_queue(
     table = spark.range(3).selectExpr("cast(id as string) as value")
     table.write.format("entrepot").options(**target).mode("append").save()
     assert sorted(drain(server, queue)) == ["0", "1", "2"]
+
+
+def test_a_query_that_is_repeated_writes_to_a_queue_once(
+    spark: Any, server: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """By the id that a message has, at an exchange that knows it."""
+    queue, topic = declare(server, new_topic("q")), create(server, new_topic(), 2)
+    exchange = declare_deduplicating(server, new_topic("x"), queue)
+    for partition in range(2):
+        produce(server, topic, texts(20, 20 * partition), partition=partition)
+    host, port = server.endpoints["amqp"]
+    said = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": topic}
+    rows = spark.readStream.format("entrepot").options(**said, startingOffsets="earliest").load()
+    name = "concat_ws('/', topic, partition, offset)"
+    pair = f"struct('x-deduplication-header' as key, cast({name} as binary) as value)"
+    writer = rows.selectExpr("value", f"array({pair}) as headers").writeStream.format("entrepot")
+    writer = writer.options(**{"entrepot.amqp": f"{host}:{port}", "exchange": exchange})
+    for attempt in ("first", "second"):  # Nothing is known of the first.
+        place = str(tmp_path / attempt)
+        again = writer.option("checkpointLocation", place).trigger(availableNow=True)
+        again.start().awaitTermination()
+    assert sorted(drain(server, queue)) == sorted(texts(40))

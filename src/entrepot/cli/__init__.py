@@ -5,11 +5,13 @@ milliseconds before the first line. So this module knows the commands by name on
 and a command imports the server, the client or rich when it needs them.
 
 Mistakes give one line on stderr: exit code 2 for how it was called, 1 for what
-went wrong then.
+went wrong then. Ctrl-C gives none, and 130.
 """
 
+import signal
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -64,6 +66,12 @@ class _LazyGroup(click.Group):
         command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:  # While a command is imported, or in one that has no more to say.
+            context.exit(128 + signal.SIGINT)
 
     def resolve_command(
         self, context: click.Context, args: list[str]

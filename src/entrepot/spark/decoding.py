@@ -32,6 +32,7 @@ BYTES_MAX = 32 * MIB  # Of one Arrow batch, before the last that was added.
 PIECE_BYTES = 8 * MIB
 
 MADE = ("key", "value", "offset", "timestamp", "headers")  # In the columns' order.
+TIMESTAMP_MS_MAX = 2**63 - 1
 CREATE_TIME, LOG_APPEND_TIME = 0, 1  # Kafka's numbers of what a timestamp means.
 
 logger = logging.getLogger("entrepot.spark")
@@ -87,7 +88,15 @@ class RowFilter(NamedTuple):
     """Which of the records become rows: those for which all conditions hold."""
 
     conditions: tuple[Condition, ...]
-    timestamp_ms_min: int = -1  # What is older does not meet them, whatever else it is.
+    timestamp_ms_min: int = -1  # What is older does not meet them, whatever else it is,
+    timestamp_ms_max: int = TIMESTAMP_MS_MAX  # nor what is younger.
+
+    def may_keep(self, header: BatchHeader) -> bool:
+        """Return whether a batch may have rows, as far as its header says. That notes the latest
+        time, which is also the earliest where there is but one."""
+        has_one_time = header.is_append_time or header.count == 1
+        is_too_young = has_one_time and header.timestamp_max > self.timestamp_ms_max
+        return header.timestamp_max >= self.timestamp_ms_min and not is_too_young
 
     def kept(self, arrays: Mapping[str, pa.Array]) -> pa.Array:
         """True where a row is wanted; where a condition has no answer, null."""
@@ -134,7 +143,6 @@ class RangeDecoder(ABC):
         self._fail = fail_on_data_loss
         self._archive = archive
         self._row_filter = row_filter
-        self._timestamp_ms_min = -1 if row_filter is None else row_filter.timestamp_ms_min
         self._position = wanted.offset_from
         self._columns = new_columns("headers" in schema.names)
         self._time_type = CREATE_TIME  # Of all rows in the columns.
@@ -204,11 +212,11 @@ class RangeDecoder(ABC):
 
     def _decoded(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         visible = Visible(piece.aborted) if self._committed else None
-        columns, until = self._columns, self._wanted.offset_until
+        columns, until, row_filter = self._columns, self._wanted.offset_until, self._row_filter
         for position, header in piece.whole:
             if header.count == 0 or header.offset_first >= until:
                 continue  # Compaction may leave a batch without its records.
-            if header.timestamp_max < self._timestamp_ms_min and not header.is_control:
+            if row_filter and not header.is_control and not row_filter.may_keep(header):
                 continue
             batch = piece.view[position : position + header.size]
             try:

@@ -3,7 +3,8 @@ known of a batch that failed.
 
 An offset is the plan of the batch that ends there:
 
-    {"id": "…", "lease": "…", "rows": [[lane, first, end], …], "unsettled": [[…]], "size": 0}
+    {"id": "…", "lease": "…", "rows": [[lane, first, end], …], "unsettled": [[…]],
+     "size": 0, "hold": 0}
 
 `rows` are the batch's messages. As the log does not change, a batch that is repeated after a
 crash has the same rows again. `unsettled` are messages of earlier batches that could not be
@@ -13,8 +14,9 @@ A batch that fails comes again as it was planned, once: the sink may have commit
 whatever failed did, and such a sink must not be given other rows under the same batch. If
 that was so, it now says that it has the batch, and the query goes on. If it was not, the batch
 fails a second time, and from then on only the first part of it is read, and a smaller one
-after each failure, while the rest is the queue's again; and the batches after it are as small,
-and grow. So a message that cannot be processed is soon alone. (A batch that fails, and then
+after each failure, while the rest is the queue's again. The batches after it are as small, until
+all that last failed is behind them, and then grow. So a message that cannot be processed is soon
+alone. (A batch that fails, and then
 fails again just between the sink's commit and Spark's own note of it, looks the same from
 here: what is then not read again of it comes a second time.) What a batch was reduced to is
 a record of a compacted topic under the plan's id, written before the part is read:
@@ -50,6 +52,7 @@ class Plan:
     rows: Spans = field(default_factory=Spans)
     unsettled: Spans = field(default_factory=Spans)
     size: int = 0  # Messages of the batch at most; 0: as many as the query's option says.
+    hold: int = 0  # Messages from its first on among which one is that failed, if not 0.
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Plan:
@@ -59,6 +62,7 @@ class Plan:
             Spans(document["rows"]),
             Spans(document["unsettled"]),
             document["size"],
+            document.get("hold", 0),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -68,14 +72,21 @@ class Plan:
             "rows": self.rows.to_json(),
             "unsettled": self.unsettled.to_json(),
             "size": self.size,
+            "hold": self.hold,
         }
 
-    def next_size(self, tried: Tried, most: int) -> int:
-        """How large the batch after this one may be; 0: as large as any."""
-        if len(tried.rows) < len(self.rows):
-            return max(1, len(tried.rows))
+    def next_size(self, tried: Tried, most: int) -> tuple[int, int]:
+        """Return how large the batch after this one may be, or 0 for as large as any; and of how
+        many messages from there on one has failed."""
+        count = len(tried.rows)
+        if count < len(self.rows):
+            failed = min(len(self.rows), REDUCTION * (count + 1) - 1)  # At most.
+            # Nothing is left of it when the one that failed was alone, and is dead.
+            return (count, failed - count) if count else (1, 0)
+        if self.hold > count:
+            return self.size, self.hold - count
         size = self.size * GROWTH
-        return size if size < most else 0
+        return (size, 0) if size < most else (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

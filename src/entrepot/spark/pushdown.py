@@ -4,6 +4,7 @@ Topic, partition and offset are known before anything is fetched, so a compariso
 constants decides what is. A lower bound of the timestamp says where to begin, as the broker finds
 the first record that young, and which batches need not be unpacked. Nothing says where to end for
 an upper one: a batch notes its latest time, and not its earliest, so any record may be an old one.
+Only of a batch whose records all have the same time is it known that it need not be unpacked.
 
 What only the records say, key, value and timestamp, is compared where they are decoded, column by
 column, and rows that do not match are never handed to Spark.
@@ -31,7 +32,7 @@ from pyspark.sql.datasource import (
 )
 
 from entrepot.client.client import TopicPartition
-from entrepot.spark.decoding import Condition, Range, RowFilter
+from entrepot.spark.decoding import TIMESTAMP_MS_MAX, Condition, Range, RowFilter
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     EqualTo: eq,
@@ -64,13 +65,15 @@ class Narrowed:
     offset_from: int = 0
     offset_until: int = 2**63 - 1
     timestamp_ms: int | None = None  # Nothing before the first record that is so young.
+    timestamp_ms_max: int = TIMESTAMP_MS_MAX  # Nothing that is younger.
     rows: tuple[Condition, ...] = ()  # What the records themselves must be like.
 
     @property
     def row_filter(self) -> RowFilter | None:
         if not self.rows:
             return None
-        return RowFilter(self.rows, -1 if self.timestamp_ms is None else self.timestamp_ms)
+        oldest_ms = -1 if self.timestamp_ms is None else self.timestamp_ms
+        return RowFilter(self.rows, oldest_ms, self.timestamp_ms_max)
 
     def has(self, part: TopicPartition) -> bool:
         values = {"topic": part.topic, "partition": part.partition}
@@ -117,7 +120,7 @@ def _narrowed(found: Narrowed, each: Filter, column: str) -> tuple[Narrowed, boo
     if column == "timestamp" and isinstance(constant, datetime) and kind in _COLUMN_FUNCTIONS:
         moment = constant if constant.tzinfo is not None else constant.replace(tzinfo=UTC)
         condition = Condition(column, _COLUMN_FUNCTIONS[kind], moment)
-        return _with_row(_later(found, kind, moment), condition), True
+        return _with_row(_timed(found, kind, moment), condition), True
     return found, False
 
 
@@ -147,10 +150,10 @@ def _bounded(found: Narrowed, kind: type, constant: int) -> Narrowed:
     return replace(found, offset_from=first, offset_until=until)
 
 
-def _later(found: Narrowed, kind: type, moment: datetime) -> Narrowed:
-    if kind not in (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual):
-        return found
+def _timed(found: Narrowed, kind: type, moment: datetime) -> Narrowed:
     milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)  # Rounded down.
-    if milliseconds < 0 or (found.timestamp_ms or 0) > milliseconds:
-        return found
-    return replace(found, timestamp_ms=milliseconds)
+    if kind not in (LessThan, LessThanOrEqual) and milliseconds >= (found.timestamp_ms or 0):
+        found = replace(found, timestamp_ms=milliseconds)
+    if kind not in (GreaterThan, GreaterThanOrEqual):
+        found = replace(found, timestamp_ms_max=min(found.timestamp_ms_max, milliseconds))
+    return found

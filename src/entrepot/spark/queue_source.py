@@ -90,7 +90,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._is_available_now and self._left is None:
             self._left = holder.facts()["messages_ready"]
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_rows_max
-        size = before.next_size(settled.tried, most)
+        size, hold = before.next_size(settled.tried, most)
         count = min(size or most, most if self._left is None else self._left)
         rows, unsettled = self._next_rows(count, settled)
         if not rows:
@@ -98,7 +98,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._left is not None:
             self._left -= len(rows)
         name = SystemEntropy().token(PLAN_ID_BYTES).hex()
-        plan = Plan(name, holder.lease, rows, unsettled, size)
+        plan = Plan(name, holder.lease, rows, unsettled, size, hold)
         self._planned = after, plan
         return plan.to_json()
 

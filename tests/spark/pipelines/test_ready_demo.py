@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from examples.demo import __main__ as demo
 from examples.demo import pipelines
+from examples.demo import story as demo
 from examples.demo.simulation import POISON, Simulation
 
 

@@ -153,6 +153,7 @@ class Runner:
             place = self.directory.dead_letters(dead, digest(topic))
             if not locks.take(place / "LIVE"):
                 continue
+            self.tell(f"dead letters of {topic.name} are starting")
             writer = source.dead_letters(topic).writeStream.format("entrepot")
             writer = writer.options(**options_of(self._address), topic=dead)
             writer = writer.option("checkpointLocation", str(place / "checkpoint"))
