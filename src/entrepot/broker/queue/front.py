@@ -195,7 +195,8 @@ class Front:
     def pop(self, count: int, now_ms: int) -> Popped:
         """Take out the next messages, at most `count`, expired ones included.
 
-        There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once. Raises StorageError if they cannot be read; then they stay ready.
+        There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once.
+        Raises StorageError if they cannot be read; then they stay ready.
         """
         fresh = self.ledger.offset_fresh
         return self._read(self.ledger.pop(count, self.lane.offset_end), now_ms, fresh)

@@ -61,9 +61,9 @@ class MemoryLane:
     def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         first, end = offsets.start, offsets.stop
         book = self._shelf.at(first)
-        if book is not None and book.offset_first == first and book.offset_end == end:
-            if bytes_max is None or book.size <= bytes_max:
-                return [(offsets, book.run)]
+        is_whole = book is not None and book.offset_first == first and book.offset_end == end
+        if book is not None and is_whole and (bytes_max is None or book.size <= bytes_max):
+            return [(offsets, book.run)]
         books = self._shelf.within(first, end)
         pieces = [book.part(first, end) for book in books]
         if bytes_max is not None and sum([book.size for book in books]) > bytes_max:
