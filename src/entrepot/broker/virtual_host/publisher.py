@@ -37,7 +37,7 @@ from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.message import Envelope, Message, distinct, subjects
 from entrepot.core.ports import Clock
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, finish
 
 # Raises a PeerError if the publisher may not write to the topic of that name.
 Check = Callable[[str], None]
@@ -74,15 +74,6 @@ class _Sending(NamedTuple):
     encoded: dict[object, bytes] | None = None  # All of them, for those who hear them.
 
 
-class _Postponed(NamedTuple):
-    """A run for very many destinations, or one that was published after such a run."""
-
-    destinations: Sequence[Destination]
-    run: Run
-    sending: _Sending
-    until_settled: bool
-
-
 class _Share:
     """The messages of a run that go to one queue, or that one exchange delays equally long."""
 
@@ -115,7 +106,8 @@ class Publisher:
         self._subjects = subjects
         self._clock = clock
         self._turns = turns
-        self._postponed: deque[_Postponed] = deque()
+        # What sends a run to very many destinations, or one that was published after such a run.
+        self._postponed: deque[Steps[None]] = deque()
         self._is_sending = False  # Whether a background task sends what is postponed.
 
     def publish(
@@ -301,16 +293,16 @@ class Publisher:
         self, messages: Sequence[Message], ways: _Ways, sending: _Sending
     ) -> Sequence[Message]:
         """Send each destination its messages. Returns those that no queue or topic gets."""
-        time_ms, publication = self._clock.now_ms(), sending.publication
-        for share in _shares(messages, ways):
-            if self._avoids(share.destination, sending):
-                continue
-            part = None if publication is None else publication.part(share.places)
-            run = Run(time_ms, share.messages)
-            own = sending._replace(publication=part, encoded=None)
-            self._send([share.destination], run, own, share.until_settled)
-            if part is not None:
-                part.arrived()
+        time_ms, sending = self._clock.now_ms(), sending._replace(encoded=None)
+        if sum([way.route.width for way in ways.values()]) > limits.DESTINATIONS_AT_ONCE_MAX:
+            self._postpone(self._send_shares_in_steps(messages, ways, sending, time_ms), sending)
+        else:
+            for share in finish(_shares(messages, ways)):
+                if not self._avoids(share.destination, sending):
+                    own, run = _share_of(sending, share), Run(time_ms, share.messages)
+                    self._send([share.destination], run, own, share.until_settled)
+                    if own.publication is not None:
+                        own.publication.arrived()
         nowhere = {
             envelope: not way.route.held
             and not way.route.listeners
@@ -343,9 +335,13 @@ class Publisher:
                         broadcast = _broadcast(run, sending)
                     destination.hear(broadcast)
             return
+        self._postpone(self._send_in_steps(destinations, run, sending, until_settled), sending)
+
+    def _postpone(self, steps: Steps[None], sending: _Sending) -> None:
+        """Send in turns, after what was postponed before. The steps end with an answer."""
         if sending.publication is not None:
             sending.publication.expect()
-        self._postponed.append(_Postponed(destinations, run, sending, until_settled))
+        self._postponed.append(steps)
         if not self._is_sending:
             self._is_sending = True
             self._turns.start(self._send_postponed())
@@ -354,17 +350,38 @@ class Publisher:
         try:
             while self._postponed:
                 try:
-                    yield from self._send_in_steps(self._postponed[0])
+                    yield from self._postponed[0]
                 finally:
                     self._postponed.popleft()  # Even if it failed, it is not sent again.
         finally:
             self._is_sending = False
 
-    def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
-        destinations, run, sending, until_settled = postponed
-        broadcast = _broadcast(run, sending, Queue.publish_now)
+    def _send_shares_in_steps(
+        self, messages: Sequence[Message], ways: _Ways, sending: _Sending, time_ms: int
+    ) -> Steps[None]:
+        """Send each destination its messages. Then answer the publication."""
+        shares = yield from _shares(messages, ways)
+        for share in shares:
+            if not self._avoids(share.destination, sending):
+                own, run = _share_of(sending, share), Run(time_ms, share.messages)
+                steps = self._send_in_steps([share.destination], run, own, share.until_settled)
+                yield from steps
+        if sending.publication is not None:
+            sending.publication.arrived()
+
+    def _send_in_steps(
+        self,
+        destinations: Sequence[Destination],
+        run: Run,
+        sending: _Sending,
+        until_settled: bool,
+    ) -> Steps[None]:
+        """Send all of them the run. Then answer the publication."""
+        broadcast: Broadcast | None = None
         for destination in destinations:
             if not isinstance(destination, _NAMED):
+                if broadcast is None:
+                    broadcast = _broadcast(run, sending, Queue.publish_now)
                 destination.hear(broadcast)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled, is_wide=True)
@@ -389,10 +406,11 @@ class Publisher:
         queue = self._queues.get(destination)
         if queue is None:  # A topic. Nothing in it is consumed, so confirm when it is committed.
             feed = self._feed(destination)
+            append = feed.publish_now if is_wide else feed.publish
             if memory is None:
-                feed.publish(run, publication)
+                append(run, publication)
             else:
-                memory.send(feed, run, publication, feed.publish)
+                memory.send(feed, run, publication, append)
         elif memory is None:
             publish = queue.publish_now if is_wide else queue.publish
             publish(run, publication, until_settled=until_settled)
@@ -427,13 +445,22 @@ def _are_special(messages: Sequence[Message]) -> bool:
     return False
 
 
-def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
+def _share_of(sending: _Sending, share: _Share) -> _Sending:
+    """Return the same for the messages of one share."""
+    publication = sending.publication
+    return sending._replace(
+        publication=None if publication is None else publication.part(share.places)
+    )
+
+
+def _shares(messages: Sequence[Message], ways: _Ways) -> Steps[list[_Share]]:
     """Return the messages of each destination.
 
     A destination has several shares, in the order of publishing, if some of its messages are
     confirmed only when they are consumed and others are not.
     """
     shares: list[_Share] = []
+    width = 0
     latest: dict[Destination, _Share] = {}
 
     def add(destination: Destination, place: int, message: Message, until_settled: bool) -> None:
@@ -446,7 +473,12 @@ def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
 
     for place, message in enumerate(messages):
         envelope, body = message
-        (queues, held, listeners), until_settled, seen = ways[id(envelope)]
+        route, until_settled, seen = ways[id(envelope)]
+        queues, held, listeners = route
+        width += route.width
+        if width > limits.DESTINATIONS_AT_ONCE_MAX:
+            width = 0
+            yield
         sent = message if seen is None else (seen, body)
         for name in queues:
             add(name, place, sent, until_settled)
