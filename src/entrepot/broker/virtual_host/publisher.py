@@ -49,6 +49,7 @@ Hold = Callable[[Held, Run, Publication | None, bool], None]
 # A queue or topic by its name, a delayed exchange, or one who hears what is published on subjects.
 Destination: TypeAlias = str | Held | Listener
 _NAMED = (str, Held)
+_FEW = 10  # So many destinations are always served at once, whatever they get.
 
 
 class _Way(NamedTuple):
@@ -196,7 +197,7 @@ class Publisher:
             return None
         bound = self._router.route(start, key, inside=inside)
         queues, held, listeners = self._subjects.route(key, bound, check)
-        if queues or held or len(listeners) > limits.DESTINATIONS_AT_ONCE_MAX:
+        if queues or held or _takes_turns(len(listeners), len(messages[0][1])):
             return None
         if not listeners:
             return messages
@@ -294,7 +295,9 @@ class Publisher:
     ) -> Sequence[Message]:
         """Send each destination its messages. Returns those that no queue or topic gets."""
         time_ms, sending = self._clock.now_ms(), sending._replace(encoded=None)
-        if sum([way.route.width for way in ways.values()]) > limits.DESTINATIONS_AT_ONCE_MAX:
+        width = sum([way.route.width for way in ways.values()])
+        sizes = (ways[id(envelope)].route.width * len(body) for envelope, body in messages)
+        if _takes_turns(width, 0) or (width > _FEW and sum(sizes) > limits.QUEUE_TURN_BYTES_MAX):
             self._postpone(self._send_shares_in_steps(messages, ways, sending, time_ms), sending)
         else:
             for share in finish(_shares(messages, ways)):
@@ -325,7 +328,9 @@ class Publisher:
         until_settled: bool,
     ) -> None:
         """Send a run now if it has few destinations and nothing is postponed; or postpone it."""
-        if not self._postponed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
+        width = len(destinations)
+        size = sum([len(body) for _, body in run.messages]) if width > _FEW else 0
+        if not self._postponed and not _takes_turns(width, size):
             broadcast: Broadcast | None = None
             for destination in destinations:
                 if isinstance(destination, _NAMED):
@@ -418,6 +423,13 @@ class Publisher:
             publish = queue.publish_now if is_wide else queue.publish
             own = partial(publish, until_settled=until_settled)
             memory.send(queue, run, publication, own)
+
+
+def _takes_turns(width: int, size: int) -> bool:
+    """Return whether so many bytes are not sent to so many destinations at once."""
+    if width <= _FEW:
+        return False
+    return width > limits.DESTINATIONS_AT_ONCE_MAX or width * size > limits.QUEUE_TURN_BYTES_MAX
 
 
 def _broadcast(run: Run, sending: _Sending, publish: Send | None = None) -> Broadcast:

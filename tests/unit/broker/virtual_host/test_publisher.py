@@ -388,3 +388,25 @@ async def test_very_many_topics_get_a_message_in_turns(
     assert ends == [1] * 20
     assert await answer is None
     assert [bed.values(f"topic{n}") for n in range(20)] == [[b"1"]] * 20
+
+
+@simulated
+async def test_some_queues_get_a_large_message_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    monkeypatch.setattr(limits, "DESTINATIONS_AT_ONCE_MAX", 100)
+    for number in range(20):
+        await bed.bind("amq.direct", f"q{number}", str(number % 2))
+    turns = counted_turns(monkeypatch)
+    large = bytes(limits.QUEUE_TURN_BYTES_MAX // 15)
+    assert await bed.publish("amq.fanout", "", b"small") == []
+    assert await bed.publish("amq.direct", "0", large) == []
+    assert not turns
+    assert await bed.publish("amq.fanout", "", large) == []
+    assert len(turns) >= 15
+    turns.clear()
+    run = [addressed("amq.direct", key, message(large)) for key in "01"]
+    assert await bed.send_run("amq.direct", run)[1] is None
+    assert len(turns) >= 15
+    assert bed.bodies("q4") == [b"small", large, large, large]
