@@ -23,6 +23,7 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
+from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
@@ -50,6 +51,7 @@ Hold = Callable[[Held, Run, Publication | None, bool], None]
 Destination: TypeAlias = str | Held | Listener
 _NAMED = (str, Held)
 _FEW = 10  # So many destinations are always served at once, whatever they get.
+_POSTPONED_BYTES = 4 * limits.KIB  # About what a run takes that waits, beside its bodies.
 
 
 class _Way(NamedTuple):
@@ -98,6 +100,7 @@ class Publisher:
         subjects: SubjectRoutes,
         clock: Clock,
         turns: Turns,
+        memory_use: MemoryUse,
     ) -> None:
         self._router = router
         self._queues = queues
@@ -107,8 +110,10 @@ class Publisher:
         self._subjects = subjects
         self._clock = clock
         self._turns = turns
-        # What sends a run to very many destinations, or one that was published after such a run.
-        self._postponed: deque[Steps[None]] = deque()
+        self._memory_use = memory_use
+        # What sends a run to very many destinations, or one that was published after such a run;
+        # and what that counts as in memory.
+        self._postponed: deque[tuple[Steps[None], int]] = deque()
         self._is_sending = False  # Whether a background task sends what is postponed.
 
     def publish(
@@ -298,7 +303,8 @@ class Publisher:
         width = sum([way.route.width for way in ways.values()])
         sizes = (ways[id(envelope)].route.width * len(body) for envelope, body in messages)
         if _takes_turns(width, 0) or (width > _FEW and sum(sizes) > limits.QUEUE_TURN_BYTES_MAX):
-            self._postpone(self._send_shares_in_steps(messages, ways, sending, time_ms), sending)
+            steps = self._send_shares_in_steps(messages, ways, sending, time_ms)
+            self._postpone(steps, sending, width, sum([len(body) for _, body in messages]))
         else:
             for share in finish(_shares(messages, ways)):
                 if not self._avoids(share.destination, sending):
@@ -328,8 +334,9 @@ class Publisher:
         until_settled: bool,
     ) -> None:
         """Send a run now if it has few destinations and nothing is postponed; or postpone it."""
-        width = len(destinations)
-        size = sum([len(body) for _, body in run.messages]) if width > _FEW else 0
+        width, size = len(destinations), 0
+        if width > _FEW or self._postponed:
+            size = sum([len(body) for _, body in run.messages])
         if not self._postponed and not _takes_turns(width, size):
             broadcast: Broadcast | None = None
             for destination in destinations:
@@ -340,13 +347,21 @@ class Publisher:
                         broadcast = _broadcast(run, sending)
                     destination.hear(broadcast)
             return
-        self._postpone(self._send_in_steps(destinations, run, sending, until_settled), sending)
+        steps = self._send_in_steps(destinations, run, sending, until_settled)
+        self._postpone(steps, sending, width, size)
 
-    def _postpone(self, steps: Steps[None], sending: _Sending) -> None:
-        """Send in turns, after what was postponed before. The steps end with an answer."""
+    def _postpone(self, steps: Steps[None], sending: _Sending, width: int, size: int) -> None:
+        """Send in turns, after what was postponed before. The steps end with an answer.
+
+        What waits counts as memory of messages, so that publishers wait if it is much: by its
+        bytes, and by its destinations, because it is time that there is too little of.
+        """
         if sending.publication is not None:
             sending.publication.expect()
-        self._postponed.append(steps)
+        is_wide = width > limits.DESTINATIONS_AT_ONCE_MAX
+        cost = size + (limits.QUEUE_TURN_BYTES_MAX if is_wide else _POSTPONED_BYTES)
+        self._memory_use.change(cost)
+        self._postponed.append((steps, cost))
         if not self._is_sending:
             self._is_sending = True
             self._turns.start(self._send_postponed())
@@ -354,10 +369,12 @@ class Publisher:
     def _send_postponed(self) -> Steps[None]:
         try:
             while self._postponed:
+                steps, cost = self._postponed[0]
                 try:
-                    yield from self._postponed[0]
+                    yield from steps
                 finally:
                     self._postponed.popleft()  # Even if it failed, it is not sent again.
+                    self._memory_use.change(-cost)
         finally:
             self._is_sending = False
 

@@ -410,3 +410,27 @@ async def test_some_queues_get_a_large_message_in_turns(
     assert await bed.send_run("amq.direct", run)[1] is None
     assert len(turns) >= 15
     assert bed.bodies("q4") == [b"small", large, large, large]
+
+
+@simulated
+async def test_publishers_wait_while_very_much_is_to_be_sent(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else what is published faster than it is sent would take any amount of memory."""
+    await everybody(bed, monkeypatch)
+    memory, told = bed.broker.vhosts.memory_use, list[bool]()
+    assert memory is not None
+    memory.listen(bed, told.append)
+    sent = [bed.send("amq.fanout", "", b"%d" % number)[1] for number in range(200)]
+    assert not memory.is_high
+    sent += [bed.send("amq.fanout", "", b"x")[1] for number in range(100)]
+    assert told == [True]
+    assert await asyncio.gather(*sent) == [None] * 300
+    await asyncio.sleep(1)
+    assert told == [True, False]
+    assert len(bed.bodies("q7")) == 300
+    assert memory.size == 0
+    sent = [bed.send("amq.fanout", "", b"1")[1]]
+    sent += [bed.send("", "q7", b"2")[1] for _ in range(300)]
+    assert not memory.is_high, "these have one destination each, and little to do"
+    await asyncio.gather(*sent)
