@@ -6,10 +6,11 @@ how long each answer took. It pings a process that does nothing but echo in the 
 both waited for was the machine, what only the broker's pings waited for was the broker.
 
 On a busy machine that is not enough, because a process that does nothing is let run at once, and
-one that works is not. Linux counts how long a process was ready to run and did not (the second
-number of /proc/PID/task/ID/schedstat); given the broker's id, that is taken off each wait, for
-the broker and for the pinger itself. The broker's loop also waits for a thread that holds the
-interpreter's lock and is not let run, so the longest such wait of another thread is taken off.
+one that works is not. Linux counts for each thread how long it ran, and how long it was ready to
+run and was not let (/proc/PID/task/ID/schedstat); given the broker's id, the latter is taken off
+each wait, for the broker's loop and for the pinger itself. While the loop sleeps it may wait for a
+thread that holds the interpreter's lock and is not let run: as much of the longest such time of
+another thread is taken off as the loop slept. What the loop itself ran is never taken off.
 
     with Pinger(host, port, pid) as pinger:
         pinger.waits()  # From here on.
@@ -26,6 +27,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from bench.wire import Refused
@@ -34,6 +36,19 @@ INTERVAL_S = 0.003  # From an answer to the next ping.
 
 _PING = struct.pack(">ihhih", 10, 18, 0, 0, -1)  # ApiVersions v0, with no client id.
 _SIZE = struct.Struct(">i")
+
+
+class Scheduled(NamedTuple):
+    """How long a thread ran so far, and how long it was ready to run and was not let."""
+
+    ran_s: float
+    kept_s: float
+
+    def since(self, before: "Scheduled") -> "Scheduled":
+        return Scheduled(self.ran_s - before.ran_s, self.kept_s - before.kept_s)
+
+
+_NEVER = Scheduled(0.0, 0.0)
 
 
 class Waits(NamedTuple):
@@ -93,7 +108,7 @@ class _Pinged:
         self.socket = to
         self._pid = pid
         self._sent_s: float | None = None
-        self._kept_s: dict[str, float] = {}  # From running, before that; by thread.
+        self._before: dict[str, Scheduled] = {}  # By thread.
         self._due_s = 0.0
         self._answer = b""
         self._longest_s = self._busiest_s = 0.0
@@ -104,7 +119,7 @@ class _Pinged:
         return None if self._sent_s is not None else max(0.0, self._due_s - now_s)
 
     def ping(self, now_s: float) -> None:
-        self._kept_s = self._kept_now_s()
+        self._before = self._scheduled()
         self.socket.sendall(_PING)
         self._sent_s = now_s
         self.pings += 1
@@ -123,26 +138,24 @@ class _Pinged:
         if self._sent_s is not None:
             waited_s = now_s - self._sent_s
             self._longest_s = max(self._longest_s, waited_s)
-            self._busiest_s = max(self._busiest_s, waited_s - self._kept_since_s())
+            threads = self._scheduled()
+            since = {
+                name: each.since(self._before.get(name, _NEVER)) for name, each in threads.items()
+            }
+            own, loop = since.pop("self", _NEVER), since.pop(str(self._pid), _NEVER)
+            busy_s = busy(waited_s, own, loop, [*since.values()])
+            self._busiest_s = max(self._busiest_s, busy_s)
 
-    def _kept_since_s(self) -> float:
-        """Return how long they were ready to run since the ping, and were not let."""
-        since_s = {
-            thread: kept_s - self._kept_s.get(thread, 0.0)
-            for thread, kept_s in self._kept_now_s().items()
-        }
-        loops_s = since_s.pop("self", 0.0) + since_s.pop(str(self._pid), 0.0)
-        return loops_s + max(since_s.values(), default=0.0)
-
-    def _kept_now_s(self) -> dict[str, float]:
-        """Return for this process and each thread of the broker how long it was kept so far."""
+    def _scheduled(self) -> dict[str, Scheduled]:
+        """Return the times of this process and of each thread of the broker."""
         if not self._pid:
             return {}
-        found = {"self": _kept_from_running_s("/proc/self/schedstat")}
+        found = {"self": _read_schedstat("/proc/self/schedstat")}
         tasks = f"/proc/{self._pid}/task"
         for thread in os.listdir(tasks):
-            with contextlib.suppress(FileNotFoundError):  # It has ended meanwhile.
-                found[thread] = _kept_from_running_s(f"{tasks}/{thread}/schedstat")
+            # It has ended meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found[thread] = _read_schedstat(f"{tasks}/{thread}/schedstat")
         return found
 
     def take_longest_ms(self) -> tuple[float, float]:
@@ -152,9 +165,20 @@ class _Pinged:
         return longest
 
 
-def _kept_from_running_s(schedstat: str) -> float:
-    with open(schedstat, encoding="ascii") as file:
-        return int(file.read().split()[1]) / 1e9
+def busy(waited_s: float, own: Scheduled, loop: Scheduled, others: Sequence[Scheduled]) -> float:
+    """Return the part of a wait that the broker caused, in seconds.
+
+    `own` is of the pinger, `loop` of the broker's loop, and `others` are its other threads.
+    """
+    waited_s -= own.kept_s + loop.kept_s
+    slept_s = max(0.0, waited_s - loop.ran_s)
+    return waited_s - min(slept_s, max([each.kept_s for each in others], default=0.0))
+
+
+def _read_schedstat(path: str) -> Scheduled:
+    with open(path, encoding="ascii") as file:
+        ran, kept, _ = file.read().split()
+    return Scheduled(int(ran) / 1e9, int(kept) / 1e9)
 
 
 def _echo(with_whom: socket.socket) -> None:

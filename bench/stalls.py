@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,11 +109,14 @@ class Stage:
         for _ in names:
             on.expect(QUEUE_DECLARE_OK)
 
-    def bind_all(self, exchange: str) -> None:
-        arguments = short(exchange) + short("") + b"\0" + table()
-        sent = (method(50, 20, b"\0\0" + short(name) + arguments) for name in self.queues)
+    def bind_all(self, exchange: str, names: list[str], keys: int = 1) -> None:
+        """Bind queues or topics, each by one of so many routing keys."""
+        sent = (
+            method(50, 20, b"\0\0" + short(name) + short(exchange) + short(key) + b"\0" + table())
+            for name, key in zip(names, cycle(map(str, range(keys))), strict=False)
+        )
         self.amqp.send(b"".join(sent))
-        for _ in self.queues:
+        for _ in names:
             self.amqp.expect(QUEUE_BIND_OK)
 
 
@@ -267,6 +271,8 @@ def _queues() -> Rows:
     yield "queue.bind, 20,000 to a fanout", _bind
     yield "basic.publish to 20,000 queues", _publish
     yield "exchange.delete with 20,000 bindings", _delete_exchange
+    yield "basic.publish to 20,000 topics", _publish_to_topics
+    yield "100 x basic.publish, each to 200 queues", _publish_to_parts
     yield "disconnect with 20,000 exclusive queues", _exclusive
     yield "queue.purge of 1,000,000", _purge
     yield "disconnect with 100,000 unacked", _unacked
@@ -274,18 +280,43 @@ def _queues() -> Rows:
 
 def _bind(stage: Stage) -> Work:
     stage.amqp.declare_exchange("everybody", "fanout")
-    return lambda: stage.bind_all("everybody")
+    return lambda: stage.bind_all("everybody", stage.queues)
 
 
 def _publish(stage: Stage) -> Work:
     stage.amqp.confirm()
-    message = amqp_wire.publication("everybody", "", b"hello", persistent=False)
+    return _published(stage, amqp_wire.publication("everybody", "", b"hello", persistent=False))
+
+
+def _published(stage: Stage, sent: bytes, count: int = 1) -> Work:
+    """Send so many publishes in one write, on a connection with confirms."""
 
     def work() -> None:
-        stage.amqp.send(message)
-        stage.amqp.expect((60, 80))
+        stage.amqp.send(sent)
+        confirmed = 0
+        while confirmed < count:
+            number, is_multiple = struct.unpack(">QB", stage.amqp.expect(amqp_wire.ACK).arguments)
+            confirmed = number if is_multiple else confirmed + 1
 
     return work
+
+
+def _publish_to_topics(stage: Stage) -> Work:
+    stage.amqp = stage.broker.amqp()
+    stage.amqp.declare_exchange("topics", "fanout")
+    stage.bind_all("topics", stage.names)
+    stage.amqp.confirm()
+    return _published(stage, amqp_wire.publication("topics", "", b"hello", persistent=False))
+
+
+def _publish_to_parts(stage: Stage) -> Work:
+    stage.amqp = stage.broker.amqp()
+    stage.amqp.declare_exchange("parts", "direct")
+    stage.bind_all("parts", stage.queues, 100)
+    stage.amqp.confirm()
+    keys = map(str, range(100))
+    sent = [amqp_wire.publication("parts", key, b"hello", persistent=False) for key in keys]
+    return _published(stage, b"".join(sent), 100)
 
 
 def _delete_exchange(stage: Stage) -> Work:

@@ -10,7 +10,8 @@ partitions it takes more than a second. Most of these objects live as long as th
 objects that survived a long collection are frozen (`gc.freeze`), and later collections visit only
 objects made since. A frozen object is still freed when its last reference goes; only cycles of
 frozen objects are not. So when the process has become large, and has doubled since the last time,
-all objects are unfrozen and visited once.
+all objects are unfrozen and visited once: as soon as nobody asks for anything, because that may
+take seconds.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ CHECK_EVERY_S = 0.1
 NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
 LOOK_S_MAX = 0.02  # After a collection that took longer, the survivors are frozen.
 MEMORY_MAX = 2 * limits.GIB  # Of the process, before all objects are visited for the first time.
+IDLE_SHARE_MAX = 0.02  # Of the processor, since the last look, if nobody asks for anything.
 _NEVER = 1_000_000_000
 
 
@@ -90,21 +92,29 @@ def memory_peak() -> int:
     return peak if sys.platform == "darwin" else peak * limits.KIB
 
 
+def processor_time() -> float:
+    """Return how long the process has run on a processor, in seconds."""
+    used = getrusage(RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 async def collect_garbage(clock: Clock) -> None:
     """Collect garbage again and again, until the task is cancelled."""
     gc.freeze()  # Objects made during the start live as long as the process.
-    memory_max = MEMORY_MAX
+    memory_max, looked_s, used_s = MEMORY_MAX, clock.monotonic(), processor_time()
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)  # Full collections happen only below.
     try:
         while True:
             await _until_there_is_much()
-            if memory_peak() > memory_max:
+            before_s = clock.monotonic()
+            is_idle = processor_time() - used_s < IDLE_SHARE_MAX * (before_s - looked_s)
+            if is_idle and memory_peak() > memory_max:
                 gc.unfreeze()
                 memory_max = 2 * memory_peak()
-            before_s = clock.monotonic()
             gc.collect()
-            if clock.monotonic() - before_s > LOOK_S_MAX:
+            looked_s, used_s = clock.monotonic(), processor_time()
+            if looked_s - before_s > LOOK_S_MAX:
                 gc.freeze()
     finally:
         gc.set_threshold(young, middle, old)

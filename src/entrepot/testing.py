@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Self
 
 START_S_MAX = 30.0
-STOP_S_MAX = 30.0
 _STEP_S = 0.01
 _PORT_TAKEN, _PORT_TAKEN_S = "Address already in use\n", 0.25
 _PROTOCOLS = ("kafka", "amqp", "mqtt", "stomp")  # Whose ports are open, unless told otherwise.
@@ -47,6 +46,7 @@ class Broker:
         if durability is not None:
             self._settings["durability"] = durability
         self._process: subprocess.Popen[bytes] | None = None
+        self.patience_s = START_S_MAX  # How long a start, or a stop, may take.
 
     @property
     def bootstrap(self) -> str:
@@ -98,7 +98,7 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         ready = self.data_dir / "endpoints.json"
         ready.unlink(missing_ok=True)  # A killed broker leaves its own behind.
-        deadline = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + self.patience_s
         process = self._launch()
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
@@ -128,7 +128,7 @@ class Broker:
             return
         self._process.terminate()
         try:
-            self._process.wait(STOP_S_MAX)
+            self._process.wait(self.patience_s)
         except subprocess.TimeoutExpired:
             self.kill()
             raise

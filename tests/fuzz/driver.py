@@ -40,6 +40,7 @@ SETTINGS = {"ports.http": 0, "ports.sqs": 0, "durability": "os"}
 
 IDLE_S = 1.5  # Nothing came for so long: the session is over, unless its end was heard before.
 SESSION_S_MAX = 10.0
+RESTART_S_MAX = 300.0  # What was written has to be read after a kill, and synced at a stop.
 LOG_S = 0.05  # What it says is said as a whole by then.
 STALL_MS_MAX = 100.0
 SESSIONS_KEPT = 200  # Of those before a finding.
@@ -69,6 +70,7 @@ class Tally:
     rss_mib: list[int] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=dict)  # Of findings, and how often each.
     seconds: float = 0.0
+    restart_s: list[float] = field(default_factory=list)  # After a kill, and with a stop.
 
     def __str__(self) -> str:
         rss = self.rss_mib or [0]
@@ -78,6 +80,7 @@ class Tally:
             f"tracebacks={self.tracebacks} stalls={self.stalls} longest_wait_ms={self.wait_ms:.0f} "
             f"without_scheduling_ms={self.busy_ms:.0f} control_wait_ms={self.control_ms:.0f} "
             f"rss_mib={rss[0]}/{rss[-1]}/{max(rss)} "
+            f"restart_s={'/'.join(f'{each:.1f}' for each in self.restart_s)} "
             f"frames_per_s={self.frames / max(self.seconds, 0.001):.0f}"
         )
 
@@ -100,6 +103,7 @@ class Fuzzer:
         self._connections = connections
         self._at_once = 20 * connections  # Sessions between two looks.
         self._broker = Broker(settings=SETTINGS)
+        self._broker.patience_s = RESTART_S_MAX
         self._recent: deque[Session] = deque(maxlen=SESSIONS_KEPT)
         # What is said in the place of what stands for it: ids of topics, receipts.
         self._known: dict[bytes, bytes] = {}
@@ -154,9 +158,11 @@ class Fuzzer:
         """Whatever was stored must not keep it from starting, after a kill and after a stop."""
         self._end_pinger()
         for end in (self._broker.kill, self._broker.stop):
+            began_s = time.monotonic()
             try:
                 end()
                 self._broker.start()
+                self.tally.restart_s.append(time.monotonic() - began_s)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 self.tally.exits += 1
                 self.found("start", str(error))

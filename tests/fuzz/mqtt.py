@@ -29,6 +29,8 @@ FILTERS = (
 )  # fmt: skip
 WRONG_FILTERS = ("$share/g", "a#", "a/#/b", "+a", "")
 BODIES = (b"", b"x", b"text", b"\0" * 100, b"y" * 5_000, b"z" * 200_000)
+# Hundreds of sessions keep a copy of each message: large ones would only fill the disk.
+WEIGHTS = (10, 10, 10, 10, 10, 1)
 ACKS = (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
 NUMBERS = (None, None, 0, 1, 2, 60, 65_535, 2**32 - 1)
 
@@ -136,7 +138,7 @@ def wrong(random: Random, version: int) -> bytes:
 
 
 def publish(random: Random, version: int, number: int, *, is_wrong: bool = False) -> bytes:
-    topic, body = random.choice(TOPICS), random.choice(BODIES)
+    topic, (body,) = random.choice(TOPICS), random.choices(BODIES, WEIGHTS)
     raw = None
     if version == V5:
         raw = encode_raw(

@@ -121,7 +121,25 @@ def test_what_takes_long_is_set_aside_and_looked_through_again_at_some_time(
 ) -> None:
     least = housekeeping.MEMORY_MAX
     monkeypatch.setattr(housekeeping, "memory_peak", lambda: least + len(frozen) * least // 8)
+    monkeypatch.setattr(housekeeping, "processor_time", lambda: 7.0)
     loop.run(0, lambda sim: looking(sim, BusyClock(), 9.5 * housekeeping.LOOK_EVERY_S))
     look = ["collect", "freeze"]
     # At nine eighths, and when it has doubled.
     assert frozen[:16] == ["freeze", "unfreeze", *(6 * look), "unfreeze", *look][:16]
+
+
+def test_all_objects_are_visited_only_while_nobody_asks_for_anything(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds: everybody would wait."""
+    monkeypatch.setattr(housekeeping, "memory_peak", lambda: 8 * housekeeping.MEMORY_MAX)
+
+    async def main(sim: SimLoop) -> None:
+        busy_until_s = sim.time() + 5.5 * housekeeping.LOOK_EVERY_S
+        monkeypatch.setattr(
+            housekeeping, "processor_time", lambda: 0.1 * min(sim.time(), busy_until_s)
+        )
+        await looking(sim, SimClock(sim), 8.5 * housekeeping.LOOK_EVERY_S)
+
+    loop.run(0, main)
+    assert frozen == ["freeze", *(6 * ["collect"]), "unfreeze", "collect", "collect"]

@@ -123,8 +123,8 @@ BINDINGS_MAX = 1_000_000
 BINDINGS_AT_ONCE_MAX = 1_000
 # The weight of a binding to a consistent-hash exchange.
 BINDING_WEIGHT_MAX = 10_000
-# Destinations of one message that are served at once; others in turns.
-DESTINATIONS_AT_ONCE_MAX = 500
+# Destinations of one message that are served at once, unless it is large; more in turns.
+DESTINATIONS_AT_ONCE_MAX = 100
 ROUTE_CACHED_NAMES_MAX = 1_000  # Names in one cached route: a key and its queues.
 ROUTES_CACHED_NAMES_MAX = 100_000  # Names in all cached routes.
 DELAY_MS_MAX = 2**32 - 1  # A message with a longer delay is not delayed.

@@ -13,7 +13,7 @@ and from the first time that they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from entrepot.broker.ledger import NEVER
@@ -30,10 +30,11 @@ from entrepot.core.ranges import Ranges
 class Popped:
     """Messages that were taken out of a ledger. The caller must lease or settle each of them."""
 
-    __slots__ = ("expired", "good", "lost", "size")
+    __slots__ = ("expired", "good", "is_cut", "lost", "size")
 
     def __init__(self) -> None:
         self.size = 0  # Messages, good or not.
+        self.is_cut = False  # Whether they are fewer than there are because they are large.
         self.good: list[Taken] = []
         self.expired: list[Piece] = []
         # Transient and older than the process; or deleted from the log, then with an empty run.
@@ -47,6 +48,22 @@ class Popped:
             self.expired = [piece for piece in self.expired if piece[0].start < end]
             self.lost = [piece for piece in self.lost if piece[0].start < end]
             self.size = sum([len(offsets) for offsets, _ in (*self.expired, *self.lost)])
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Return all these messages; not in their order."""
+        good = [(taken.offsets, taken.run) for taken in self.good]
+        return [*good, *self.expired, *self.lost]
+
+    @property
+    def weight(self) -> int:
+        """Return the bytes of all these messages."""
+        return sum([_size(run) for _, run in self.pieces])
+
+    @property
+    def offset_end(self) -> int:
+        """Return the offset behind the last of these messages; there must be some."""
+        return max([offsets.stop for offsets, _ in self.pieces])
 
 
 _GONE = Run(0, ())
@@ -68,11 +85,14 @@ class Front:
         self._counts_bytes = settings.length_bytes_max is not None
         self._ready_bytes: int | None = None  # None means: not counted.
         self._uncounted = Ranges()  # Ready, and not in that count yet.
+        # The first ready message, if it was found to be good, and when it expires.
+        self._good_first: tuple[int, int] | None = None
         self.selecting: list[Progress] = []  # Of consumers that select messages.
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Follow other settings: from now on messages expire by these."""
         self._ttl_ms = settings.ttl_ms
+        self._good_first = None
 
     # --- counting and peeking
 
@@ -108,8 +128,18 @@ class Front:
 
     def count_more(self) -> bool:
         """Count the bytes of some more messages. Returns whether any are left to be counted."""
-        if self._uncounted:
-            self._count_bytes(self._uncounted.pop(limits.QUEUE_TURN_MESSAGES_MAX))
+        count, left = limits.QUEUE_TURN_MESSAGES_MAX, limits.QUEUE_TURN_BYTES_MAX
+        try:
+            while self._uncounted and count > 0 and left > 0:
+                offsets = next(iter(self._uncounted))[:count]
+                pieces = self.lane.read(offsets, left)
+                counted = range(offsets.start, pieces[-1][0].stop if pieces else offsets.stop)
+                self._uncounted.remove(counted.start, counted.stop)
+                size = sum([_size(run) for _, run in pieces])
+                self._ready_bytes = (self._ready_bytes or 0) + size
+                count, left = count - len(counted), left - size
+        except StorageError:  # Counting begins anew later.
+            self._forget_bytes()
         return bool(self._uncounted)
 
     def peek(self, count: int) -> Iterator[Taken]:
@@ -165,15 +195,19 @@ class Front:
         return bool(ready)
 
     def came_back(self, ready: Sequence[range]) -> None:
-        """Count the bytes of messages that are ready again, and let selecting consumers look."""
+        """Count the bytes of messages that are ready again, some of them later, and let selecting
+        consumers look at them."""
         for progress in self.selecting:
             progress.came_back(ready)
         if self._ready_bytes is not None:
-            self._count_bytes(ready)
+            for offsets in ready:
+                self._uncounted.add(offsets.start, offsets.stop)
+            self.count_more()
 
     def pop(self, count: int, now_ms: int) -> Popped:
         """Take out the next messages, at most `count`, expired ones included.
 
+        There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once.
         Raises StorageError if they cannot be read; then they stay ready.
         """
         fresh = self.ledger.offset_fresh
@@ -186,11 +220,19 @@ class Front:
         Raises StorageError as `pop` does.
         """
         end, fresh = self.lane.offset_end, self.ledger.offset_fresh
-        popped = self._judged(self.ledger.ready(1, end), now_ms, fresh)
+        first = self.ledger.ready(1, end)
+        if first and self._good_first is not None:
+            offset, until_ms = self._good_first
+            if offset == first[0].start and now_ms < until_ms:
+                return Popped(), until_ms  # Reading it again may be a read from the disk.
+        popped = self._judged(first, now_ms, fresh)
         if popped.size and not popped.good and self.ready_count_most > 1:
             ready = self.ledger.ready(limits.QUEUE_TURN_MESSAGES_MAX, end)
             popped = self._judged(ready, now_ms, fresh)
-        again_ms = self._expiry_ms(popped.good[0]) if popped.good else 0 if popped.size else NEVER
+        again_ms, self._good_first = 0 if popped.size else NEVER, None
+        if popped.good:
+            again_ms = self._expiry_ms(popped.good[0])
+            self._good_first = popped.good[0].offsets.start, again_ms
         popped.cut_at_good()
         if popped.size:
             self.ledger.pop(popped.size, end)
@@ -203,7 +245,7 @@ class Front:
     def pop_at(self, offsets: range, now_ms: int) -> Popped:
         """Take out the messages at these offsets that are ready, expired ones included.
 
-        Raises StorageError as `pop` does.
+        There are fewer if they are large. Raises StorageError as `pop` does.
         """
         fresh = self.ledger.offset_fresh
         return self._read(self.ledger.pop_at(offsets, self.lane.offset_end), now_ms, fresh)
@@ -212,17 +254,24 @@ class Front:
         try:
             popped = self._judged(taken, now_ms, fresh)
         except BaseException:  # Whatever it is, they must be ready again: nobody has them.
-            for offsets in taken:
-                self.ledger.returned.add(offsets.start, offsets.stop)
+            self._put_back(taken, 0)
             raise
+        if popped.is_cut:
+            self._put_back(taken, popped.size)
         if self._ready_bytes is not None:
             self._uncount(popped, self._ready_bytes)
         return popped
 
+    def _put_back(self, taken: Sequence[range], count: int) -> None:
+        """Make these messages ready again, but for the first `count` of them."""
+        for offsets in taken:
+            rest = offsets[count:]
+            self.ledger.returned.add(rest.start, rest.stop)
+            count = max(0, count - len(offsets))
+
     def _uncount(self, popped: Popped, ready_bytes: int) -> None:
         """Subtract the bytes of messages that are not ready any more."""
-        good = [(taken.offsets, taken.run) for taken in popped.good]
-        for offsets, run in (*good, *popped.expired, *popped.lost):
+        for offsets, run in popped.pieces:
             ready_bytes -= self._counted_size(offsets, run)
         self._ready_bytes = ready_bytes
 
@@ -267,6 +316,7 @@ class Front:
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
         self._times_end = self.appended_end if self._heeds_times else 0
+        self._good_first = None
         self._forget_bytes()
         for progress in self.selecting:
             progress.rewound(offset)
@@ -280,12 +330,21 @@ class Front:
     def _judged(self, ready: Sequence[range], now_ms: int, fresh: int) -> Popped:
         """Read these messages, and sort them into good, expired and lost. Raises StorageError.
 
-        From the offset `fresh` on, messages were never delivered before.
+        If they are large, only the first of them. From the offset `fresh` on, messages were
+        never delivered before.
         """
-        popped = Popped()
-        for offsets in ready:
+        popped, left = Popped(), limits.QUEUE_TURN_BYTES_MAX
+        for wanted in ready:
+            if left <= 0:
+                popped.is_cut = True
+                break
+            offsets, pieces = wanted, self.lane.read(wanted, left)
+            if pieces and pieces[-1][0].stop < wanted.stop:
+                offsets, left = range(wanted.start, pieces[-1][0].stop), 0
+                popped.is_cut = True
+            elif len(ready) > 1:
+                left -= sum([_size(run) for _, run in pieces])
             popped.size += len(offsets)
-            pieces = self.lane.read(offsets)
             if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
                 popped.lost.extend((gap, _GONE) for gap in gaps(offsets, pieces))
             for piece in pieces:
@@ -334,18 +393,6 @@ class Front:
     def _attempts(self, offsets: range) -> Sequence[int] | None:
         attempts = [self.ledger.attempts(offset) for offset in offsets]
         return attempts if any(attempts) else None
-
-    def _count_bytes(self, ready: Iterable[range]) -> None:
-        """Add the bytes of these messages. If they cannot be read, counting begins anew later."""
-        assert self._ready_bytes is not None
-        try:
-            for offsets in ready:
-                for start in range(offsets.start, offsets.stop, limits.QUEUE_TURN_MESSAGES_MAX):
-                    stop = min(offsets.stop, start + limits.QUEUE_TURN_MESSAGES_MAX)
-                    pieces = self.lane.read(range(start, stop))
-                    self._ready_bytes += sum(_size(run) for _, run in pieces)
-        except StorageError:
-            self._forget_bytes()
 
     def _forget_bytes(self) -> None:
         self._ready_bytes, self._uncounted = None, Ranges()

@@ -68,9 +68,10 @@ class Lane(Protocol):
         """Call `waiter`, perhaps at once, when all messages below `offset_end` are committed, or
         cannot be."""
 
-    def read(self, offsets: range) -> list[Piece]:
+    def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         """Return these messages, in their order. The range must have the step 1.
 
+        With `bytes_max`, return only the first ones, about so many bytes, at least one piece.
         Deleted messages are left out. Raises StorageError if messages that should be there
         cannot be read, or are not below `offset_end`.
         """

@@ -6,6 +6,7 @@ from the log, together with those that follow. Retention deletes only settled me
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from entrepot.broker.ledger import Ledger
@@ -103,7 +104,7 @@ class LogLane:
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
         self._partition.when_committed(offset_end, waiter)
 
-    def read(self, offsets: range) -> list[Piece]:
+    def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         partition = self._partition
         if partition.refused or self._store.refused is not None:
             self._check_up()
@@ -115,11 +116,13 @@ class LogLane:
         if book is not None and book.offset_first == first == position and book.offset_end == end:
             return [(offsets, book.run)]  # Nearly always, when messages come one at a time.
         pieces: list[Piece] = []
-        while position < end:
+        left = sys.maxsize if bytes_max is None else bytes_max
+        while position < end and left > 0:
             book = self._shelf.at(position)
             books = [book] if book is not None else self._load(position)
             pieces += [each.part(position, end) for each in books if each.offset_first < end]
             position = books[-1].offset_end if books else self._shelf.next_start(position, end)
+            left -= sum([each.size for each in books])
         return pieces
 
     def _load(self, position: int) -> list[Book]:

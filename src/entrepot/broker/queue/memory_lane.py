@@ -12,7 +12,7 @@ from entrepot.broker.ledger import Ledger, rows
 from entrepot.broker.queue.lane import Piece, Waiter
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Run
-from entrepot.broker.queue.shelf import Book, Shelf, joined
+from entrepot.broker.queue.shelf import Book, Shelf, first_of, joined
 from entrepot.core.ranges import Ranges
 
 # The settled messages of a run are freed when all but one in so many are settled. Earlier would
@@ -58,12 +58,17 @@ class MemoryLane:
         assert offset_end <= self.offset_end
         waiter(None)
 
-    def read(self, offsets: range) -> list[Piece]:
+    def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         first, end = offsets.start, offsets.stop
         book = self._shelf.at(first)
-        if book is not None and book.offset_first == first and book.offset_end == end:
+        is_whole = book is not None and book.offset_first == first and book.offset_end == end
+        if book is not None and is_whole and (bytes_max is None or book.size <= bytes_max):
             return [(offsets, book.run)]
-        return [book.part(first, end) for book in self._shelf.within(first, end)]
+        books = self._shelf.within(first, end)
+        pieces = [book.part(first, end) for book in books]
+        if bytes_max is not None and sum([book.size for book in books]) > bytes_max:
+            return first_of(pieces, bytes_max)
+        return pieces
 
     def offset_for_time(self, time_ms: int) -> int:
         found = (book.offset_first for book in self._shelf if book.run.time_ms >= time_ms)

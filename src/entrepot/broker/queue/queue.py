@@ -158,10 +158,9 @@ class Queue:
         # Requests for very many messages that are not done yet, with the offsets that are left.
         self._unfinished: deque[tuple[Answer, Sequence[int]]] = deque()
         self._waiting_for_unfinished: list[Waiter] = []
-        self.turn_count = limits.QUEUE_TURN_MESSAGES_MAX  # How many messages are read at once.
-        self._size_last = 0  # The size of the message that was read last.
         self._is_dispatching = False
-        self._is_continuing = False  # Whether `dispatch` is called in the next turn.
+        self._is_continuing = False  # Whether `dispatch` is called in the next turn,
+        self._is_spent = False  # and does nothing before, since enough was read in this one.
         self._timer = Timer(self._clock, partial(self.guard, self._on_time))
         self._unused = Timer(self._clock, partial(self.guard, self._on_expiry))
         self.timed_leases = TimedLeases(self, self._clock)
@@ -550,7 +549,7 @@ class Queue:
 
         Does nothing while many messages are being settled or returned: these come first.
         """
-        if self._is_dispatching or self._unfinished or self._is_gone:
+        if self._is_dispatching or self._is_spent or self._unfinished or self._is_gone:
             return
         for lane in self.lanes:
             if lane.fault is not None:
@@ -562,10 +561,12 @@ class Queue:
                 if self._consumers.selecting:
                     left -= self._hand_out_selected(left)
                 while left > 0 and self._consumers.count:
-                    size = self._hand_out(left)
-                    if not size:
+                    popped = self._hand_out(left)
+                    if popped is None:
                         break
-                    left -= size
+                    left -= popped.size
+                    if popped.is_cut:
+                        left, self._is_spent = 0, True
             finally:
                 self._is_dispatching = False
             if left > 0:
@@ -582,13 +583,13 @@ class Queue:
             self._loop.call_soon(self._continued)
 
     def _continued(self) -> None:
-        self._is_continuing = False
+        self._is_continuing = self._is_spent = False
         self.dispatch()
 
-    def _hand_out(self, count: int) -> int:
+    def _hand_out(self, count: int) -> Popped | None:
         """Deliver at most `count` messages of the highest priority that has ready ones.
 
-        Returns how many were taken out of the lane; some of them may have expired instead.
+        Returns what was taken out of the lane; some messages may have expired instead.
         """
         for number, front in self._by_priority:
             ready_count = front.ready_count_most
@@ -598,22 +599,22 @@ class Queue:
             if only is not None:
                 room = only.consumer.room()
                 if room <= 0:
-                    return 0
-                popped = self._pop(front, min(count, ready_count, room, self.turn_count))
+                    return None
+                popped = self._pop(front, min(count, ready_count, room))
                 if popped.size:
                     self._deliver(number, popped, [(only, taken) for taken in popped.good])
-                    return popped.size
+                    return popped
                 continue
             found = self._consumers.next_ones(min(count, ready_count))
             if found is None:
-                return 0
+                return None
             ring, seats = found
             room = sum([room for _, room in seats])
-            popped = self._pop(front, min(count, ready_count, room, self.turn_count))
+            popped = self._pop(front, min(count, ready_count, room))
             if popped.size:
                 self._deliver_in_turn(number, popped, ring, seats)
-                return popped.size
-        return 0
+                return popped
+        return None
 
     def _deliver_in_turn(
         self, number: int, popped: Popped, ring: Ring, seats: Sequence[tuple[Seat, int]]
@@ -653,70 +654,78 @@ class Queue:
 
         Returns how many messages were looked at, counted as deliveries that take as long.
         """
-        spent = 0
+        spent, left_bytes = 0, limits.QUEUE_TURN_BYTES_MAX
         for seat in [*self._consumers.selecting]:
             selection = seat.selection
             assert selection is not None
             for number, front in self._by_priority:
-                while spent < count and seat.consumer.room() > 0:
-                    looked = min(self.turn_count, 1 + (count - spent) // selection.cost)
-                    ready = selection.lanes[number].take(
-                        front.ledger, front.lane.offset_end, looked
-                    )
+                progress = selection.lanes[number]
+                while spent < count and left_bytes > 0 and seat.consumer.room() > 0:
+                    looked = 1 + (count - spent) // selection.cost
+                    ready = progress.take(front.ledger, front.lane.offset_end, looked)
                     if not ready:
                         break
                     spent += selection.cost * sum(map(len, ready))
-                    # Each: those that cannot be read now are to be looked at again.
-                    are_read = [self._select(seat, number, offsets) for offsets in ready]
-                    if not all(are_read):
+                    try:
+                        for offsets in ready:
+                            left_bytes -= self._select(seat, number, offsets, left_bytes)
+                    except StorageError:
+                        for offsets in ready:
+                            progress.put_back(offsets)
+                        self._unreadable()
                         return spent
+            if left_bytes <= 0:
+                self._is_spent = True
+                return max(spent, count)
             if spent >= count:
                 return spent
             if selection.on_end is not None and seat.consumer.room() > 0:
                 selection.on_end()
         return spent
 
-    def _select(self, seat: Seat, number: int, offsets: range) -> bool:
+    def _select(self, seat: Seat, number: int, offsets: range, bytes_max: int) -> int:
         """Deliver those of the messages that a consumer wants, as far as it has room.
 
-        Returns False if they cannot be read.
+        Returns how many bytes were read. Raises StorageError.
         """
-        selection = seat.selection
+        selection, front, size = seat.selection, self._fronts[number], 0
         assert selection is not None
-        front, part = self._fronts[number], offsets
-        try:
-            pieces = front.lane.read(offsets)
-            for part in gaps(offsets, pieces):
-                self._drop_unselected(number, part)
-            for piece in pieces:
-                for is_wanted, (part, run) in divide(piece, selection.wants):
-                    if is_wanted:
-                        room = max(0, seat.consumer.room())
-                        selection.lanes[number].put_back(part[room:])
-                        if room and selection.browses:
-                            seat.consumer.deliver(number, front.copied(part[:room], run))
-                        elif room:
-                            self._deliver_at(number, part[:room], seat)
-                    elif selection.drops_others:
-                        self._drop_unselected(number, part)
-        except StorageError:
-            selection.lanes[number].put_back(range(part.start, offsets.stop))
-            self._unreadable()
-            return False
-        return True
+        progress = selection.lanes[number]
+        pieces = front.lane.read(offsets, bytes_max) if bytes_max > 0 else []
+        end = pieces[-1][0].stop if pieces else offsets.start if bytes_max <= 0 else offsets.stop
+        progress.put_back(range(end, offsets.stop))
+        for gap in gaps(range(offsets.start, end), pieces):
+            self._drop_unselected(number, gap)
+        for piece in pieces:
+            size += sum([len(body) for _, body in piece[1].messages])
+            for is_wanted, (part, run) in divide(piece, selection.wants):
+                if is_wanted:
+                    room = max(0, seat.consumer.room())
+                    progress.put_back(part[room:])
+                    if room and selection.browses:
+                        seat.consumer.deliver(number, front.copied(part[:room], run))
+                    elif room:
+                        self._deliver_at(number, part[:room], seat)
+                elif selection.drops_others:
+                    self._drop_unselected(number, part)
+        return size
 
     def _deliver_at(self, number: int, offsets: range, seat: Seat) -> None:
-        front = self._fronts[number]
+        front, selection = self._fronts[number], seat.selection
         popped = front.pop_at(offsets, self._clock.now_ms() if front.may_expire else 0)
-        self._note_size(popped)
+        if popped.is_cut and selection is not None:
+            selection.lanes[number].put_back(range(popped.offset_end, offsets.stop))
         self._deliver(number, popped, [(seat, taken) for taken in popped.good])
         self._consumers.served_selecting(seat)
 
     def _drop_unselected(self, number: int, offsets: range) -> None:
         """Drop messages that their only consumer does not want, or that are deleted."""
-        popped = self._fronts[number].pop_at(offsets, now_ms=0)
-        self._finish(number, popped)
-        self._settle_popped(number, [taken.offsets for taken in popped.good], UNSELECTED)
+        left: range | None = offsets
+        while left:
+            popped = self._fronts[number].pop_at(left, now_ms=0)
+            self._finish(number, popped)
+            self._settle_popped(number, [taken.offsets for taken in popped.good], UNSELECTED)
+            left = range(popped.offset_end, left.stop) if popped.is_cut else None
 
     def get(self, owner: object, *, auto_ack: bool) -> tuple[int, Taken] | None:
         """Take the next message and return it with its lane; None if none is ready.
@@ -729,13 +738,14 @@ class Queue:
         return found[0] if found else None
 
     def take(self, lease: Lease | None, count: int) -> list[tuple[int, Taken]]:
-        """Take the next messages, at most `count` and at most as many as in one turn.
+        """Take the next messages, at most `count` and at most as many as in one turn, which are
+        fewer if they are large.
 
         Returns runs with their lanes. Without a lease they are settled. Raises QueueDown.
         """
         for number, front in self._by_priority:
             while front.ready_count_most:
-                popped = self._pop(front, min(count, self.turn_count))
+                popped = self._pop(front, min(count, limits.QUEUE_TURN_MESSAGES_MAX))
                 found = self._leased(number, popped, lease)
                 if found:
                     self._look_ahead()
@@ -745,11 +755,19 @@ class Queue:
         self.check_up()
         return []
 
-    def take_at(self, lease: Lease, lane: int, offsets: range) -> list[tuple[int, Taken]]:
-        """Take the messages at these offsets that are ready. Raises StorageError."""
-        popped = self._fronts[lane].pop_at(offsets, now_ms=0)
-        self._note_size(popped)
-        return self._leased(lane, popped, lease)
+    def take_at(
+        self, lease: Lease, lane: int, offsets: range
+    ) -> tuple[list[tuple[int, Taken]], range]:
+        """Take the messages at these offsets that are ready, as many as in one turn.
+
+        Returns runs with their lanes, and the offsets that are left for another turn.
+        Raises StorageError.
+        """
+        turn = offsets[: limits.QUEUE_TURN_MESSAGES_MAX]
+        popped = self._fronts[lane].pop_at(turn, now_ms=0)
+        if popped.is_cut:
+            turn = range(turn.start, popped.offset_end)
+        return self._leased(lane, popped, lease), offsets[len(turn) :]
 
     def _leased(self, number: int, popped: Popped, lease: Lease | None) -> list[tuple[int, Taken]]:
         """Lease the good messages, or settle them if there is no lease, and return them."""
@@ -766,22 +784,10 @@ class Queue:
         """Take out the next messages; none if the log cannot be read, which reports that error
         itself."""
         try:
-            popped = front.pop(count, self._clock.now_ms() if front.may_expire else 0)
+            return front.pop(count, self._clock.now_ms() if front.may_expire else 0)
         except StorageError:
             self._unreadable()
             return Popped()
-        if popped.good and len(popped.good[-1].run.messages[-1][1]) != self._size_last:
-            self._note_size(popped)
-        return popped
-
-    def _note_size(self, popped: Popped) -> None:
-        """Choose how many messages to read at once, by the size of the last one that was read."""
-        if popped.good:
-            size = self._size_last = len(popped.good[-1].run.messages[-1][1])
-            bytes_max, count_max = limits.QUEUE_TURN_BYTES_MAX, limits.QUEUE_TURN_MESSAGES_MAX
-            self.turn_count = (
-                max(1, bytes_max // size) if size * count_max > bytes_max else count_max
-            )
 
     def _unreadable(self) -> None:
         """Cancel the consumers if the queue is down until the next start."""
@@ -801,6 +807,7 @@ class Queue:
         for front in self._fronts:
             heeds_times = front.came_up() or heeds_times
             if self._limit.counts_bytes and front.count_more():
+                self._is_spent = True
                 self._continue()
         if self._limit.drops:
             self._drop_excess()
@@ -809,20 +816,21 @@ class Queue:
 
     def _drop_excess(self) -> None:
         """Drop messages that exceed the limit, at most as many as in one turn."""
-        left = limits.QUEUE_TURN_MESSAGES_MAX
+        left, left_bytes = limits.QUEUE_TURN_MESSAGES_MAX, limits.QUEUE_TURN_BYTES_MAX
         excess = self._limit.excess(self.ready_count)
         for number, front in self._by_priority:
-            while min(excess, left) > 0 and front.ready_count_most:
+            while min(excess, left, left_bytes) > 0 and front.ready_count_most:
                 dropped = self._drop(number, min(excess, left))
-                if not dropped:
+                if not dropped.size:
                     break
-                excess -= dropped
-                left -= dropped
-            while left > 0 and self._limit.is_too_large(self._ready_bytes):
-                if not self._drop(number, 1):
+                excess -= dropped.size
+                left, left_bytes = left - dropped.size, left_bytes - dropped.weight
+            while min(left, left_bytes) > 0 and self._limit.is_too_large(self._ready_bytes):
+                dropped = self._drop(number, 1)
+                if not dropped.size:
                     break
-                left -= 1
-        if left <= 0:
+                left, left_bytes = left - 1, left_bytes - dropped.weight
+        if min(left, left_bytes) <= 0:
             self._continue()
 
     @property
@@ -832,19 +840,16 @@ class Queue:
             return 0
         return sum(front.ready_bytes for front in self._fronts)
 
-    def _drop(self, number: int, count: int) -> int:
-        """Drop messages at the head of a lane for the limit, even if they have expired, too.
-
-        Returns how many.
-        """
+    def _drop(self, number: int, count: int) -> Popped:
+        """Drop messages at the head of a lane for the limit, even if they have expired, too."""
         try:
             popped = self._fronts[number].pop(count, now_ms=0)
         except StorageError:
             self._unreadable()
-            return 0
+            return Popped()
         excess = [(taken.offsets, taken.run) for taken in popped.good]
         self._finish(number, popped, excess=excess)
-        return popped.size
+        return popped
 
     def _look_ahead(self) -> None:
         """Let overdue messages expire, and set the timer to the next expiry or end of a delay."""
@@ -946,6 +951,10 @@ class Queue:
         if not self._unfinished and len(offsets) <= limits.QUEUE_TURN_MESSAGES_MAX:
             answer(offsets)
             return
+        self._do_later(answer, offsets)
+
+    def _do_later(self, answer: Answer, offsets: Sequence[int]) -> None:
+        """Call `answer` with these offsets in turns, after what is to be done before."""
         self._unfinished.append((answer, offsets))
         if len(self._unfinished) == 1:
             self._turns.start(self._do_rest())
@@ -1044,25 +1053,32 @@ class Queue:
                 continue
             for held in ledger.hand_over(each, owner, self._dying):
                 self._dying_count += len(held)
-                self._read_dying(lane, held, reason)
+                self._read_dying(lane, reason, held)
 
-    def _read_dying(self, lane: int, offsets: range, reason: str) -> None:
+    def _read_dying(self, lane: int, reason: str, offsets: Sequence[int]) -> None:
         """Read dying messages and publish their dead letters; if they cannot be read, try later.
 
-        They are not made ready meanwhile: they were rejected, or delivered too often.
+        They are not made ready meanwhile: they were rejected, or delivered too often. Of large
+        ones some are read now, and the others in later turns.
         """
         if self._is_gone or self.fault is not None:
             return
-        leased = self._fronts[lane].ledger.leased
+        leased, left = self._fronts[lane].ledger.leased, limits.QUEUE_TURN_BYTES_MAX
         for held in rows(each for each in offsets if leased.get(each) is self._dying):
-            try:
-                pieces = self.lanes[lane].read(held)
-            except StorageError:  # The log reports the error itself.
-                self._send_again(lane, held, reason, limits.DEAD_LETTER_RETRY_MS)
-                continue
-            for gap in gaps(held, pieces):
+            end, pieces = held.start, list[Piece]()
+            if left > 0:
+                try:
+                    pieces = self.lanes[lane].read(held, left)
+                except StorageError:  # The log reports the error itself.
+                    self._send_again(lane, held, reason, limits.DEAD_LETTER_RETRY_MS)
+                    continue
+                end = pieces[-1][0].stop if pieces else held.stop
+                left -= sum([len(body) for _, run in pieces for _, body in run.messages])
+            for gap in gaps(range(held.start, end), pieces):
                 self._end_dying(lane, gap, LOST)
             self._send_dead_letters(lane, pieces, reason)
+            if end < held.stop:
+                self._do_later(partial(self._read_dying, lane, reason), range(end, held.stop))
 
     def _cause(self, reason: str) -> Cause:
         exchange, key = self.settings.dead_letter_exchange, self.settings.dead_letter_key
@@ -1129,7 +1145,7 @@ class Queue:
     def _send_again(self, lane: int, offsets: range, reason: str, delay_ms: int) -> None:
         """Publish dead letters again later, by the settings that the queue has then."""
         delay_s = delay_ms / 1_000
-        self._loop.call_later(delay_s, self.guard, self._read_dying, lane, offsets, reason)
+        self._loop.call_later(delay_s, self.guard, self._read_dying, lane, reason, offsets)
 
     def _end_dying(self, lane: int, offsets: range, reason: str) -> None:
         """Settle dying messages: their dead letters are committed, or dropped."""

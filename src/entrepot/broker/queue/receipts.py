@@ -259,7 +259,8 @@ class Receipts:
         if kept is None or kept.number != number:
             return False
         del self._kept[key]
-        if not self._queue.take_at(Lease(self), lane, range(offset, offset + 1)):
+        found, _ = self._queue.take_at(Lease(self), lane, range(offset, offset + 1))
+        if not found:
             return False
         self._queue.settle(self, lane, range(offset, offset + 1))
         return True

@@ -76,6 +76,22 @@ def joined(runs: Sequence[Run]) -> Sequence[Run]:
     return output
 
 
+def first_of(pieces: Sequence[Piece], bytes_max: int) -> list[Piece]:
+    """Return the first messages of these pieces, about so many bytes; at least one message."""
+    found: list[Piece] = []
+    for offsets, run in pieces:
+        count = 0
+        for _, body in run.messages:
+            count += 1
+            bytes_max -= len(body)
+            if bytes_max <= 0:
+                break
+        found.append((offsets[:count], run._replace(messages=run.messages[:count])))
+        if bytes_max <= 0:
+            break
+    return found
+
+
 class Shelf:
     def __init__(self) -> None:
         self._books: list[Book] = []

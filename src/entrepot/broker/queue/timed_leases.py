@@ -107,16 +107,20 @@ class TimedLeases:
         count = min(count, self._room)
         return self._hold(lease, self._queue.take(Lease(lease), count) if count > 0 else [])
 
-    def take_at(self, lease: TimedLease, lane: int, offsets: range) -> list[tuple[int, Taken]]:
-        """Take the messages at these offsets that are ready. Offsets must fit into one turn.
+    def take_at(
+        self, lease: TimedLease, lane: int, offsets: range
+    ) -> tuple[list[tuple[int, Taken]], range]:
+        """Take the messages at these offsets that are ready, as many as in one turn.
 
+        Returns runs with their lanes, and the offsets that are left for another turn.
         Raises StorageError; TooManyLeases if the leases of the queue would exceed their limit.
         """
         if not 0 <= lane < len(self._queue.lanes):
-            return []
-        if self._room < len(offsets):
+            return [], range(0)
+        if self._room < min(len(offsets), limits.QUEUE_TURN_MESSAGES_MAX):
             raise TooManyLeases("the leases of this queue hold as many messages as they may")
-        return self._hold(lease, self._queue.take_at(Lease(lease), lane, offsets))
+        found, rest = self._queue.take_at(Lease(lease), lane, offsets)
+        return self._hold(lease, found), rest
 
     def _hold(self, lease: TimedLease, found: list[tuple[int, Taken]]) -> list[tuple[int, Taken]]:
         for lane, taken in found:

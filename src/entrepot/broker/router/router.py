@@ -59,6 +59,11 @@ class Route(NamedTuple):
     held: tuple[Held, ...] = ()
     listeners: tuple[Listener, ...] = ()  # Who hears it besides; the router knows none.
 
+    @property
+    def width(self) -> int:
+        """Return how many destinations there are."""
+        return len(self.queues) + len(self.held) + len(self.listeners)
+
 
 NOWHERE = Route(())
 

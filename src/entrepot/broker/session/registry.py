@@ -357,7 +357,8 @@ class SessionRegistry:
         elif wanted.quality and session.queue is None:
             await self._make_queue(session)
         if self._sessions.get(session.client_id) is not session:
-            self.shared.leave(session, text)
+            if text not in session.subscriptions:  # Otherwise `_ending` comes to it.
+                self.shared.leave(session, text)
             if session.queue is not None:
                 queue, session.queue = session.queue, None
                 self._drop_queue(session, queue)
@@ -406,17 +407,24 @@ class SessionRegistry:
     def send_retained(
         self, session: Session, wanted: Sequence[Subscription], granted: Sequence[Granted]
     ) -> None:
+        feeding: list[Subscription] = []
         for each, answer in zip(wanted, granted, strict=True):
             worst = RetainedWanted.IF_NEW if answer.is_new else RetainedWanted.ALWAYS
             is_wanted = each.retained <= worst and not is_shared(each.filter)
             if answer.quality is not None and is_wanted and self._retained.may_match(each.filter):
-                self._turns.start(self._find_retained(session, each))
+                feeding.append(each)
+        if feeding:
+            self._turns.start(self._find_retained(session, feeding))
 
-    def _find_retained(self, session: Session, wanted: Subscription) -> Steps[None]:
+    def _find_retained(self, session: Session, wanted: Sequence[Subscription]) -> Steps[None]:
         receiver = session.receiver
-        found = yield from self._retained.matching(of_path_filter(wanted.filter))
-        if found and receiver is not None and session.receiver is receiver:
-            RetainedFeed(session, receiver, wanted, found, self._clock, self._faults).go_on()
+        for each in wanted:
+            found = yield from self._retained.matching(of_path_filter(each.filter))
+            if receiver is None or session.receiver is not receiver:
+                return
+            if found:
+                RetainedFeed(session, receiver, each, found, self._clock, self._faults).go_on()
+            yield
 
     # --- start and stop
 

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
+from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Publication, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.router import Held, Route, Router
@@ -36,7 +37,7 @@ from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.message import Envelope, Message, distinct, subjects
 from entrepot.core.ports import Clock
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, finish
 
 # Raises a PeerError if the publisher may not write to the topic of that name.
 Check = Callable[[str], None]
@@ -48,6 +49,8 @@ Hold = Callable[[Held, Run, Publication | None, bool], None]
 # A queue or topic by its name, a delayed exchange, or one who hears what is published on subjects.
 Destination: TypeAlias = str | Held | Listener
 _NAMED = (str, Held)
+_FEW = 10  # So many destinations are always served at once, whatever they get.
+_POSTPONED_BYTES = 4 * limits.KIB  # About what a run takes that waits, beside its bodies.
 
 
 class _Way(NamedTuple):
@@ -73,15 +76,6 @@ class _Sending(NamedTuple):
     encoded: dict[object, bytes] | None = None  # All of them, for those who hear them.
 
 
-class _Postponed(NamedTuple):
-    """A run for very many destinations, or one that was published after such a run."""
-
-    destinations: Sequence[Destination]
-    run: Run
-    sending: _Sending
-    until_settled: bool
-
-
 class _Share:
     """The messages of a run that go to one queue, or that one exchange delays equally long."""
 
@@ -105,6 +99,7 @@ class Publisher:
         subjects: SubjectRoutes,
         clock: Clock,
         turns: Turns,
+        memory_use: MemoryUse,
     ) -> None:
         self._router = router
         self._queues = queues
@@ -114,7 +109,10 @@ class Publisher:
         self._subjects = subjects
         self._clock = clock
         self._turns = turns
-        self._postponed: deque[_Postponed] = deque()
+        self._memory_use = memory_use
+        # What sends a run to very many destinations, or one that was published after such a run;
+        # and what that counts as in memory.
+        self._postponed: deque[tuple[Steps[None], int]] = deque()
         self._is_sending = False  # Whether a background task sends what is postponed.
 
     def publish(
@@ -203,7 +201,7 @@ class Publisher:
             return None
         bound = self._router.route(start, key, inside=inside)
         queues, held, listeners = self._subjects.route(key, bound, check)
-        if queues or held or len(listeners) > limits.DESTINATIONS_AT_ONCE_MAX:
+        if queues or held or _takes_turns(len(listeners), len(messages[0][1])):
             return None
         if not listeners:
             return messages
@@ -300,16 +298,19 @@ class Publisher:
         self, messages: Sequence[Message], ways: _Ways, sending: _Sending
     ) -> Sequence[Message]:
         """Send each destination its messages. Returns those that no queue or topic gets."""
-        time_ms, publication = self._clock.now_ms(), sending.publication
-        for share in _shares(messages, ways):
-            if self._avoids(share.destination, sending):
-                continue
-            part = None if publication is None else publication.part(share.places)
-            run = Run(time_ms, share.messages)
-            own = sending._replace(publication=part, encoded=None)
-            self._send([share.destination], run, own, share.until_settled)
-            if part is not None:
-                part.arrived()
+        time_ms, sending = self._clock.now_ms(), sending._replace(encoded=None)
+        width = sum([way.route.width for way in ways.values()])
+        sizes = (ways[id(envelope)].route.width * len(body) for envelope, body in messages)
+        if _takes_turns(width, 0) or (width > _FEW and sum(sizes) > limits.QUEUE_TURN_BYTES_MAX):
+            steps = self._send_shares_in_steps(messages, ways, sending, time_ms)
+            self._postpone(steps, sending, width, sum([len(body) for _, body in messages]))
+        else:
+            for share in finish(_shares(messages, ways)):
+                if not self._avoids(share.destination, sending):
+                    own, run = _share_of(sending, share), Run(time_ms, share.messages)
+                    self._send([share.destination], run, own, share.until_settled)
+                    if own.publication is not None:
+                        own.publication.arrived()
         nowhere = {
             envelope: not way.route.held
             and not way.route.listeners
@@ -332,7 +333,10 @@ class Publisher:
         until_settled: bool,
     ) -> None:
         """Send a run now if it has few destinations and nothing is postponed; or postpone it."""
-        if not self._postponed and len(destinations) <= limits.DESTINATIONS_AT_ONCE_MAX:
+        width, size = len(destinations), 0
+        if width > _FEW or self._postponed:
+            size = sum([len(body) for _, body in run.messages])
+        if not self._postponed and not _takes_turns(width, size):
             broadcast: Broadcast | None = None
             for destination in destinations:
                 if isinstance(destination, _NAMED):
@@ -342,9 +346,21 @@ class Publisher:
                         broadcast = _broadcast(run, sending)
                     destination.hear(broadcast)
             return
+        steps = self._send_in_steps(destinations, run, sending, until_settled)
+        self._postpone(steps, sending, width, size)
+
+    def _postpone(self, steps: Steps[None], sending: _Sending, width: int, size: int) -> None:
+        """Send in turns, after what was postponed before. The steps end with an answer.
+
+        What waits counts as memory of messages, so that publishers wait if it is much: by its
+        bytes, and by its destinations, because it is time that there is too little of.
+        """
         if sending.publication is not None:
             sending.publication.expect()
-        self._postponed.append(_Postponed(destinations, run, sending, until_settled))
+        is_wide = width > limits.DESTINATIONS_AT_ONCE_MAX
+        cost = size + (limits.QUEUE_TURN_BYTES_MAX if is_wide else _POSTPONED_BYTES)
+        self._memory_use.change(cost)
+        self._postponed.append((steps, cost))
         if not self._is_sending:
             self._is_sending = True
             self._turns.start(self._send_postponed())
@@ -352,18 +368,41 @@ class Publisher:
     def _send_postponed(self) -> Steps[None]:
         try:
             while self._postponed:
+                steps, cost = self._postponed[0]
                 try:
-                    yield from self._send_in_steps(self._postponed[0])
+                    yield from steps
                 finally:
                     self._postponed.popleft()  # Even if it failed, it is not sent again.
+                    self._memory_use.change(-cost)
         finally:
             self._is_sending = False
 
-    def _send_in_steps(self, postponed: _Postponed) -> Steps[None]:
-        destinations, run, sending, until_settled = postponed
-        broadcast = _broadcast(run, sending, Queue.publish_now)
+    def _send_shares_in_steps(
+        self, messages: Sequence[Message], ways: _Ways, sending: _Sending, time_ms: int
+    ) -> Steps[None]:
+        """Send each destination its messages. Then answer the publication."""
+        shares = yield from _shares(messages, ways)
+        for share in shares:
+            if not self._avoids(share.destination, sending):
+                own, run = _share_of(sending, share), Run(time_ms, share.messages)
+                steps = self._send_in_steps([share.destination], run, own, share.until_settled)
+                yield from steps
+        if sending.publication is not None:
+            sending.publication.arrived()
+
+    def _send_in_steps(
+        self,
+        destinations: Sequence[Destination],
+        run: Run,
+        sending: _Sending,
+        until_settled: bool,
+    ) -> Steps[None]:
+        """Send all of them the run. Then answer the publication."""
+        broadcast: Broadcast | None = None
         for destination in destinations:
             if not isinstance(destination, _NAMED):
+                if broadcast is None:
+                    broadcast = _broadcast(run, sending, Queue.publish_now)
                 destination.hear(broadcast)
             elif isinstance(destination, Held) or self._router.has_queue(destination):
                 self._send_to(destination, run, sending, until_settled, is_wide=True)
@@ -388,10 +427,11 @@ class Publisher:
         queue = self._queues.get(destination)
         if queue is None:  # A topic. Nothing in it is consumed, so confirm when it is committed.
             feed = self._feed(destination)
+            append = feed.publish_now if is_wide else feed.publish
             if memory is None:
-                feed.publish(run, publication)
+                append(run, publication)
             else:
-                memory.send(feed, run, publication, feed.publish)
+                memory.send(feed, run, publication, append)
         elif memory is None:
             publish = queue.publish_now if is_wide else queue.publish
             publish(run, publication, until_settled=until_settled)
@@ -399,6 +439,13 @@ class Publisher:
             publish = queue.publish_now if is_wide else queue.publish
             own = partial(publish, until_settled=until_settled)
             memory.send(queue, run, publication, own)
+
+
+def _takes_turns(width: int, size: int) -> bool:
+    """Return whether so many bytes are not sent to so many destinations at once."""
+    if width <= _FEW:
+        return False
+    return width > limits.DESTINATIONS_AT_ONCE_MAX or width * size > limits.QUEUE_TURN_BYTES_MAX
 
 
 def _broadcast(run: Run, sending: _Sending, publish: Send | None = None) -> Broadcast:
@@ -426,13 +473,22 @@ def _are_special(messages: Sequence[Message]) -> bool:
     return False
 
 
-def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
+def _share_of(sending: _Sending, share: _Share) -> _Sending:
+    """Return the same for the messages of one share."""
+    publication = sending.publication
+    return sending._replace(
+        publication=None if publication is None else publication.part(share.places)
+    )
+
+
+def _shares(messages: Sequence[Message], ways: _Ways) -> Steps[list[_Share]]:
     """Return the messages of each destination.
 
     A destination has several shares, in the order of publishing, if some of its messages are
     confirmed only when they are consumed and others are not.
     """
     shares: list[_Share] = []
+    width = 0
     latest: dict[Destination, _Share] = {}
 
     def add(destination: Destination, place: int, message: Message, until_settled: bool) -> None:
@@ -445,7 +501,12 @@ def _shares(messages: Sequence[Message], ways: _Ways) -> list[_Share]:
 
     for place, message in enumerate(messages):
         envelope, body = message
-        (queues, held, listeners), until_settled, seen = ways[id(envelope)]
+        route, until_settled, seen = ways[id(envelope)]
+        queues, held, listeners = route
+        width += route.width
+        if width > limits.DESTINATIONS_AT_ONCE_MAX:
+            width = 0
+            yield
         sent = message if seen is None else (seen, body)
         for name in queues:
             add(name, place, sent, until_settled)

@@ -60,6 +60,16 @@ class TopicFeed:
             publication.expect()
         self._gathered.append((run, publication))
 
+    def publish_now(self, run: Run, publication: Publication | None) -> None:
+        """Publish, and do not leave the append for the end of the turn.
+
+        For who publishes to very many topics in turns: the appends are most of the work.
+        """
+        if publication is not None:
+            publication.expect()
+        self._gathered.append((run, publication))
+        self._append_gathered()
+
     def _append_gathered(self) -> None:
         """Append all runs up to the first large message, and begin to write that one."""
         if self._is_writing_large:

@@ -99,6 +99,7 @@ class VirtualHost:
             routes,
             maker.clock,
             broker.turns,
+            maker.memory_use,
         )
         self._routes = routes
         self._taps = TopicTaps(

@@ -96,7 +96,7 @@ class MqttAdapter(CountingPump[Event]):
 
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self.drop_input(PacketBuffer(Scanner()))
+        self.drop_input(PacketBuffer(Scanner(), self._context.scratch))
         self._end_deadline()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)

@@ -153,10 +153,10 @@ class TroubledLane(MemoryLane):
         else:
             super().when_settlements_committed(waiter)
 
-    def read(self, offsets: range) -> list[Piece]:
+    def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         if self.cannot_read:
             raise StorageError("torn")
-        pieces = super().read(offsets)
+        pieces = super().read(offsets, bytes_max)
         return (
             [
                 (range(offset, offset + 1), run._replace(messages=[message]))

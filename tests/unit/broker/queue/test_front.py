@@ -4,15 +4,18 @@ import asyncio
 
 import pytest
 
-from entrepot.broker.ledger import NEVER
+from entrepot.broker.ledger import NEVER, Lease
 from entrepot.broker.queue.front import Front, divide, gaps, has_own_times
+from entrepot.broker.queue.lane import Piece
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Pending, Run
 from entrepot.broker.queue.settings import QueueSettings
+from entrepot.core import limits
 from tests.unit.broker.queue.bed import (
     Bed,
     Eater,
     TroubledLane,
+    envelope,
     on_queues,
     properties,
     ready,
@@ -217,3 +220,92 @@ async def test_what_cannot_be_read_stays(bed: Bed) -> None:
     bed.lane.cannot_read = False
     queue.dispatch()
     assert eater.has == "a"
+
+
+LARGE = limits.QUEUE_TURN_BYTES_MAX // 4
+
+
+def large(count: int, time_ms: int = 0, head: bytes = properties()) -> list[Pending]:
+    messages = [(envelope(head), bytes(LARGE)) for _ in range(count)]
+    return [Pending(Run(time_ms, [each]), None) for each in messages]
+
+
+class CountingLane(TroubledLane):
+    """Notes how many messages each read returned."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryUse())
+        self.reads: list[int] = []
+
+    def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
+        pieces = super().read(offsets, bytes_max)
+        self.reads.append(sum(len(each) for each, _ in pieces))
+        return pieces
+
+
+def test_large_messages_are_taken_out_a_few_at_a_time() -> None:
+    front = Front(CountingLane(), QueueSettings())
+    front.append(large(10))
+    found = []
+    while front.ready_count:
+        popped = front.pop(1_000, 0)
+        assert popped.is_cut is (front.ready_count > 0)
+        found.append([offset for taken in popped.good for offset in taken.offsets])
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_large_messages_that_came_back_one_by_one_are_taken_out_a_few_at_a_time() -> None:
+    front, lease = Front(CountingLane(), QueueSettings()), Lease("owner")
+    front.append(large(20))
+    for _ in range(5):
+        for taken in front.pop(4, 0).good:
+            front.ledger.lease(taken.offsets, lease)
+    for offset in range(0, 20, 2):
+        front.ledger.release(range(offset, offset + 1), "owner")
+    assert [taken.offsets.start for taken in front.pop(1_000, 0).good] == [0, 2, 4, 6]
+    assert front.ready_count == 6
+
+
+def test_large_messages_expire_a_few_at_a_time() -> None:
+    front = Front(CountingLane(), QueueSettings(ttl_ms=100))
+    front.append(large(6))
+    front.came_up()
+    popped, again_ms = front.pop_overdue(100)
+    assert (popped.size, again_ms, front.ready_count) == (4, 0, 2)
+    popped, again_ms = front.pop_overdue(100)
+    assert (popped.size, again_ms, front.ready_count) == (2, NEVER, 0)
+
+
+def test_the_bytes_of_large_messages_are_counted_a_few_at_a_time() -> None:
+    lane = CountingLane()
+    lane.append([each.run for each in large(10)])
+    front = Front(lane, QueueSettings(length_bytes_max=1))
+    counted = [front.ready_bytes // LARGE]
+    while front.count_more():
+        counted.append(front.ready_bytes // LARGE)
+    assert (counted, front.ready_bytes) == ([4, 8], 10 * LARGE)
+    assert max(lane.reads) == 4
+    popped = front.pop(1_000, 0)
+    for taken in popped.good:
+        front.ledger.lease(taken.offsets, Lease("owner"))
+    front.came_back(front.ledger.release(range(4), "owner"))
+    assert max(lane.reads) == 4
+    assert front.ready_bytes == 10 * LARGE
+
+
+def test_a_good_message_at_the_front_is_not_read_again_until_it_expires() -> None:
+    lane = CountingLane()
+    front = Front(lane, QueueSettings())
+    own = properties(expiration="50")
+    front.append([pending("a", 1_000, own), pending("b", 1_000)])
+    front.came_up()
+    assert again_ms(front, 1_000) == 1_050
+    lane.reads.clear()
+    for now_ms in range(1_001, 1_050):
+        front.append([pending("c", now_ms, own)])
+        front.came_up()
+        assert again_ms(front, now_ms) == 1_050
+    assert lane.reads == []
+    assert front.pop_overdue(1_050)[0].size == 1
+    front.change_settings(QueueSettings(ttl_ms=30))
+    assert front.pop_overdue(1_051)[0].size == 22, "b, which had no time, and c by the queue's"

@@ -1,14 +1,16 @@
 """What is said of very many messages at once: counted in turns of the loop, not in time."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from entrepot.broker.queue.message import Run
+from entrepot.broker.queue.queue import Queue
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
 from entrepot.core.faults import Faults
-from tests.unit.broker.queue.bed import Bed, Eater, on_queues, settle_down, words
+from tests.unit.broker.queue.bed import Bed, Eater, envelope, on_queues, settle_down, words
 
 SLICE = limits.QUEUE_TURN_MESSAGES_MAX
 
@@ -169,3 +171,65 @@ async def test_a_count_that_is_not_finished_knows_what_goes_meanwhile(bed: Bed) 
     assert front.count_more()
     assert not front.count_more()
     assert front.ready_bytes == 3 * (2 * SLICE - 500 + SLICE)
+
+
+LARGE_BYTES = limits.QUEUE_TURN_BYTES_MAX // 4
+
+
+def publish_large(bed: Bed, queue: Queue, count: int) -> None:
+    messages = [(envelope(), bytes([number]) * LARGE_BYTES) for number in range(count)]
+    bed.publish_run(queue, messages, "large")
+
+
+async def growth(measure: Callable[[], int], end: int) -> list[int]:
+    """Return what is measured after each turn of the loop until it is so much."""
+    found = [measure()]
+    while found[-1] != end:
+        await asyncio.sleep(0)
+        if (now := measure()) != found[-1]:
+            found.append(now)
+    return found
+
+
+@on_queues
+async def test_large_messages_are_delivered_in_turns_however_many_consumers_ask(bed: Bed) -> None:
+    queue = bed.queue()
+    publish_large(bed, queue, 10)
+    await settle_down()
+    eaters = [Eater(str(number), room=2) for number in range(9)]
+    for eater in eaters:
+        queue.add_consumer(eater)
+    for _ in eaters:
+        queue.dispatch()
+
+    def delivered() -> int:
+        queue.dispatch()  # Each that gets something may ask for more.
+        return sum(len(eater.held) for eater in eaters)
+
+    assert await growth(delivered, 10) == [4, 8, 10]
+
+
+@on_queues
+async def test_large_messages_are_dead_lettered_in_turns_and_in_order(bed: Bed) -> None:
+    bed.surroundings = bed.surroundings._replace(turns=Turns(BusyClock()))
+    queue, eater = bed.queue({"x-dead-letter-exchange": "dlx"}), Eater()
+    queue.add_consumer(eater)
+    publish_large(bed, queue, 10)
+    await all_turns()
+
+    def dead() -> int:
+        return sum(len(run.messages) for run, _ in bed.letters)
+
+    queue.reject(eater, 0, range(10))
+    assert await growth(dead, 10) == [8, 10], "the first turn of the rest is now"
+    assert [body[0] for run, _ in bed.letters for _, body in run.messages] == [*range(10)]
+    await all_turns()
+    assert not queue.account().wrong
+
+
+@on_queues
+async def test_large_messages_that_are_too_many_are_dropped_in_turns(bed: Bed) -> None:
+    queue = bed.queue({"x-max-length-bytes": LARGE_BYTES})
+    publish_large(bed, queue, 10)
+    assert await growth(lambda: queue.ready_count, 1) == [0, 6, 2, 1]
+    assert not queue.account().wrong

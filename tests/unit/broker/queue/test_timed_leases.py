@@ -73,11 +73,12 @@ async def test_messages_that_are_known_are_leased_as_far_as_they_are_free(bed: B
     queue.timed_leases.settle(other, 0, range(1))
     queue.timed_leases.release(other, 0, range(2, 3), is_attempt=True)
     lease = queue.timed_leases.open(1_000)
-    found = queue.timed_leases.take_at(lease, 0, range(5))
+    found, rest = queue.timed_leases.take_at(lease, 0, range(5))
+    assert not rest
     assert text(found) == "c d e"
     assert next(each.attempts for _, each in found) == [1, 0, 0]
     assert queue.timed_leases.leased_by_others(lease, 0, range(5)) == [range(1, 2)]
-    assert queue.timed_leases.take_at(lease, 1, range(5)) == []
+    assert queue.timed_leases.take_at(lease, 1, range(5)) == ([], range(0))
     assert queue.timed_leases.leased_by_others(lease, 1, range(5)) == []
     assert ready(queue) == "f"
     queue.timed_leases.release_all(lease, is_attempt=False)
@@ -128,7 +129,8 @@ async def test_those_in_between_stay_where_they_are(bed: Bed) -> None:
     await bed.publish(queue, "later", due_ms=bed.clock.now_ms() + 500)
     await bed.publish(queue, "c d")
     lease = queue.timed_leases.open(1_000)
-    assert text(queue.timed_leases.take_at(lease, 0, range(1, 4))) == "b c"
+    found, _ = queue.timed_leases.take_at(lease, 0, range(1, 4))
+    assert text(found) == "b c"
     assert ready(queue) == "a d"
     await asyncio.sleep(0.6)
     assert ready(queue) == "a later d"

@@ -8,9 +8,12 @@ from msgspec.structs import replace
 
 from entrepot.broker.session import shared
 from entrepot.broker.session.ports import RetainedWanted, Subscription
+from entrepot.broker.subject.filter import Filter
+from entrepot.broker.subject.retained import Retained, RetainedMessage
 from entrepot.core import limits
 from entrepot.core.errors import StorageError, TopicDenied
 from entrepot.core.partitioner import partition_of
+from entrepot.core.steps import Steps
 from tests.unit.broker.session.bed import Sessions, on
 from tests.unit.broker.virtual_host.bed import addressed, message, properties
 from tests.unit.log.bed import simulated
@@ -321,3 +324,45 @@ async def test_a_compacted_topic_takes_what_is_published_on_a_subject(bed: Sessi
     await bed.bind("amq.topic", "last", "a.#")
     await bed.tell(on("a/b", b"1"), on("a/b", bytes(100)))
     assert [record.key for record in bed.records("last")] == [b"a/b", b"a/b"]
+
+
+@simulated
+async def test_what_many_filters_match_is_looked_for_one_filter_after_the_other(
+    bed: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If each began with a turn of its own, one packet would be as many turns at once."""
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    await bed.start()
+    await bed.tell(*(on(f"a/{number}", b"x") for number in range(20)), is_retained=True)
+    begun, matching = list[Filter](), Retained.matching
+
+    def noted(self: Retained, filter: Filter) -> Steps[list[RetainedMessage]]:
+        begun.append(filter)
+        return (yield from matching(self, filter))
+
+    monkeypatch.setattr(Retained, "matching", noted)
+    peer = await bed.connect("c")
+    await bed.subscribe(peer, *[Subscription(f"a/{number}/#") for number in range(20)])
+    assert len(begun) == 1
+    await asyncio.sleep(1)
+    assert (len(begun), len(peer.direct)) == (20, 20)
+
+
+@simulated
+async def test_a_session_may_end_while_it_shares_a_subscription_once_more(
+    bed: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_MS", 0)
+    await bed.start()
+    text = "$share/g/a"
+    peer = await bed.connect("c", "first", text, "last", expiry_ms=0)
+    sessions = bed.vhost.sessions
+    await sessions.shared._changing.wait_and_enter(text)  # As another does that joins.
+    again = asyncio.ensure_future(bed.do(peer.own.subscribe([Subscription(text)])))
+    await asyncio.sleep(0)
+    bed.call(sessions.detach, peer.own, peer, 0, False)
+    bed.call(sessions.shared._changing.leave, text)
+    assert [each.quality for each in await again] == [None]
+    await asyncio.sleep(1)
+    assert (peer.own.subscriptions, peer.own.members) == ({}, {})
+    assert await bed.tell(on("last", b"x")) == [b"x"], "it listened for ever"

@@ -331,21 +331,26 @@ async def everybody(bed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
         await bed.bind("amq.fanout", f"q{number}")
 
 
+def counted_turns(monkeypatch: pytest.MonkeyPatch) -> list[Turns]:
+    """Return a list that gets an element with each turn."""
+    turns, wait = list[Turns](), Turns.next
+
+    def counting(self: Turns) -> object:
+        turns.append(self)
+        return wait(self)
+
+    monkeypatch.setattr(Turns, "next", counting)
+    return turns
+
+
 @simulated
 async def test_very_many_queues_get_a_message_in_turns(
     bed: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await everybody(bed, monkeypatch)
-    turns, wait = 0, Turns.next
-
-    def counting(self: Turns) -> object:
-        nonlocal turns
-        turns += 1
-        return wait(self)
-
-    monkeypatch.setattr(Turns, "next", counting)
+    turns = counted_turns(monkeypatch)
     assert await bed.publish("amq.fanout", "", b"1") == []  # And it was confirmed.
-    assert turns >= 15
+    assert len(turns) >= 15
     assert all(bed.bodies(f"q{number}") == [b"1"] for number in range(20))
 
 
@@ -373,3 +378,99 @@ async def test_a_queue_that_goes_meanwhile_is_passed_over(
     await bed.delete_queue("q19")
     assert await answer is None
     assert bed.bodies("q18") == [b"1"]
+
+
+@simulated
+async def test_very_many_queues_get_their_parts_of_a_run_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    for number in range(20):
+        await bed.bind("amq.direct", f"q{number}", str(number % 5))
+    turns = counted_turns(monkeypatch)
+    keys = [str(number % 6) for number in range(12)]
+    run = [addressed("amq.direct", key, message(b"%d" % at)) for at, key in enumerate(keys)]
+    nowhere, answer = bed.send_run("amq.direct", run)
+    sent = bed.send("", "q3", b"next")
+    assert (nowhere, await answer, await sent[1]) == ([b"5", b"11"], None, None)
+    assert len(turns) >= 15
+    assert bed.bodies("q3") == [b"3", b"9", b"next"]
+    assert [bed.bodies(f"q{number}") for number in (4, 19)] == [[b"4", b"10"]] * 2
+
+
+@simulated
+async def test_what_one_of_very_many_queues_refuses_has_its_place_in_the_whole_run(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    await bed.declare("full", max_length=1, overflow="reject-publish")
+    for number in range(20):
+        await bed.bind("amq.direct", f"q{number}", "b")
+    await bed.bind("amq.direct", "full", "a")
+    run = [addressed("amq.direct", key, message(key.encode())) for key in "baba"]
+    failure = await bed.send_run("amq.direct", run)[1]
+    assert isinstance(failure, Refused)
+    assert failure.places == [3]
+
+
+@simulated
+async def test_very_many_topics_get_a_message_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their appends are in these turns, too, and not all in the one after them."""
+    await everybody(bed, monkeypatch)
+    for number in range(20):
+        await bed.create(f"topic{number}")
+        await bed.bind("amq.headers", f"topic{number}")
+    monkeypatch.setattr(limits, "TURN_MS", 1_000)  # All in one turn of the loop.
+    _, answer = bed.send("amq.headers", "", b"1")
+    ends = [bed.served_partition(f"topic{n}").partition.offset_end for n in range(20)]
+    assert ends == [1] * 20
+    assert await answer is None
+    assert [bed.values(f"topic{n}") for n in range(20)] == [[b"1"]] * 20
+
+
+@simulated
+async def test_some_queues_get_a_large_message_in_turns(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await everybody(bed, monkeypatch)
+    monkeypatch.setattr(limits, "DESTINATIONS_AT_ONCE_MAX", 100)
+    for number in range(20):
+        await bed.bind("amq.direct", f"q{number}", str(number % 2))
+    turns = counted_turns(monkeypatch)
+    large = bytes(limits.QUEUE_TURN_BYTES_MAX // 15)
+    assert await bed.publish("amq.fanout", "", b"small") == []
+    assert await bed.publish("amq.direct", "0", large) == []
+    assert not turns
+    assert await bed.publish("amq.fanout", "", large) == []
+    assert len(turns) >= 15
+    turns.clear()
+    run = [addressed("amq.direct", key, message(large)) for key in "01"]
+    assert await bed.send_run("amq.direct", run)[1] is None
+    assert len(turns) >= 15
+    assert bed.bodies("q4") == [b"small", large, large, large]
+
+
+@simulated
+async def test_publishers_wait_while_very_much_is_to_be_sent(
+    bed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else what is published faster than it is sent would take any amount of memory."""
+    await everybody(bed, monkeypatch)
+    memory, told = bed.broker.vhosts.memory_use, list[bool]()
+    assert memory is not None
+    memory.listen(bed, told.append)
+    sent = [bed.send("amq.fanout", "", b"%d" % number)[1] for number in range(200)]
+    assert not memory.is_high
+    sent += [bed.send("amq.fanout", "", b"x")[1] for number in range(100)]
+    assert told == [True]
+    assert await asyncio.gather(*sent) == [None] * 300
+    await asyncio.sleep(1)
+    assert told == [True, False]
+    assert len(bed.bodies("q7")) == 300
+    assert memory.size == 0
+    sent = [bed.send("amq.fanout", "", b"1")[1]]
+    sent += [bed.send("", "q7", b"2")[1] for _ in range(300)]
+    assert not memory.is_high, "these have one destination each, and little to do"
+    await asyncio.gather(*sent)

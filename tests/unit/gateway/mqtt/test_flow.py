@@ -1,6 +1,7 @@
 """Messages from client to client, in bytes: what is handed on, dropped, held back and answered."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -181,3 +182,22 @@ def _answer(client: Client, ids: Sequence[int], qos: int) -> None:
 
 def _runs(client: Client) -> list[Publishes]:
     return [event for event in client.events() if isinstance(event, Publishes)]
+
+
+@on_node
+async def test_a_connection_that_ended_holds_no_input(node: Node) -> None:
+    """It is garbage that nobody collects for some time, and there may be thousands of them."""
+    context, clients = node.context(), list[Client]()
+    for number in range(20):
+        clients.append(Client(context))
+        await clients[-1].open(f"client {number}")
+        clients[-1].send(publication("a", bytes(500_000))[:400_000])
+    tracemalloc.start()
+    try:
+        for client in clients:
+            client.adapter.closed("gone")
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [client.adapter.unfinished().size for client in clients] == [0] * 20
+    assert taken < 20 * 10_000

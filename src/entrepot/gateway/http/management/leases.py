@@ -119,10 +119,10 @@ async def _taken(
 ) -> Pieces:
     """Take the messages, some in each turn."""
     pieces: Pieces = []
-    for lane, offsets in wanted:
-        while offsets:
-            turn, offsets = offsets[: queue.turn_count], offsets[queue.turn_count :]
-            pieces += _without_bodies(queue.timed_leases.take_at(made, lane, turn))
+    for lane, rest in wanted:
+        while rest:
+            found, rest = queue.timed_leases.take_at(made, lane, rest)
+            pieces += _without_bodies(found)
             await asyncio.sleep(0)
     if wanted:
         return pieces
