@@ -7,9 +7,34 @@ docs/decisions/0014-mypyc.md.
 import os
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+
+class ParallelBuild(build_ext):
+    """Compiles several sources at a time; setuptools would compile them one after the other."""
+
+    def build_extensions(self):
+        compile_all = self.compiler.compile
+
+        def compile_each(sources, *arguments, **settings):
+            large_first = sorted(sources, key=os.path.getsize, reverse=True)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                compile_one = partial(_call, compile_all, arguments, settings)
+                return sum(pool.map(compile_one, large_first), [])
+
+        self.compiler.compile = compile_each
+        super().build_extensions()
+
+
+def _call(compile_all, arguments, settings, source):
+    return compile_all([source], *arguments, **settings)
+
 
 extensions = [
     Extension(
@@ -33,4 +58,4 @@ if os.environ.get("ENTREPOT_COMPILE") == "1":
         ]
         extensions += mypycify(paths, opt_level="2", debug_level="0", multi_file=True)
 
-setup(ext_modules=extensions, setup_requires=requirements)
+setup(cmdclass={"build_ext": ParallelBuild}, ext_modules=extensions, setup_requires=requirements)

@@ -60,6 +60,9 @@ class CountingDecoder(EventDecoder[E_co], Protocol[E_co]):
         """Return a number that identifies the incomplete event."""
 
 
+D = TypeVar("D", bound=CountingDecoder[Any])
+
+
 class Pump(Generic[E]):
     def __init__(
         self, link: Link, codec: EventDecoder[E], serve: Serve[E], clock: Clock, faults: Faults
@@ -219,12 +222,10 @@ class Pump(Generic[E]):
         self.work()
 
 
-class CountingPump(Pump[E]):
+class CountingPump(Pump[E], Generic[E, D]):
     """A pump that knows how many bytes of input are not processed: incomplete, or in events."""
 
-    def __init__(
-        self, link: Link, codec: CountingDecoder[E], serve: Serve[E], clock: Clock, faults: Faults
-    ) -> None:
+    def __init__(self, link: Link, codec: D, serve: Serve[E], clock: Clock, faults: Faults) -> None:
         super().__init__(link, codec, serve, clock, faults)
         self._inbox = codec
         self._unfinished_bytes = 0  # Of an incomplete event.
@@ -244,7 +245,7 @@ class CountingPump(Pump[E]):
         self._unfinished_bytes = self._inbox.unfinished_bytes
         self._events_bytes = held - self._unfinished_bytes
 
-    def drop_input(self, empty: CountingDecoder[E]) -> None:
+    def drop_input(self, empty: D) -> None:
         """Free the input now, not when this is collected: put an empty codec in its place."""
         self._inbox = empty
         self.use(empty)

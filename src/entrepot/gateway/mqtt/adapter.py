@@ -40,9 +40,7 @@ log = logging.getLogger("entrepot.mqtt")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class MqttAdapter(CountingPump[Event]):
-    _inbox: PacketBuffer
-
+class MqttAdapter(CountingPump[Event, PacketBuffer]):
     # With more than 30 attributes, Python takes a KiB more for each connection.
 
     def __init__(self, link: Link, context: Context) -> None:
