@@ -239,7 +239,10 @@ class Queue:
         """Return whether messages may be ready or deferred, or are about to be appended."""
         if self._append_buffer or self._is_writing_large:
             return True
-        return any(front.ready_count_most for front in self._fronts)
+        for front in self._fronts:  # Often asked, and nearly always there is one.
+            if front.ready_count_most:
+                return True
+        return False
 
     @property
     def unacked_count(self) -> int:

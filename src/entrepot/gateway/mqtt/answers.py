@@ -63,7 +63,7 @@ class InFlight(Publication):
     __slots__ = ("_size", "_uncommitted", "on_end")
 
     def __init__(self, uncommitted: Uncommitted) -> None:
-        super().__init__(None)
+        Publication.__init__(self, None)  # Faster than by `super`.
         self._uncommitted = uncommitted
         self.on_end: Callable[[], None] | None = None  # Called when it is committed or has failed.
         self._size = -1  # Of the run. -1 means: it is not counted.
@@ -97,7 +97,7 @@ class Answer(InFlight):
     def __init__(
         self, answers: Answers, ids: Sequence[int], before: Callable[[Answer], None] | None
     ) -> None:
-        super().__init__(answers.uncommitted)
+        InFlight.__init__(self, answers.uncommitted)  # Faster than by `super`.
         self._answers = answers
         self._before = before
         self.ids = ids
@@ -107,7 +107,7 @@ class Answer(InFlight):
     def finish(self, failure: Failure | None) -> None:
         self.know(failure)
         if self._size >= 0:
-            super().finish(failure)
+            InFlight.finish(self, failure)
 
     def know(self, failure: Failure | None = None) -> None:
         """Send the answer, after those before it."""
@@ -181,6 +181,8 @@ class Answers:
             self.count -= len(answer.ids)
             if answer.reasons:
                 self._send_reasons(answer)
+            elif len(answer.ids) == 1:
+                self._send(_SHORT(self._first, 2, answer.ids[0]))
             elif answer.ids:
                 self._send(short(self._first, answer.ids))
 

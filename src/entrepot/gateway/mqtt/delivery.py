@@ -134,7 +134,7 @@ class Delivery:
     def deliver(self, parcel: Parcel) -> None:
         run, numbers, way, is_repeated = parcel
         time_ms, messages = run
-        elapsed_s = self._elapsed_s(time_ms)
+        elapsed_s = self._elapsed_s(time_ms) if self._is_5 else 0  # Others are not told.
         if self._is_plain and not is_repeated and not elapsed_s:
             if len(numbers) == 1 and self._deliver_alone(messages[0], numbers[0], way):
                 return

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from entrepot.core.message import Envelope, Handling
+from entrepot.core.message import PERSISTENT, PLAIN, Envelope, Handling
 from entrepot.core.neutral import header_bytes
 from entrepot.core.properties import TEXTS, Death, Properties
 from entrepot.wire.mqtt import properties as wire
@@ -32,7 +32,7 @@ _NAME_SIZE_BYTES = 2
 CORRELATION_DATA = "mqtt-correlation-data"
 _FOREIGN_QOS = 1  # Of messages that other protocols published.
 
-_PLAIN = tuple(Handling(is_persistent=qos > 0) for qos in range(3))
+_PLAIN = PLAIN, PERSISTENT, PERSISTENT
 # Shared properties that MQTT has a property for.
 _OWN = ("content_type", "correlation_id", "reply_to")
 _PROPERTIES_BYTES_MAX = 64 * 1_024  # Of a message from another protocol.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.mqtt.context import Context, MqttPeer, Terms
 
 PRIVATE = "$"  # Begins the broker's own topics.
+_NOTHING: dict[int, None] = {}
 
 
 class Publishing:
@@ -259,8 +260,9 @@ class Publishing:
 
         A message itself has none: a compiled tuple is made anew whenever it is looked at.
         """
-        if len(messages) == 1 and self._may_publish(messages[0][0]):
-            return {}
+        if len(messages) == 1 and not self._is_limited:  # Nearly always.
+            envelope = messages[0][0]
+            return {id(envelope): None} if envelope.subject.startswith(PRIVATE) else _NOTHING
         return {id(each): None for each in distinct(messages) if not self._may_publish(each)}
 
     def _may_publish(self, envelope: Envelope) -> bool:
