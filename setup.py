@@ -8,12 +8,10 @@ import os
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-
 
 
 class ParallelBuild(build_ext):
@@ -25,15 +23,11 @@ class ParallelBuild(build_ext):
         def compile_each(sources, *arguments, **settings):
             large_first = sorted(sources, key=os.path.getsize, reverse=True)
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                compile_one = partial(_call, compile_all, arguments, settings)
-                return sum(pool.map(compile_one, large_first), [])
+                each = pool.map(lambda one: compile_all([one], *arguments, **settings), large_first)
+                return [compiled for some in each for compiled in some]
 
         self.compiler.compile = compile_each
         super().build_extensions()
-
-
-def _call(compile_all, arguments, settings, source):
-    return compile_all([source], *arguments, **settings)
 
 
 extensions = [
@@ -56,6 +50,6 @@ if os.environ.get("ENTREPOT_COMPILE") == "1":
             for package, names in settings["tool"]["entrepot"]["compiled"].items()
             for name in names
         ]
-        extensions += mypycify(paths, opt_level="2", debug_level="0", multi_file=True)
+        extensions += mypycify(paths, opt_level="1", debug_level="0", multi_file=True)
 
 setup(cmdclass={"build_ext": ParallelBuild}, ext_modules=extensions, setup_requires=requirements)

@@ -8,6 +8,7 @@ about it changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.router import Route, Router
 from entrepot.broker.subject.listener import Listener
