@@ -112,7 +112,7 @@ class MqttAdapter(CountingPump[Event, PacketBuffer]):
     def pace(self) -> None:
         """Stop reading while the client is too fast, or while it publishes and memory is low."""
         connection = self._connection
-        is_much = bool(self._events) or self.outbox.backlog > _BACKLOG_BYTES_MAX
+        is_much = bool(self._events) or self.link.backlog > _BACKLOG_BYTES_MAX  # All is written.
         if connection is not None and not is_much:
             uncommitted = connection.publishing.uncommitted
             is_much = uncommitted.is_much or (uncommitted.is_any and connection.memory.is_high)

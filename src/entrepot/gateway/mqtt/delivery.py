@@ -108,11 +108,11 @@ class Delivery:
         if not self._is_plain or way.is_retained:
             self._receive_each(broadcast, way)
             return
+        encoded = broadcast.encoded
         key = encoding_key(self._is_5, way.keeps_retain, way.identifiers)
-        data = broadcast.encoded.get(key)
+        data = encoded.get(key)
         if data is None:
-            data = self._encoded(messages, way)
-            broadcast.encoded[key] = data
+            data = encoded[key] = self._encoded(messages, way)
         self._outbox.send(data)
 
     def _encoded(self, messages: Sequence[Message], way: Way) -> bytes:
