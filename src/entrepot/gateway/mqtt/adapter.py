@@ -64,34 +64,6 @@ class MqttAdapter(CountingPump[Event, PacketBuffer]):
 
     # --- Receiver
 
-    def received(self, size: int) -> None:
-        self.reads += 1
-        if self._events or self._awaited is not None:
-            self.decode(size)
-            self.work()
-            return
-        events = self._scan(size)
-        self._unfinished_bytes = self._inbox.unfinished_bytes
-        if len(events) == 1 and self._is_open:
-            self._serve_alone(events[0])
-            return
-        self._events.extend(events)
-        self._events_bytes = size  # More than they are, if the last one was begun before.
-        self.work()
-
-    def _serve_alone(self, event: Event) -> None:
-        """Take a turn with one event and no others before it: most messages come like this."""
-        self._is_working = True
-        try:
-            work = self.serve(event)
-        except PeerError as error:
-            self.failed(error)
-        else:
-            if work is not None:
-                self.wait_for(work)
-        self.flush()
-        self.pace()
-
     def closed(self, reason: str) -> None:
         super().closed(reason)
         self.drop_input(PacketBuffer(Scanner()))
