@@ -233,18 +233,21 @@ class CountingPump(Pump[E], Generic[E, D]):
 
     def received(self, size: int) -> None:
         self.reads += 1
-        held = self._unfinished_bytes + size
-        events = self._scan(size)
-        self._unfinished_bytes = self._inbox.unfinished_bytes
         is_idle = not self._events and self._awaited is None and self._is_open
-        if is_idle and len(events) == 1 and self.may_serve():
-            self._serve_alone(events[0])
-            return
+        self.decode(size)
+        if is_idle and len(self._events) == 1 and self.may_serve():
+            self._serve_alone(self._events.popleft())
+        else:
+            self.work()
+
+    def decode(self, size: int) -> None:
+        """Add the events that are complete with so many more bytes."""
+        held = self._unfinished_bytes + size
         if self._events:
             held += self._events_bytes
-        self._events.extend(events)
+        self._events.extend(self._scan(size))
+        self._unfinished_bytes = self._inbox.unfinished_bytes
         self._events_bytes = held - self._unfinished_bytes
-        self.work()
 
     def _serve_alone(self, event: E) -> None:
         """Take a turn with one event and no others before it: most messages come like this."""
