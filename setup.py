@@ -7,9 +7,28 @@ docs/decisions/0014-mypyc.md.
 import os
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class ParallelBuild(build_ext):
+    """Compiles several sources at a time; setuptools would compile them one after the other."""
+
+    def build_extensions(self):
+        compile_all = self.compiler.compile
+
+        def compile_each(sources, *arguments, **settings):
+            large_first = sorted(sources, key=os.path.getsize, reverse=True)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                each = pool.map(lambda one: compile_all([one], *arguments, **settings), large_first)
+                return [compiled for some in each for compiled in some]
+
+        self.compiler.compile = compile_each
+        super().build_extensions()
+
 
 extensions = [
     Extension(
@@ -31,6 +50,6 @@ if os.environ.get("ENTREPOT_COMPILE") == "1":
             for package, names in settings["tool"]["entrepot"]["compiled"].items()
             for name in names
         ]
-        extensions += mypycify(paths, opt_level="2", debug_level="0", multi_file=True)
+        extensions += mypycify(paths, opt_level="1", debug_level="0", multi_file=True)
 
-setup(ext_modules=extensions, setup_requires=requirements)
+setup(cmdclass={"build_ext": ParallelBuild}, ext_modules=extensions, setup_requires=requirements)

@@ -141,6 +141,31 @@ def steps_done_at_once(module: Module) -> Iterator[str]:
                 yield f"{module.path}:{node.lineno}: a generator expression, in steps"
 
 
+def bases(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield what its classes inherit from and it imports by name: the line, and the full name."""
+    origin = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in nodes(module.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in nodes(module.tree):
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            while isinstance(base, ast.Subscript):  # Of a generic class.
+                base = base.value
+            if isinstance(base, ast.Attribute):
+                yield node.lineno, ast.unparse(base)
+            elif isinstance(base, ast.Name) and base.id in origin:
+                yield node.lineno, origin[base.id]
+
+
+def read_by_msgspec(module: Module) -> Iterator[str]:
+    """A compiled class has no annotations that msgspec could read."""
+    for line, base in bases(module):
+        if base == "msgspec.Struct":
+            yield f"{module.path}:{line}: a class that msgspec reads"
+
+
 # --- what a module uses of the world
 
 

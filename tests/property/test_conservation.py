@@ -452,11 +452,13 @@ def judge_twice(self: Front, now_ms: int) -> tuple[Popped, int]:
     return (self.pop(count, now_ms), now_ms) if count else pop_overdue(self, now_ms)
 
 
+@pytest.mark.pure
 def test_expiry_that_is_judged_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Front, "pop_overdue", judge_twice)
     is_found_out("missing: ")
 
 
+@pytest.mark.pure
 def test_the_same_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
     """A confirmed message did not come out, whatever the queue says of itself."""
     account = Conservation.account
@@ -480,6 +482,7 @@ def test_what_comes_back_and_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
     is_found_out("nobody has them, and nobody settled them")
 
 
+@pytest.mark.pure
 def test_what_is_settled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     purge = Front.discard
 

@@ -3,6 +3,8 @@
 import asyncio
 import errno
 
+import pytest
+
 from entrepot.broker.record_store import RecordStore
 from entrepot.core.errors import StorageError
 from entrepot.core.record import Record
@@ -102,6 +104,7 @@ async def test_a_stopped_partition_takes_no_more(bed: Bed) -> None:
     await asyncio.sleep(5)
 
 
+@pytest.mark.pure
 @simulated
 async def test_what_is_put_while_the_partition_stops(bed: Bed) -> None:
     """Whoever hears that it stopped may want to write that down."""

@@ -1,5 +1,7 @@
 """Envelopes: what messages share, and what is worked out for each once."""
 
+import pytest
+
 from entrepot.core.message import OPAQUE, Envelope, Handling, OpaqueFormat, distinct, subjects
 
 A = Envelope("x", "a", b"p", OPAQUE)
@@ -39,6 +41,7 @@ def test_envelopes_are_equal_by_what_they_say() -> None:
     assert A != ("x", "a", b"p")
 
 
+@pytest.mark.pure
 def test_handling_is_worked_out_once() -> None:
     class Counting(OpaqueFormat):
         asked = 0

@@ -241,6 +241,8 @@ class Queue:
         """Return whether messages may be ready or deferred, or are about to be appended."""
         if self._append_buffer or self._is_writing_large:
             return True
+        if len(self._fronts) == 1:  # Mostly; and it is often asked.
+            return self._fronts[0].ready_count_most > 0
         return any(front.ready_count_most for front in self._fronts)
 
     @property

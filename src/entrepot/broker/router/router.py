@@ -137,6 +137,7 @@ class Router:
         self._queue_routes: dict[str, Route] = {}  # Of the default exchange: one per queue.
         # Returns the queue for a key of the default exchange that names no queue here.
         self.elsewhere: Callable[[str], str | None] | None = None
+        self.version = 0  # Counts all changes.
         self.names_version = 0  # Counts the queues that are added and removed.
         self._bindings: dict[Binding, None] = {}  # All, in the order in which they were made.
         self._by_destination: dict[Destination, dict[Binding, None]] = {}
@@ -326,6 +327,7 @@ class Router:
 
     def apply(self, event: Event) -> None:
         """Change the router by an event. Without effect if it was applied already."""
+        self.version += 1
         match event:
             case QueueAdded(name, durable):
                 self._queues[name] = durable

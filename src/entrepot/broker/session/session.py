@@ -153,7 +153,7 @@ class Session(Sender):
         if self.is_attached:
             for feed in [*self.feeds]:
                 feed.go_on()
-            if self.queue is not None:
+            if self.queue is not None and self.queue.has_waiting:
                 self.queue.dispatch()
             for member in self.members.values():
                 member.wake()

@@ -64,6 +64,7 @@ class Listeners(Generic[L]):
         self._names = NameIndex[str]()  # The same names, to be found by a filter.
         self._reaches: dict[tuple[_Audience[L], ...], _Reach[L]] = {}
         self._nobody = _Reach[L](())
+        self.version = 0  # Counts all changes of who listens to what.
 
     @property
     def filter_count(self) -> int:
@@ -76,6 +77,7 @@ class Listeners(Generic[L]):
             self._forget(filter)
         audience.listeners[listener] = None
         audience.version += 1
+        self.version += 1
 
     def remove(self, filter: Filter, listener: L) -> None:
         """Undo `add`."""
@@ -83,6 +85,7 @@ class Listeners(Generic[L]):
         assert audience is not None, filter
         del audience.listeners[listener]
         audience.version += 1
+        self.version += 1
         if not audience.listeners:
             self._index.remove(filter)
             self._forget(filter)

@@ -26,6 +26,10 @@ Publish = Callable[
     ],
     Sequence[Message],
 ]
+# Publishes one message of a session, if only listeners get it: see `Publisher.publish_alone`.
+PublishAlone = Callable[
+    [Sequence[Message], Publication | None, object | None], Sequence[Message] | None
+]
 
 
 class Subjects:
@@ -34,12 +38,14 @@ class Subjects:
         exchange: str,
         retained: Retained,
         publish: Publish,
+        publish_alone: PublishAlone,
         listeners: Listeners[Listener],
         clock: Clock,
     ) -> None:
         self.exchange = exchange  # The exchange of all envelopes that are published here.
         self.retained = retained
         self._publish = publish
+        self._publish_alone = publish_alone
         self._listeners = listeners
         self._clock = clock
 
@@ -64,7 +70,11 @@ class Subjects:
         queue in which they would land by their own name; if it raises a PeerError, they do not.
         `encoded` is what receivers of all of them may use: see `Broadcast`.
         """
-        nowhere = self._publish(messages, publication, check, sender, is_repeated, encoded)
+        nowhere: Sequence[Message] | None = None
+        if len(messages) == 1 and not is_repeated:
+            nowhere = self._publish_alone(messages, publication, sender)
+        if nowhere is None:
+            nowhere = self._publish(messages, publication, check, sender, is_repeated, encoded)
         if is_retained:
             for message in messages:
                 self.retained.keep(message, publication)

@@ -145,8 +145,8 @@ class Publisher:
                 queue.publish(Run(self._clock.now_ms(), messages), publication, at_once=True)
                 return ()
         if start == self._subjects.exchange:  # It never deduplicates by itself.
-            if len(messages) == 1 and memory is None and not avoided:
-                nowhere = self._publish_alone(messages, publication, inside, check, sender, encoded)
+            if is_clients and len(messages) == 1:
+                nowhere = self.publish_alone(messages, publication, sender)
                 if nowhere is not None:
                     return nowhere
             sending = _Sending(publication, avoided, memory, to_topics, sender, check, encoded)
@@ -180,33 +180,26 @@ class Publisher:
             return None
         return self._queues.get(route.queues[0])
 
-    def _publish_alone(
+    def publish_alone(
         self,
         messages: Sequence[Message],
         publication: Publication | None,
-        inside: bool,
-        check: Check | None,
         sender: object | None,
-        encoded: dict[object, bytes] | None,
     ) -> Sequence[Message] | None:
-        """Publish a message that goes only to those who listen to its subject, or to nobody.
+        """Publish one message that goes only to those who listen to its subject, or to nobody.
 
-        Returns it if nobody gets it, and None if it goes elsewhere, too, or is not so simple.
+        Returns it if nobody gets it, and None if it goes elsewhere, too, or is not so simple:
+        then it is not published.
         """
-        start, envelope = self._subjects.exchange, messages[0][0]
-        handling, key = envelope.handling, envelope.subject
-        if handling.confirms_when_consumed or handling.copies or handling.blind_copies:
+        envelope = messages[0][0]
+        if self._postponed or (not envelope.is_plain and _are_special(messages)):
             return None
-        if self._postponed or self._router.reads_headers(start):
-            return None
-        bound = self._router.route(start, key, inside=inside)
-        queues, held, listeners = self._subjects.route(key, bound, check)
-        if queues or held or _takes_turns(len(listeners), len(messages[0][1])):
+        listeners = self._subjects.only_listeners(envelope.subject)
+        if listeners is None or _takes_turns(len(listeners), len(messages[0][1])):
             return None
         if not listeners:
             return messages
-        run = Run(self._clock.now_ms(), messages)
-        broadcast = Broadcast(run, publication, sender, encoded=encoded)
+        broadcast = Broadcast(Run(self._clock.now_ms(), messages), publication, sender)
         for listener in listeners:
             listener.hear(broadcast)
         return ()

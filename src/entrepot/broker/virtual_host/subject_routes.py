@@ -8,7 +8,6 @@ about it changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.router import Route, Router
@@ -19,11 +18,21 @@ from entrepot.core import limits
 from entrepot.core.errors import PeerError
 
 
-class _Known(NamedTuple):
-    bound: Route  # By bindings.
-    listeners: tuple[Listener, ...]
-    route: Route  # Both together, and where it lands.
-    landing: str | None  # Where it lands, if the sender may write there.
+class _Known:
+    """What is known of one subject."""
+
+    __slots__ = ("bound", "landing", "listeners", "only", "route", "version")
+
+    def __init__(
+        self, bound: Route, listeners: tuple[Listener, ...], route: Route, landing: str | None
+    ) -> None:
+        self.bound = bound  # By bindings.
+        self.listeners = listeners
+        self.route = route  # Both together, and where it lands.
+        self.landing = landing  # Where it lands, if the sender may write there.
+        # Those who get what is published there, if they all listen and are few; otherwise None.
+        self.only: tuple[Listener, ...] | None = None
+        self.version = -1  # Of router and listeners together, when `only` was found.
 
 
 class SubjectRoutes:
@@ -40,6 +49,29 @@ class SubjectRoutes:
         self._listeners = listeners
         self._known: dict[str, _Known] = {}
         self._names_version = -1  # Of the router's queues, when `_known` was emptied.
+
+    def only_listeners(self, subject: str) -> tuple[Listener, ...] | None:
+        """Return those who get a message without copies on this subject, if all of them listen.
+
+        None means: it may also go elsewhere, or to very many, and `route` has to be asked.
+        """
+        known = self._known.get(subject)
+        if known is None or known.version != self._router.version + self._listeners.version:
+            return self._find_only(subject)
+        return known.only
+
+    def _find_only(self, subject: str) -> tuple[Listener, ...] | None:
+        router = self._router
+        if router.reads_headers(self.exchange):
+            return None
+        queues, held, listeners = self.route(subject, router.route(self.exchange, subject), None)
+        known = self._known.get(subject)
+        if known is None:  # It is too long.
+            return None
+        is_few = len(listeners) <= limits.DESTINATIONS_AT_ONCE_MAX
+        known.only = listeners if is_few and not queues and not held else None
+        known.version = router.version + self._listeners.version
+        return known.only
 
     def route(self, subject: str, bound: Route, check: Callable[[str], None] | None) -> Route:
         """Return where a message on this subject goes; `bound` is what bindings lead to.

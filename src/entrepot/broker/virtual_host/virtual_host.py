@@ -107,7 +107,12 @@ class VirtualHost:
         )
         retained = Retained(self.name, maker.retained, maker.clock)
         self._subjects = Subjects(
-            exchange, retained, self._publish_on_subjects, listeners, maker.clock
+            exchange,
+            retained,
+            self._publish_on_subjects,
+            self._publisher.publish_alone,
+            listeners,
+            maker.clock,
         )
         self._sessions = SessionRegistry(
             self.name,

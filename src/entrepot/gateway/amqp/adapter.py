@@ -34,9 +34,7 @@ log = logging.getLogger("entrepot.amqp")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class AmqpAdapter(CountingPump[ProtocolHeader | Event]):
-    _inbox: FrameBuffer
-
+class AmqpAdapter(CountingPump[ProtocolHeader | Event, FrameBuffer]):
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
         inbox = FrameBuffer(message_bytes_max=context.message_bytes_max, format=AMQP)

@@ -35,7 +35,7 @@ _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 _CAPABILITIES = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "queue", "topic")
 
 
-class Amqp10Adapter(CountingPump[Event]):
+class Amqp10Adapter(CountingPump[Event, FrameBuffer]):
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
         self._frames = FrameBuffer()

@@ -40,9 +40,7 @@ log = logging.getLogger("entrepot.mqtt")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class MqttAdapter(CountingPump[Event]):
-    _inbox: PacketBuffer
-
+class MqttAdapter(CountingPump[Event, PacketBuffer]):
     # With more than 30 attributes, Python takes a KiB more for each connection.
 
     def __init__(self, link: Link, context: Context) -> None:
@@ -66,34 +64,6 @@ class MqttAdapter(CountingPump[Event]):
 
     # --- Receiver
 
-    def received(self, size: int) -> None:
-        self.reads += 1
-        if self._events or self._awaited is not None:
-            self.decode(size)
-            self.work()
-            return
-        events = self._scan(size)
-        self._unfinished_bytes = self._inbox.unfinished_bytes
-        if len(events) == 1 and self._is_open:
-            self._serve_alone(events[0])
-            return
-        self._events.extend(events)
-        self._events_bytes = size  # More than they are, if the last one was begun before.
-        self.work()
-
-    def _serve_alone(self, event: Event) -> None:
-        """Take a turn with one event and no others before it: most messages come like this."""
-        self._is_working = True
-        try:
-            work = self.serve(event)
-        except PeerError as error:
-            self.failed(error)
-        else:
-            if work is not None:
-                self.wait_for(work)
-        self.flush()
-        self.pace()
-
     def closed(self, reason: str) -> None:
         super().closed(reason)
         self.drop_input(PacketBuffer(Scanner(), self._context.scratch))
@@ -114,7 +84,7 @@ class MqttAdapter(CountingPump[Event]):
     def pace(self) -> None:
         """Stop reading while the client is too fast, or while it publishes and memory is low."""
         connection = self._connection
-        is_much = bool(self._events) or self.outbox.backlog > _BACKLOG_BYTES_MAX
+        is_much = bool(self._events) or self.link.backlog > _BACKLOG_BYTES_MAX  # All is written.
         if connection is not None and not is_much:
             uncommitted = connection.publishing.uncommitted
             is_much = uncommitted.is_much or (uncommitted.is_any and connection.memory.is_high)

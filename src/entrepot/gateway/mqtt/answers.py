@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 
 from entrepot.broker.queue.message import Failure, Publication, Refused
+from entrepot.core.message import Message
 from entrepot.wire.mqtt.deliver import packed_ids
 from entrepot.wire.mqtt.limits import UNCOMMITTED_BYTES_MAX, UNCOMMITTED_RUNS_MAX
 from entrepot.wire.mqtt.packet_reasons import REASONS
@@ -37,12 +38,11 @@ class Uncommitted:
         self._wake = wake
         self._bytes = 0
         self._runs = 0
-        self.is_any = False  # Whether anything was ever published.
+        self.is_any = False  # Whether anything was ever published. Set by its publisher.
         self.is_much = False
 
     def begun(self, size: int) -> None:
         """Count a run of messages."""
-        self.is_any = True
         self._bytes += size
         self._runs += 1
         if self._bytes > UNCOMMITTED_BYTES_MAX or self._runs > UNCOMMITTED_RUNS_MAX:
@@ -63,20 +63,21 @@ class InFlight(Publication):
     __slots__ = ("_size", "_uncommitted", "on_end")
 
     def __init__(self, uncommitted: Uncommitted) -> None:
-        super().__init__(None)
+        Publication.__init__(self, None)  # Faster than by `super`.
         self._uncommitted = uncommitted
         self.on_end: Callable[[], None] | None = None  # Called when it is committed or has failed.
         self._size = -1  # Of the run. -1 means: it is not counted.
 
-    def begin(self, size: int) -> None:
-        """Count the bytes of the run until it is committed or has failed."""
-        self._size = size
-        self._uncommitted.begun(size)
+    def sent(self, messages: Sequence[Message]) -> None:
+        """Note that the run is published to all. Like `arrived`, for its publisher's own turn.
 
-    def sent(self) -> None:
-        """Note that it is published to all. Like `arrived`, but only for its publisher's turn."""
+        If it has to wait for them, its bytes are counted until it is committed or has failed.
+        """
         self.waiting -= 1
-        if self.waiting == 0:
+        if self.waiting:
+            self._size = sum([len(body) for _, body in messages])
+            self._uncommitted.begun(self._size)
+        else:
             self.finish(self._failure)
 
     def _end(self, failure: Failure | None) -> None:
@@ -84,7 +85,8 @@ class InFlight(Publication):
 
     def finish(self, failure: Failure | None) -> None:
         """Stop counting the run: it is committed, has failed, or was not published at all."""
-        self._uncommitted.ended(self._size)
+        if self._size >= 0:
+            self._uncommitted.ended(self._size)
         if self.on_end is not None:
             self.on_end()
 
@@ -97,7 +99,7 @@ class Answer(InFlight):
     def __init__(
         self, answers: Answers, ids: Sequence[int], before: Callable[[Answer], None] | None
     ) -> None:
-        super().__init__(answers.uncommitted)
+        InFlight.__init__(self, answers.uncommitted)  # Faster than by `super`.
         self._answers = answers
         self._before = before
         self.ids = ids
@@ -106,8 +108,7 @@ class Answer(InFlight):
 
     def finish(self, failure: Failure | None) -> None:
         self.know(failure)
-        if self._size >= 0:
-            super().finish(failure)
+        InFlight.finish(self, failure)
 
     def know(self, failure: Failure | None = None) -> None:
         """Note the result, and send the answer as soon as all earlier ones are sent."""
@@ -181,6 +182,8 @@ class Answers:
             self.count -= len(answer.ids)
             if answer.reasons:
                 self._send_reasons(answer)
+            elif len(answer.ids) == 1:
+                self._send(_SHORT(self._first, 2, answer.ids[0]))
             elif answer.ids:
                 self._send(short(self._first, answer.ids))
 

@@ -108,11 +108,11 @@ class Delivery:
         if not self._is_plain or way.is_retained:
             self._receive_each(broadcast, way)
             return
+        encoded = broadcast.encoded
         key = encoding_key(self._is_5, way.keeps_retain, way.identifiers)
-        data = broadcast.encoded.get(key)
+        data = encoded.get(key)
         if data is None:
-            data = self._encoded(messages, way)
-            broadcast.encoded[key] = data
+            data = encoded[key] = self._encoded(messages, way)
         self._outbox.send(data)
 
     def _encoded(self, messages: Sequence[Message], way: Way) -> bytes:
@@ -134,7 +134,7 @@ class Delivery:
     def deliver(self, parcel: Parcel) -> None:
         run, numbers, way, is_repeated = parcel
         time_ms, messages = run
-        elapsed_s = self._elapsed_s(time_ms)
+        elapsed_s = self._elapsed_s(time_ms) if self._is_5 else 0  # Others are not told.
         if self._is_plain and not is_repeated and not elapsed_s:
             if len(numbers) == 1 and self._deliver_alone(messages[0], numbers[0], way):
                 return

@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from entrepot.core.message import Envelope, Handling
+from entrepot.core.message import PERSISTENT, PLAIN, Envelope, Handling
 from entrepot.core.neutral import header_bytes
 from entrepot.core.properties import TEXTS, Death, Properties
+from entrepot.gateway.mqtt.note import NO_NOTE, Note, decode, encode
 from entrepot.wire.mqtt import properties as wire
 from entrepot.wire.mqtt.limits import TEXT_BYTES_MAX, USER_PROPERTIES_MAX
 from entrepot.wire.mqtt.reasons import MqttError
@@ -32,39 +33,26 @@ _NAME_SIZE_BYTES = 2
 CORRELATION_DATA = "mqtt-correlation-data"
 _FOREIGN_QOS = 1  # Of messages that other protocols published.
 
-_PLAIN = tuple(Handling(is_persistent=qos > 0) for qos in range(3))
+_PLAIN = PLAIN, PERSISTENT, PERSISTENT
 # Shared properties that MQTT has a property for.
 _OWN = ("content_type", "correlation_id", "reply_to")
 _PROPERTIES_BYTES_MAX = 64 * 1_024  # Of a message from another protocol.
-
-
-class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the broker notes about a message. Persisted: never change a name."""
-
-    identity: bytes | None = None  # By which a repeated publish is recognised.
-    deaths: tuple[Death, ...] = ()
-    delayed_at: str = ""  # The delayed exchange at which it waits.
-
-
-_NO_NOTE = Note()
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Note).decode
 
 
 def _split(head: bytes) -> tuple[int, Note, bytes]:
     """Return QoS and RETAIN, the broker's note, and the properties."""
     flags = head[0]
     if not flags & NOTED:
-        return flags, _NO_NOTE, head[1:]
+        return flags, NO_NOTE, head[1:]
     note_at = 1 + _NOTE_SIZE_BYTES
     end = note_at + int.from_bytes(head[1:note_at], "big")
-    return flags & ~NOTED, _decode(head[note_at:end]), head[end:]
+    return flags & ~NOTED, decode(head[note_at:end]), head[end:]
 
 
 def _join(flags: int, note: Note, properties: bytes) -> bytes:
-    if note == _NO_NOTE:
+    if note == NO_NOTE:
         return bytes((flags,)) + properties
-    noted = _encode(note)
+    noted = encode(note)
     size = len(noted).to_bytes(_NOTE_SIZE_BYTES, "big")
     return b"".join((bytes((flags | NOTED,)), size, noted, properties))
 

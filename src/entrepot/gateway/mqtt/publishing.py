@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.mqtt.context import Context, MqttPeer, Terms
 
 PRIVATE = "$"  # Begins the broker's own topics.
+_NOTHING: dict[int, None] = {}
 
 
 class Publishing:
@@ -207,9 +208,8 @@ class Publishing:
         is_repeated: bool = False,
         encoded: dict[object, bytes] | None = None,
     ) -> None:
-        size = len(messages[0][1]) if len(messages) == 1 else sum([len(b) for _, b in messages])
         in_flight = InFlight(self.uncommitted) if answer is None else answer
-        in_flight.begin(size)
+        self.uncommitted.is_any = True
         if is_repeated:
             self.repeats += 1
             in_flight.on_end = self.repeat_ended
@@ -224,7 +224,6 @@ class Publishing:
                 encoded=encoded,
             )
         except PeerError:
-            self.uncommitted.ended(size)
             if is_repeated:
                 self.repeat_ended()
             raise
@@ -233,7 +232,7 @@ class Publishing:
             return
         if nobody and answer is not None and self._terms.version == V5 and not is_repeated:
             answer.reasons = _places(messages, nobody)
-        in_flight.sent()
+        in_flight.sent(messages)
 
     # --- PUBREL
 
@@ -246,7 +245,7 @@ class Publishing:
             is_known = self._session.released(packet_id, answer.arrived)
             if not is_known and self._terms.version == V5:
                 answer.reasons = {0: Reason.PACKET_IDENTIFIER_NOT_FOUND}
-            answer.sent()
+            answer.arrived()
 
     def _completed(self, answer: Answer) -> None:
         for packet_id in answer.ids:
@@ -259,8 +258,9 @@ class Publishing:
 
         A message itself has none: a compiled tuple is made anew whenever it is looked at.
         """
-        if len(messages) == 1 and self._may_publish(messages[0][0]):
-            return {}
+        if len(messages) == 1 and not self._is_limited:  # Nearly always.
+            envelope = messages[0][0]
+            return {id(envelope): None} if envelope.subject.startswith(PRIVATE) else _NOTHING
         return {id(each): None for each in distinct(messages) if not self._may_publish(each)}
 
     def _may_publish(self, envelope: Envelope) -> bool:

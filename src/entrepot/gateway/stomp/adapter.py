@@ -38,9 +38,7 @@ log = logging.getLogger("entrepot.stomp")
 _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 
 
-class StompAdapter(CountingPump[Event]):
-    _inbox: FrameReader
-
+class StompAdapter(CountingPump[Event, FrameReader]):
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
         inbox = FrameReader()

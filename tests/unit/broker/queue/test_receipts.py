@@ -165,6 +165,7 @@ async def test_who_gives_up_leaves_nothing_behind(bed: Bed) -> None:
     assert counts(queue) == (0, 1, 0)
 
 
+@pytest.mark.pure
 @on_queues
 async def test_who_gives_up_in_the_very_turn_of_a_delivery_leaves_nothing_behind(
     bed: Bed, monkeypatch: pytest.MonkeyPatch

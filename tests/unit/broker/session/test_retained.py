@@ -6,6 +6,7 @@ import errno
 import pytest
 from msgspec.structs import replace
 
+from entrepot.broker.queue.queue import Queue
 from entrepot.broker.session import shared
 from entrepot.broker.session.ports import RetainedWanted, Subscription
 from entrepot.broker.subject.filter import Filter
@@ -261,6 +262,47 @@ async def test_a_subject_lands_in_what_has_its_name(bed: Sessions) -> None:
     assert await bed.tell(on("work", b"6")) == [b"6"]
     await bed.queue("mine", owner=bed, exclusive=True)
     assert await bed.tell(on("mine", b"7")) == [b"7"]
+
+
+@simulated
+async def test_single_messages_follow_every_change(bed: Sessions) -> None:
+    """Where they go is remembered; whatever changes that is noticed by the very next one."""
+    await bed.start()
+    message = on("a/b", b"x", 0)  # The same envelope each time, as from a gateway.
+
+    async def reached() -> str:
+        """Return who gets one."""
+        for peer in (one, two):
+            peer.direct.clear()
+        nowhere = await bed.tell(message)
+        found = "1" * len(one.direct) + "2" * len(two.direct)
+        found += "q" * bed.call(queue.purge) if queue is not None else ""
+        assert (nowhere == [b"x"]) is not bool(found)
+        return found
+
+    queue: Queue | None = None
+    one = await bed.connect("one", expiry_ms=0)
+    two = await bed.connect("two", expiry_ms=0)
+    assert await reached() == ""
+    await bed.subscribe(one, Subscription("a/+", 0))
+    assert await reached() == "1"
+    await bed.subscribe(two, Subscription("a/+", 0), Subscription("x", 0))
+    assert await reached() == "12"
+    queue = await bed.queue("a.b")
+    assert await reached() == "12q"
+    await bed.do(one.own.unsubscribe(["a/+"]))
+    assert await reached() == "2q"
+    await bed.delete_queue("a.b")
+    queue = None
+    assert await reached() == "2"
+    queue = await bed.queue("other")
+    assert await reached() == "2"
+    await bed.bind("amq.topic", "other", "#")
+    assert await reached() == "2q"
+    await bed.delete_queue("other")
+    queue = None
+    await bed.do(two.own.unsubscribe(["a/+"]))
+    assert await reached() == ""
 
 
 @simulated

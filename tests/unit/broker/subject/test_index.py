@@ -102,6 +102,7 @@ def test_names_are_found_by_a_filter(paths: list[str], gone: list[str], text: st
     assert index.count == len(names)
 
 
+@pytest.mark.pure
 def test_a_name_seen_before_is_one_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is matched again, neither when others subscribe elsewhere nor to the same filter."""
     listeners = Listeners[int]()

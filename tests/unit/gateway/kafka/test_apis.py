@@ -18,6 +18,8 @@ from entrepot.wire.kafka.frames import RequestHeader
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.wire.kafka.oracle import kio_bytes, kio_read, make
 
+pytestmark = pytest.mark.pure  # A compiled handler takes no answer but a real one.
+
 EVERY_VERSION = [
     pytest.param(entry.api, version, id=f"{entry.api.name.lower()}-v{version}")
     for entry in apis.SERVED
