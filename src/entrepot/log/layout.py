@@ -5,6 +5,7 @@
     recovery.checkpoint                     below which offset each partition is permanent
     boot.checkpoint                         the machine's boot id, to notice that it was restarted
     cleaner.checkpoint                      up to which offset, and when, each was compacted
+    coordinator.checkpoint                  what a coordinator of one node holds
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
         00000000000000000042.log            a segment: record batches, nothing else
@@ -28,6 +29,7 @@ RECOVERY_CHECKPOINT = "recovery.checkpoint"
 BOOT_CHECKPOINT = "boot.checkpoint"
 JOURNAL_DIRECTORY = "journal"
 CLEANER_CHECKPOINT = "cleaner.checkpoint"
+COORDINATOR_CHECKPOINT = "coordinator.checkpoint"
 PARTITIONS = "partitions"
 DELETED = "deleted"
 
