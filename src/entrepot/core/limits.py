@@ -54,6 +54,8 @@ PRODUCERS_PER_PARTITION_MAX = 10_000
 PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in flight.
 MARKERS_PER_PARTITION_MAX = 4_096  # Whose offsets are remembered; the others are estimated.
 
+EPOCHS_PER_PARTITION_MAX = 1_000  # Leader epochs whose beginnings are remembered, the last ones.
+
 TRANSACTIONAL_IDS_MAX = 100_000
 # A transactional id that is unused for longer is forgotten.
 TRANSACTIONAL_ID_IDLE_MS_MAX = 7 * 24 * 3_600_000

@@ -14,6 +14,7 @@
         *.cleaned                           a compacted segment, not in service yet
         cleaned.swap                        which segments it is about to replace
         begun                               empty: there is a segment, with a permanent name
+        epochs                              which leader epoch begins where, if not all are 0
         *.deleted                           marked by retention, removed after a while
         *.aside                             cut off by recovery, kept for people to look at
     deleted/<topic id>-<index>/             a deleted partition, removed after a while
@@ -39,6 +40,7 @@ VIEW = ".view"
 CLEANED = ".cleaned"
 SWAP = "cleaned.swap"
 BEGUN = "begun"
+EPOCHS = "epochs"
 MARKED = ".deleted"
 ASIDE = ".aside"
 

@@ -45,7 +45,10 @@ class AnswerReader:
             self._parser.feed_data(memoryview(self._area)[:size])
         except (HttpParserError, HttpParserUpgrade) as error:
             raise MalformedFrame(f"this is not HTTP/1.1: {error}") from None
-        if self._head_bytes > HEAD_BYTES_MAX + _AREA_BYTES or len(self._body) > self._body_bytes_max:
+        if (
+            self._head_bytes > HEAD_BYTES_MAX + _AREA_BYTES
+            or len(self._body) > self._body_bytes_max
+        ):
             raise MalformedFrame("the answer is too large")
 
     @property
