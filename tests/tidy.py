@@ -16,7 +16,7 @@ FILE_LINES_MAX = 500
 # Longer ones, and why.
 LONG_FILES = {
     "entrepot/server.py": "assembles all parts, and alone knows them",
-    "log/partition.py": "one partition: appending, reading, and what retention removes of it",
+    "log/partition.py": "one partition: appending, and what retention or a leader removes of it",
     "virtual_host/inventory.py": "the queues of a virtual host: made, restored, changed, deleted",
     "log/log.py": "all partitions of a node: opening, recovery, closing, housekeeping",
     "broker/consumer_group/coordinator.py": "what groups of both protocols need of the world",

@@ -42,7 +42,8 @@ from entrepot.core.steps import Steps, finish
 from entrepot.log.log import Log, Opened
 from entrepot.log.partition import Partition, Waiter
 from entrepot.log.producers import WrittenBatch
-from entrepot.log.view import fold
+from entrepot.log.recovery import SavedView
+from entrepot.log.view import PartitionView, fold
 
 log = logging.getLogger("entrepot.partition")
 
@@ -63,18 +64,26 @@ class ServedPartition:
         self.config = config
         self._log = log
         self._clock = clock
-        self._view = fold(opened)
-        self.producers = self._view.producers
-        self.isolation = self._view.isolation
-        self.partition.fold = self._view.note
+        self._use(fold(opened))
         self.partition.view_snapshot = self._snapshot
         self.partition.offset_stable = lambda: self.last_stable_offset
-        self.partition.is_aborted = self.isolation.is_aborted
-        self.partition.aborted_between = self.isolation.aborted_between
+        self.partition.on_cut = self._fold_again
         # Called with the offset of whatever is appended; None for partitions that nobody hears.
         self.on_append: Callable[[ServedPartition, int], None] | None = None
         self.unreadable_count = 0  # Records that could not be decoded for consumers of messages,
         self._unreadable_end = 0  # and the end offset of the last batch of them.
+
+    def _use(self, view: PartitionView) -> None:
+        self._view = view
+        self.producers = view.producers
+        self.isolation = view.isolation
+        self.partition.fold = view.note
+        self.partition.is_aborted = view.isolation.is_aborted
+        self.partition.aborted_between = view.isolation.aborted_between
+
+    def _fold_again(self, offset: int, state: bytes) -> None:
+        """Fold what is left of the log after a truncation, from a saved state on."""
+        self._use(fold(Opened(self.partition, SavedView(offset, state))))
 
     def _snapshot(self) -> bytes:
         self.isolation.forget_before(self.partition.offset_start)

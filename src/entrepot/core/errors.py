@@ -223,6 +223,18 @@ class StoreUnavailable(Exception):
     """An object store that cannot be reached, or does not do what is asked. The text says why."""
 
 
+class CoordinatorUnavailable(Exception):
+    """The coordinator does not answer, or refuses. What was asked for may be done all the same."""
+
+
+class LeaseLost(Exception):
+    """A lease of the coordinator that is gone: its time is over, or it was revoked."""
+
+
+class RevisionCompacted(Exception):
+    """Changes that the coordinator has forgotten. Read everything, and watch from there."""
+
+
 class QueueDown(StorageError):
     """A queue that is not served: its data cannot be read, or a bug has stopped it."""
 

@@ -54,6 +54,8 @@ PRODUCERS_PER_PARTITION_MAX = 10_000
 PRODUCER_BATCHES_REMEMBERED = 5  # Kafka's clients keep at most five requests in flight.
 MARKERS_PER_PARTITION_MAX = 4_096  # Whose offsets are remembered; the others are estimated.
 
+EPOCHS_PER_PARTITION_MAX = 1_000  # Leader epochs whose beginnings are remembered, the last ones.
+
 TRANSACTIONAL_IDS_MAX = 100_000
 # A transactional id that is unused for longer is forgotten.
 TRANSACTIONAL_ID_IDLE_MS_MAX = 7 * 24 * 3_600_000
@@ -261,3 +263,11 @@ BRIDGE_TOPICS_MAX = 1_000  # Routes of one bridge.
 BRIDGE_CONNECT_MS_MAX = 10_000  # Until the other side has answered.
 BRIDGE_RETRY_MS_MIN = 1_000  # Between two attempts to connect: at first,
 BRIDGE_RETRY_MS_MAX = 60_000  # and after many.
+
+# The coordinator.
+TRANSACTION_CHANGES_MAX = 128  # In one transaction, and conditions: etcd's default.
+COORDINATOR_EVENTS_MAX = 10_000  # Changes that a local coordinator remembers for its watches.
+COORDINATOR_ANSWER_BYTES_MAX = 64 * MIB  # One answer, or one message of a watch.
+COORDINATOR_ANSWER_MS = 5_000  # How long an answer is waited for.
+COORDINATOR_REQUESTS_MAX = 16  # At once, each on a connection of its own; others wait.
+COORDINATOR_SILENCE_MS = 60_000  # A watch that says nothing for so long is begun anew.

@@ -53,13 +53,16 @@ class PartitionState(msgspec.Struct, array_like=True):
     offset_start: int
     segments: list[SegmentState]
     view: bytes
+    epochs: list[tuple[int, int]] = msgspec.field(default_factory=list)  # Added later.
 
     @classmethod
     def of(cls, partition: Partition) -> PartitionState:
         segments = [SegmentState.of(segment) for segment in partition.segments]
         topic, index = partition.id
         view = partition.view_snapshot() if partition.view_snapshot is not None else b""
-        return cls(topic.bytes, index, partition.offset_start, segments, view)
+        partition.epochs.forget_before(partition.offset_start)
+        epochs = partition.epochs.starts
+        return cls(topic.bytes, index, partition.offset_start, segments, view, epochs)
 
     @property
     def id(self) -> PartitionId:

@@ -11,7 +11,8 @@ round falls back to the segments, which hold the same bytes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 from entrepot.core import limits
 from entrepot.core.faults import Faults
@@ -19,8 +20,9 @@ from entrepot.core.measures import COMMIT_SECONDS, Histogram
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
+from entrepot.log.epochs import save_epochs as save_to
 from entrepot.log.files import FilePool, write_all
-from entrepot.log.journal import Journal
+from entrepot.log.journal import Journal, Run
 from entrepot.log.partition import Partition
 from entrepot.log.reading import Mark
 from entrepot.log.segment import Segment
@@ -168,17 +170,26 @@ class Committer:
 
     async def _sync_slice(self, marks: Sequence[Marked]) -> None:
         """Sync one partition at most once at a time: the system reports a failure only once."""
-        while busy := [self._syncing[p] for p, _ in marks if p in self._syncing]:
+        partitions = [partition for partition, _ in marks]
+        async with self.exclusively(partitions):
+            try:
+                await self._sync_segments(marks)
+            except Exception as error:
+                self._give_up(partitions, error)
+
+    @asynccontextmanager
+    async def exclusively(self, partitions: Sequence[Partition]) -> AsyncIterator[None]:
+        """Wait until the segments of these partitions are not being synced; nobody else begins
+        to."""
+        while busy := [self._syncing[p] for p in partitions if p in self._syncing]:
             await asyncio.wait(busy[:1])
         done = asyncio.get_running_loop().create_future()
-        for partition, _ in marks:
+        for partition in partitions:
             self._syncing[partition] = done
         try:
-            await self._sync_segments(marks)
-        except Exception as error:
-            self._give_up([partition for partition, _ in marks], error)
+            yield
         finally:
-            for partition, _ in marks:
+            for partition in partitions:
                 del self._syncing[partition]
             done.set_result(None)
 
@@ -202,7 +213,8 @@ class Committer:
         if full:
             rolled = dict.fromkeys(partition for partition, _ in full)
             await self._sync_files(full, [p for p in rolled if p.unsynced_names])
-            seals = self._seals(full)
+            await self.save_epochs([*rolled])
+            seals = self._seals([each for each in full if each[0].epochs.is_saved])
         named = [partition for partition, _ in marks if partition.unsynced_names]
         for partition in named:
             seals += partition.take_unsynced_views()
@@ -212,6 +224,16 @@ class Committer:
                 if not partition.offset_synced:
                     self._mark_begun(partition)
                 partition.synced(mark)
+
+    async def save_epochs(self, partitions: Sequence[Partition]) -> None:
+        """Make the epochs permanent that are not. A segment in which one begins gets no seal
+        before."""
+        for partition in partitions:
+            if not partition.epochs.is_saved and partition.stopped is None:
+                try:
+                    await save_to(self._disk, partition.directory, partition.epochs)
+                except OSError as error:
+                    log.warning("%s: epochs not saved: %s", partition.directory, error.strerror)
 
     def _mark_begun(self, partition: Partition) -> None:
         """Create the file that says: this partition has a segment with a permanent name.
@@ -295,6 +317,17 @@ class Committer:
         except OSError as error:
             log.warning("cannot read back what was appended: %s", error.strerror)
             return False
+        if not await self._write_journal(runs):
+            return False
+        for partition, mark in marks:
+            if not mark.segment.cut:
+                partition.offset_journaled = mark.offset
+        return True
+
+    async def _write_journal(self, runs: list[Run]) -> bool:
+        """Write entries to the journal and sync it. When that fails it is not used any more."""
+        journal = self._journal
+        assert journal is not None
         try:
             file, directories = journal.write(runs)
             errors = await self._disk.sync([file], directories)
@@ -306,9 +339,14 @@ class Committer:
             log.error("the commit journal failed and is not used any more: %s", failed.strerror)
             self._journal = None
             return False
-        for partition, mark in marks:
-            partition.offset_journaled = mark.offset
         return True
+
+    async def void_journaled(self, partition: Partition, offset: int) -> bool:
+        """Say in the journal that all it has of the partition from that offset on is void.
+        Return False when that failed."""
+        if self._journal is None:
+            return False
+        return await self._write_journal([(partition.id, offset, offset, b"")])
 
     async def _turn_over(self, journal: Journal) -> None:
         """Use the other journal file, and sync in the background what the full one covers.

@@ -25,9 +25,15 @@ from entrepot.log.files import write_all
 
 _ENTRY = Struct(">IIQ16sIq")  # CRC32C of all after it, payload size, generation, partition, offset
 
+Run = tuple[PartitionId, int, int, bytes]  # Partition, first offset, end offset, batches.
+
 
 class JournalEntry(NamedTuple):
-    """Consecutive batches of one partition in a journal file; they are read when asked for."""
+    """Consecutive batches of one partition in a journal file; they are read when asked for.
+
+    Without batches it says: the log was cut at `offset_first`, earlier entries at or above it are
+    void.
+    """
 
     generation: int
     partition: PartitionId
@@ -68,8 +74,8 @@ class Journal:
         self._file, self._size = None, 0
         return full
 
-    def write(self, runs: list[tuple[PartitionId, int, int, bytes]]) -> tuple[File, Sequence[str]]:
-        """Append entries: (partition, first offset, end offset, batches).
+    def write(self, runs: list[Run]) -> tuple[File, Sequence[str]]:
+        """Append an entry for each run.
 
         Return what to sync: the file, and its directories when its name is new.
         """

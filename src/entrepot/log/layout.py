@@ -5,6 +5,7 @@
     recovery.checkpoint                     below which offset each partition is permanent
     boot.checkpoint                         the machine's boot id, to notice that it was restarted
     cleaner.checkpoint                      up to which offset, and when, each was compacted
+    coordinator.checkpoint                  what a coordinator of one node holds
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
         00000000000000000042.log            a segment: record batches, nothing else
@@ -13,6 +14,7 @@
         *.cleaned                           a compacted segment, not in service yet
         cleaned.swap                        which segments it is about to replace
         begun                               empty: there is a segment, with a permanent name
+        epochs                              which leader epoch begins where, if not all are 0
         *.deleted                           marked by retention, removed after a while
         *.aside                             cut off by recovery, kept for people to look at
     deleted/<topic id>-<index>/             a deleted partition, removed after a while
@@ -28,6 +30,7 @@ RECOVERY_CHECKPOINT = "recovery.checkpoint"
 BOOT_CHECKPOINT = "boot.checkpoint"
 JOURNAL_DIRECTORY = "journal"
 CLEANER_CHECKPOINT = "cleaner.checkpoint"
+COORDINATOR_CHECKPOINT = "coordinator.checkpoint"
 PARTITIONS = "partitions"
 DELETED = "deleted"
 
@@ -37,6 +40,7 @@ VIEW = ".view"
 CLEANED = ".cleaned"
 SWAP = "cleaned.swap"
 BEGUN = "begun"
+EPOCHS = "epochs"
 MARKED = ".deleted"
 ASIDE = ".aside"
 

@@ -30,12 +30,20 @@ from entrepot.log.checkpoint import (
 from entrepot.log.cleaner import Cleaner
 from entrepot.log.commit import Committer, write_seal
 from entrepot.log.copier import Copier
+from entrepot.log.epochs import EpochIndex
 from entrepot.log.files import FilePool, in_slices, load, replace
 from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
-from entrepot.log.recovery import SavedView, newest_view, recover_segments, replay
+from entrepot.log.recovery import (
+    SavedView,
+    newest_view,
+    recover_epochs,
+    recover_segments,
+    replay,
+)
 from entrepot.log.retention import Report
+from entrepot.log.truncation import truncate
 
 log = logging.getLogger("entrepot.log")
 
@@ -179,6 +187,7 @@ class Log:
                 )
         partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
         partition.offset_start = max(partition.offset_start, state.offset_start)
+        self._know_epochs(partition, EpochIndex(state.epochs))
         return Opened(partition, SavedView(partition.offset_end, state.view))
 
     def _opened_new(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
@@ -201,6 +210,7 @@ class Log:
                 check_all=self._check_all,
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
+            self._know_epochs(partition, recover_epochs(self._disk, directory, segments))
             count = replay(partition, self._journaled.pop(identity, []), point)
         except (StorageError, OSError) as error:
             return self._opened_refused(identity, directory, policy, point, str(error))
@@ -210,6 +220,11 @@ class Log:
         partition.offset_synced = max(partition.offset_synced, point.offset_end or 0)
         self._recovered.append(partition)
         return Opened(partition, newest_view(self._disk, partition))
+
+    @staticmethod
+    def _know_epochs(partition: Partition, index: EpochIndex) -> None:
+        partition.epochs = index
+        partition.leader_epoch = max(0, index.last)
 
     def _opened_refused(
         self,
@@ -292,16 +307,24 @@ class Log:
 
     # --- use
 
-    def append(self, partition: Partition, batches: Batches, *, may_wait: bool = False) -> int:
+    def append(
+        self,
+        partition: Partition,
+        batches: Batches,
+        *,
+        may_wait: bool = False,
+        is_stamped: bool = False,
+    ) -> int:
         """Append batches and request the commit. Return the first offset.
 
-        `may_wait` means: nobody waits for this commit, so it may come a few milliseconds later.
+        `may_wait` means: nobody waits for this commit, so it may come a few milliseconds later;
+        `is_stamped`: they are a copy, with the offsets and epochs that the leader gave them.
         """
         if self._is_closing:
             raise StorageError("the broker is stopping")
         segments = len(partition.segments)
         try:
-            offset = partition.append(batches)
+            offset = partition.append(batches, is_stamped=is_stamped)
         except StorageError as error:
             # Logged once: a full disk fails every write, and why a partition stopped is logged
             # already.
@@ -342,6 +365,14 @@ class Log:
         await self.committer.sync([(partition, partition.end_mark())])
         if partition.stopped is not None:
             raise StorageError(partition.stopped)
+
+    async def truncate(self, partition: Partition, offset: int) -> None:
+        """Cut off the batch that holds the offset, and all that follow: see `truncation`."""
+        if await truncate(
+            partition, offset, self._pool, self.committer, self._write_recovery_checkpoint
+        ):
+            saved = newest_view(self._disk, partition) or SavedView(0, b"")
+            partition.on_cut(*saved)
 
     def drop(self, partition: Partition) -> None:
         """Take a deleted partition out of service; its files are removed after
@@ -572,6 +603,7 @@ class Log:
             log.warning("not a clean stop: %s", stopped[0].stopped)
             return
         try:
+            await self.committer.save_epochs(list(self.partitions.values()))
             await self._seal_large()
             await self._write_recovery_checkpoint()
             state = clean_checkpoint(self.partitions.values())

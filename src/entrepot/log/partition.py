@@ -1,16 +1,22 @@
 """An append-only sequence of batches with offsets and a high watermark.
 
-Four numbers, each at most the next:
+Five numbers:
 
     offset_start      first offset a reader may ask for
-    offset_synced     below it, the segment files are permanent
     high_watermark    below it, records are readable and acknowledged to producers
-    offset_end        next offset to be given
+    offset_durable    below it, they are as permanent here as the topic's durability says
+    offset_end        next offset to be given; the first four are in this order
+    offset_synced     below it, the segment files are permanent; at most offset_durable
 
-With durability `fsync` the watermark moves when a commit is permanent (in the
-segments or in the journal); otherwise it moves with the append. Either way a batch
-is written, then folded into the broker's view, then visible: a reader that is woken by
-the watermark finds it in the view. Appending and reading never decode a batch's body.
+With durability `fsync` the second and third move when a commit is permanent (in the
+segments or in the journal); otherwise they move with the append. They are the same unless
+the partition is replicated: then the watermark is moved by `show`, when other replicas have
+the records, too. Either way a batch is written, then folded into the broker's view, then
+visible: a reader that is woken by the watermark finds it in the view. Appending and reading
+never decode a batch's body.
+
+A leader gives the offsets, and stamps its epoch on each batch; a follower takes both as they
+are. Whoever has an older epoch than the partition is refused.
 
 A failed write is undone by truncating; a failed sync, or a write that cannot be
 undone, stops the partition for good: `stopped` says why, and nothing is guessed.
@@ -25,12 +31,19 @@ from struct import Struct
 
 from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, read_header
-from entrepot.core.errors import OffsetOutOfRange, StaleEpoch, StorageError, UnknownEpoch
+from entrepot.core.errors import (
+    InvalidBatch,
+    OffsetOutOfRange,
+    StaleEpoch,
+    StorageError,
+    UnknownEpoch,
+)
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Buffer, Clock, File
 from entrepot.log import layout
 from entrepot.log.ahead import Ahead
+from entrepot.log.epochs import EpochEnd, EpochIndex
 from entrepot.log.files import FilePool, seal, write_all
 from entrepot.log.isolation import AbortedColumns
 from entrepot.log.policy import Durability, Policy
@@ -67,7 +80,16 @@ class Partition(Segments):
         self.id = identity
         self.directory = directory
         self.policy = policy
-        self.leader_epoch = 0
+        self.leader_epoch = 0  # At least that of the newest batch.
+        self.epochs = EpochIndex()
+        self.is_replicated = False  # The watermark waits for other replicas: see `show`.
+        # Called when `offset_durable` has moved, if the partition is replicated.
+        self.on_durable: Callable[[], None] = lambda: None
+        self._durable = self._visible  # The position of `offset_durable`.
+        self.offset_durable = self.high_watermark
+        # Called after the log was cut, with a state that was saved as of an offset: the view is
+        # to be folded from there again.
+        self.on_cut: Callable[[int, bytes], None] = lambda offset, state: None
         # Called with the header, first offset and bytes of each batch, before it is visible.
         self.fold: Callable[[BatchHeader, int, Buffer], None] = lambda *batch: None
         # Returns the broker's state of this partition, to be saved with each new segment. None
@@ -107,18 +129,31 @@ class Partition(Segments):
         if epoch > self.leader_epoch:
             raise UnknownEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin to lead, or to follow who leads, in this epoch. Raises StaleEpoch."""
+        if epoch < self.leader_epoch:
+            raise StaleEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch}")
+        self.leader_epoch = epoch
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Return where an epoch ends, or the last one before it that has batches here."""
+        return self.epochs.end_of(epoch, self.leader_epoch, self.offset_end)
+
     # --- appending
 
-    def append(self, batches: Batches) -> int:
+    def append(self, batches: Batches, *, is_stamped: bool = False) -> int:
         """Give the batches the next offsets and write them; all of them or none.
 
         Return the first offset. The caller has checked the batches, and asks the committer for a
-        commit when `needs_commit` says so.
+        commit when `needs_commit` says so. With `is_stamped` they have offsets and epochs, a
+        leader's or the journal's, which must follow: raises InvalidBatch, StaleEpoch.
         """
         if self._ahead is not None and not self._is_ahead(batches):
             self.drop_ahead()
         if self.stopped is not None:
             raise StorageError(self.stopped)
+        if is_stamped:
+            self._check_follows(batches)
         size = count = 0
         for header, _ in batches:
             size += header.size
@@ -130,11 +165,12 @@ class Partition(Segments):
             raise StorageError(f"{self.directory}: {error.strerror}") from error
         ahead, self._ahead = self._ahead, None
         offset_first = offset = active.offset_end
-        position = active.size
+        position, epoch = active.size, self.leader_epoch
         chunks: list[Buffer] = []
         added: list[Glance] = []
         for header, batch in batches:
-            chunks.append(_STAMP.pack(offset, header.length, self.leader_epoch))
+            epoch = header.leader_epoch if is_stamped else epoch
+            chunks.append(_STAMP.pack(offset, header.length, epoch))
             if isinstance(batch, list):
                 chunks.append(memoryview(batch[0])[_STAMP.size :])
                 chunks += batch[1:]
@@ -153,6 +189,8 @@ class Partition(Segments):
             self._write(file, active, (data,))
             self._recent.append((offset_first, data))
             self._recent_bytes += size
+        if self.epochs.last != epoch:
+            self._note_epochs(batches if is_stamped else (), offset_first)
         for glance, (header, batch) in zip(added, batches, strict=True):
             active.note(glance)
             # A batch in chunks has no producer id, so the view needs its header only.
@@ -163,6 +201,24 @@ class Partition(Segments):
         if self.policy.durability is not _FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
         return offset_first
+
+    def _check_follows(self, batches: Batches) -> None:
+        """Raise an error unless offsets and epochs of these batches continue this log."""
+        offset, epoch = self.offset_end, self.epochs.last
+        for header, _ in batches:
+            if header.offset_first != offset:
+                raise InvalidBatch(f"offset {header.offset_first} where {offset} should follow")
+            if header.leader_epoch < epoch:
+                raise StaleEpoch(f"the last epoch is {epoch}, not {header.leader_epoch}")
+            offset, epoch = header.offset_end, header.leader_epoch
+
+    def _note_epochs(self, stamped: Batches, offset_first: int) -> None:
+        """Note the epochs of stamped batches; without them, that ours begins."""
+        if not stamped:
+            self.epochs.note(self.leader_epoch, offset_first)
+        for header, _ in stamped:
+            self.epochs.note(header.leader_epoch, header.offset_first)
+        self.leader_epoch = max(self.leader_epoch, self.epochs.last)
 
     def write_ahead(self, chunks: list[Buffer]) -> Iterator[None]:
         """Write a large batch in slices, so that `append` with the same chunks is quick.
@@ -259,6 +315,8 @@ class Partition(Segments):
         self.segments.append(segment)
         self._last = None
         self.unsynced_names = True
+        if self._durable is None or self.offset_durable == offset_base:
+            self._keep(self.end_mark())
         if self._visible is None or self._visible.offset == offset_base:
             self._show(self.end_mark())
         return segment
@@ -293,43 +351,45 @@ class Partition(Segments):
 
     @property
     def has_gap(self) -> bool:
-        """Return whether readers have seen batches that are neither synced nor journaled.
+        """Return whether batches that count as durable are neither synced nor journaled.
 
         The journal must hold everything above the synced offset, so it cannot be used then.
         """
-        return max(self.offset_synced, self.offset_journaled) < self.high_watermark
+        return max(self.offset_synced, self.offset_journaled) < self.offset_durable
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Return the size in bytes of the batches above the watermark."""
-        visible = self._visible
-        if visible is None:
+        """Return the size in bytes of the batches that are not durable."""
+        durable = self._durable
+        if durable is None:
             return 0
-        if visible.segment is self.segments[-1]:
-            return visible.segment.size - visible.position
-        first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
+        if durable.segment is self.segments[-1]:
+            return durable.segment.size - durable.position
+        first = bisect_right(self.segments, durable.segment.offset_base, key=base_of) - 1
         size = sum(segment.size for segment in self.segments[max(first, 0) :])
-        return size - visible.position
+        return size - durable.position
 
     def uncommitted(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the batches above the watermark: (first offset, bytes) for each segment."""
-        visible = self._visible
-        assert visible is not None
+        """Yield the batches that are not durable: (first offset, bytes) for each segment."""
+        durable = self._durable
+        assert durable is not None
         active = self.segments[-1]
-        size = active.size - visible.position if visible.segment is active else 0
+        size = active.size - durable.position if durable.segment is active else 0
         if 0 < size == self._recent_bytes:
-            yield visible.offset, b"".join([data for _, data in self._recent])
+            yield durable.offset, b"".join([data for _, data in self._recent])
             return
-        first = bisect_right(self.segments, visible.segment.offset_base, key=base_of) - 1
-        # Retention may have removed the segment of the watermark.
+        first = bisect_right(self.segments, durable.segment.offset_base, key=base_of) - 1
+        # Retention may have removed the segment of the mark.
         for segment in self.segments[max(first, 0) :]:
-            start = visible.position if segment is visible.segment else 0
+            start = durable.position if segment is durable.segment else 0
             if start < segment.size:
                 data = self._pool.get(segment.path).read(start, segment.size - start)
-                yield (visible.offset if start else segment.offset_base), data
+                yield (durable.offset if start else segment.offset_base), data
 
     def synced(self, mark: Mark) -> None:
         """Note that the segment files are permanent up to the mark."""
+        if mark.segment.cut:
+            return
         self.offset_synced = max(self.offset_synced, mark.offset)
         active = self.segments[-1]
         # A segment that was closed since the mark was taken still needs its seal.
@@ -339,9 +399,44 @@ class Partition(Segments):
             self.unsynced_names = False
 
     def advance(self, mark: Mark) -> None:
-        """Move the watermark to the mark, and call the waiters below it and all listeners."""
-        if mark.offset <= self.high_watermark:
+        """Note that what is below the mark is durable. Move the watermark there, too, unless it
+        waits for other replicas."""
+        if mark.offset <= self.offset_durable or mark.segment.cut:
             return
+        self._durable = mark
+        self.offset_durable = mark.offset
+        if self.is_replicated:
+            self._call(self.on_durable)
+        else:
+            self._reveal(mark)
+        self._forget_recent(mark.offset)  # Listeners may have read it: see `newest`.
+
+    def _keep(self, mark: Mark) -> None:
+        """Note that what is below the mark is durable."""
+        self._durable = mark
+        self.offset_durable = mark.offset
+
+    def replicate(self, offset: int) -> None:
+        """Begin to be one of several replicas; `offset` is where the watermark was known to be.
+
+        What is above it is here, but perhaps nowhere else.
+        """
+        self.is_replicated = True
+        if self.segments:
+            offset = min(max(offset, self.offset_start), self.offset_durable)
+            self._show(self._mark_of(offset))
+
+    def show(self, offset: int) -> None:
+        """Move the watermark of a replicated partition; never above what is durable here."""
+        assert self.is_replicated
+        offset = min(offset, self.offset_durable)
+        if offset > self.high_watermark:
+            mark = self._durable if offset == self.offset_durable else self._mark_of(offset)
+            assert mark is not None
+            self._reveal(mark)
+
+    def _reveal(self, mark: Mark) -> None:
+        """Move the watermark, and call the waiters below it and all listeners."""
         self._show(mark)
         waiters, woken = self._waiters, 0
         while woken < len(waiters) and waiters[woken][0] <= mark.offset:
@@ -353,7 +448,6 @@ class Partition(Segments):
         if self._listeners:
             for listener in list(self._listeners.values()):
                 self._call(listener)
-        self._forget_recent(mark.offset)  # Listeners may have read it: see `newest`.
 
     def newest(self, offset: int) -> bytes | None:
         """Return the newest batch if it begins at this offset, is committed, and is in memory, as
@@ -410,7 +504,9 @@ class Partition(Segments):
         self.unsynced_names = bool(self.segments)
         self.offset_synced = self.unsynced[0].offset_base if self.unsynced else self.offset_end
         if self.segments:
-            self._show(Mark(self.offset_start, self.segments[0], 0))
+            start = Mark(self.offset_start, self.segments[0], 0)
+            self._keep(start)
+            self._show(start)
 
     def refuse(self, reason: str) -> None:
         """Refuse reads and appends from now on: there is damage that must not be repaired."""
@@ -418,6 +514,51 @@ class Partition(Segments):
             self.refused = True
             log.error("partition refused: %s", reason)
         self.stop(reason)
+
+    # --- truncation
+
+    def cut_point(self, offset: int) -> Mark:
+        """Return where the batch begins that holds the offset. Raises Corruption, OSError."""
+        segment = self._segment_of(offset)
+        found = self._locate(segment, offset, segment.size)
+        assert found is not None, (offset, self.offset_end)
+        return Mark(found.offset_first, segment, found.position)
+
+    def segments_from(self, first: Segment) -> list[Segment]:
+        return self.segments[self.segments.index(first) :]
+
+    def cut(self, mark: Mark, shortened: Segment) -> list[Segment]:
+        """End the log at the mark, whose segment is replaced by the shortened one.
+
+        Return the later segments, whose files are to be removed.
+        """
+        cut = self.segments_from(mark.segment)
+        for segment in cut:
+            segment.cut = True
+            self._pool.forget(segment.path)
+        self.segments[-len(cut) :] = [shortened]
+        self._last = self._next = None
+        self._recent.clear()
+        self._recent_bytes = 0
+        self.unsynced = [*(each for each in self.unsynced if not each.cut), shortened]
+        gone = [segment.path_of(layout.VIEW) for segment in cut[1:]]
+        self._unsynced_views = [file for file in self._unsynced_views if file.path not in gone]
+        self.names_changed = self.unsynced_names = True
+        durable, visible = self._durable, self._visible
+        if durable is not None and durable.segment.cut:
+            is_below = durable.offset < mark.offset
+            position = durable.position if is_below else mark.position
+            self._keep(Mark(min(durable.offset, mark.offset), shortened, position))
+        if visible is not None and visible.segment.cut:
+            self._show(Mark(visible.offset, shortened, visible.position))
+        waiters, self._waiters = self._waiters, []
+        for offset_end, waiter in waiters:
+            if offset_end <= mark.offset:
+                self._waiters.append((offset_end, waiter))
+            else:
+                reason = f"{self.directory}: the log was cut at offset {mark.offset}"
+                self._call(waiter, StorageError(reason))
+        return cut[1:]
 
     # --- compaction
 

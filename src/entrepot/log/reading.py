@@ -86,15 +86,16 @@ class Segments:
     # --- by offset
 
     def read(
-        self, offset: int, bytes_max: int, offset_limit: int | None = None
+        self, offset: int, bytes_max: int, offset_limit: int | None = None, *, to_end: bool = False
     ) -> FileRange | None:
         """Return committed batches of one segment, from the one that holds `offset` on.
 
         The first batch is always whole; `bytes_max` may cut the last one if it is small. Returns
-        None at the watermark and at `offset_limit`, which must be a batch boundary.
+        None at the watermark and at `offset_limit`, which must be a batch boundary. With `to_end`,
+        for another replica, they need not be committed.
         """
         self.check_readable(offset)
-        visible = self._visible
+        visible = self.end_mark() if to_end and self.segments else self._visible
         if offset_limit is not None and visible is not None and offset_limit < visible.offset:
             visible = self._mark_of(offset_limit)
         if visible is None or offset >= visible.offset:

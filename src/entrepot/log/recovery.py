@@ -10,7 +10,7 @@
    left above the recovery point is written again, see `_rewrite`.
 4. A bad batch anywhere else is corruption, and so is a missing segment: the
    partition is refused, files as they are, and the reason says where.
-5. What the journal has and the segments have not is appended again.
+5. What the journal has and the segments have not is appended again, unless it was cut off.
 
 Nothing is served until all of it is synced; that is the caller's part.
 """
@@ -21,12 +21,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from entrepot.core.batch import check, walk
+from entrepot.core.batch import BatchHeader, check, walk
 from entrepot.core.errors import Corruption, InvalidBatch
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
 from entrepot.log.checkpoint import RecoveryPoint
 from entrepot.log.cleaner import finish_swap
+from entrepot.log.epochs import EpochIndex, read_epochs
 from entrepot.log.files import load, write_all
 from entrepot.log.journal import JournalEntry
 from entrepot.log.partition import Partition
@@ -170,20 +171,23 @@ def walk_segment(file: File, segment: Segment, *, gaps: bool = False) -> Damage 
 
     Only compaction leaves gaps between offsets.
     """
-    end = file.size()
+    end, epochs = file.size(), list[tuple[int, int]]()
+    segment.epochs = epochs
     try:
         for glance in glances(file, 0, end):
-            reason = _fault(file, segment, glance, gaps)
-            if reason is not None:
-                return Damage(glance.position, segment.offset_end, reason)
+            header = _checked(file, segment, glance, gaps)
+            if isinstance(header, str):
+                return Damage(glance.position, segment.offset_end, header)
+            if not epochs or header.leader_epoch > epochs[-1][0]:
+                epochs.append((header.leader_epoch, header.offset_first))
             segment.note(glance)
     except Corruption:
         return Damage(segment.size, segment.offset_end, "not a whole batch")
     return None
 
 
-def _fault(file: File, segment: Segment, glance: Glance, gaps: bool) -> str | None:
-    """Return what is wrong with a batch; None if nothing is."""
+def _checked(file: File, segment: Segment, glance: Glance, gaps: bool) -> BatchHeader | str:
+    """Return the header of a batch, or what is wrong with it."""
     try:
         header = check(file.read(glance.position, glance.size), allow_gaps=True)
     except InvalidBatch as error:
@@ -191,7 +195,7 @@ def _fault(file: File, segment: Segment, glance: Glance, gaps: bool) -> str | No
     skipped = header.offset_first - segment.offset_end
     if skipped < 0 or (skipped and not gaps):
         return f"offset {header.offset_first} where {segment.offset_end} should follow"
-    return None
+    return header
 
 
 def _sealed_end(disk: Disk, directory: str, bases: Sequence[int]) -> int:
@@ -292,14 +296,39 @@ def _remove_others(disk: Disk, segments: Sequence[Segment], directory: str) -> N
                 disk.remove(f"{directory}/{name}")
 
 
+def recover_epochs(disk: Disk, directory: str, segments: Sequence[Segment]) -> EpochIndex:
+    """Return the epochs that begin in the segments. Raises Corruption.
+
+    Of those that were walked the batches say it, of the others the file. What the file says of
+    offsets that are gone, because the log was cut since, is dropped.
+    """
+    saved = read_epochs(disk, directory)
+    found: list[tuple[int, int]] = []
+    for segment in segments:
+        if segment.epochs is not None:
+            found += segment.epochs
+        else:
+            first, end = segment.offset_base, segment.offset_end
+            found += [start for start in saved.starts if first <= start[1] < end]
+    before = [start for start in saved.starts if segments and start[1] < segments[0].offset_base]
+    index = EpochIndex()
+    for epoch, offset in (*before, *found):
+        index.note(epoch, offset)
+    is_needless = index.is_saved and not saved.starts
+    index.is_saved = is_needless or index.starts == saved.starts
+    return index
+
+
 def replay(partition: Partition, entries: Sequence[JournalEntry], point: RecoveryPoint) -> int:
     """Append batches that only the journal has. Return how many there were."""
     count = 0
     # It is not known whether retention removed what is before the first segment.
     is_start_unknown = point == (None, None)
-    for entry in entries:
+    for entry, cut in _with_cuts(entries):
         payload = entry.payload()
         for position, header in walk(payload):
+            if header.offset_first >= cut:
+                break
             if is_start_unknown and header.offset_first < partition.offset_start:
                 raise Corruption(
                     f"{partition.directory} begins at offset {partition.offset_start}, but the "
@@ -313,9 +342,22 @@ def replay(partition: Partition, entries: Sequence[JournalEntry], point: Recover
                     f"but the journal goes on at {header.offset_first}"
                 )
             batch = memoryview(payload)[position : position + header.size]
-            partition.append([(header, batch)])
+            partition.append([(header, batch)], is_stamped=True)
             count += 1
     return count
+
+
+def _with_cuts(entries: Sequence[JournalEntry]) -> list[tuple[JournalEntry, float]]:
+    """Return the entries with batches, each with the lowest offset that the log was cut at since:
+    what is at or above it is not part of the log any more."""
+    found: list[tuple[JournalEntry, float]] = []
+    cut = float("inf")
+    for entry in reversed(entries):
+        if entry.size:
+            found.append((entry, cut))
+        else:
+            cut = min(cut, entry.offset_first)
+    return found[::-1]
 
 
 def newest_view(disk: Disk, partition: Partition) -> SavedView | None:

@@ -97,7 +97,9 @@ class Segment:
         "checked",
         "checked_offset",
         "compacted",
+        "cut",
         "directory",
+        "epochs",
         "followed",
         "index",
         "offset_base",
@@ -123,6 +125,10 @@ class Segment:
         self.opened_ms = opened_ms
         self.sealed = False
         self.compacted = False  # Offsets may be missing between batches.
+        self.cut = False  # Truncated: it is not part of its partition any more.
+        # (epoch, offset) of each batch with a later epoch than the one before it, if recovery has
+        # read all of them; None if it has not.
+        self.epochs: list[tuple[int, int]] | None = None
         self.followed = False  # Sealed, and the name of the next segment is permanent.
         self.index: Index | None = Index()  # None means: in the seal on disk.
         # Bytes below unchecked_end were written by an earlier process. Of these only the headers at

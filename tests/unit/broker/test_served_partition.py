@@ -4,7 +4,12 @@ import pytest
 
 from entrepot.core import batch
 from entrepot.core.batch import Codec
-from entrepot.core.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp
+from entrepot.core.errors import (
+    BatchTooLarge,
+    InvalidBatch,
+    InvalidTimestamp,
+    OutOfOrderSequence,
+)
 from entrepot.core.record import Record
 from tests.unit.broker.bed import Bed
 from tests.unit.log.bed import make, simulated
@@ -199,3 +204,28 @@ async def test_a_setting_counts_from_the_next_batch_on(bed: Bed) -> None:
         bed.append("t", make(b"a" * 1_000))
     await bed.do(bed.broker.alter_settings(bed.broker.topic("t"), {}))
     await bed.commit("t", make(b"a" * 1_000))
+
+
+# --- a replica's log is cut
+
+
+@simulated
+async def test_what_was_cut_off_is_forgotten_by_the_view(bed: Bed) -> None:
+    await bed.start()
+    await bed.create("t", segment_bytes="250")
+    served = bed.served_partition("t")
+    served.partition.replicate(0)
+    ends = []
+    for sequence in range(8):  # Each segment has two batches.
+        for producer in (7, 8):
+            data = make(b"x", producer=producer, sequence=sequence)
+            ends.append(bed.call(served.append, data).offset_end)
+    await bed.do(served._log.truncate(served.partition, 9))  # The fifth of producer 8.
+    assert served.partition.offset_end == 9
+    repeated = bed.call(served.append, make(b"x", producer=7, sequence=4))
+    assert repeated.offset_first == 8
+    assert served.partition.offset_end == 9
+    with pytest.raises(OutOfOrderSequence):
+        bed.call(served.append, make(b"x", producer=7, sequence=6))
+    assert bed.call(served.append, make(b"y", producer=8, sequence=4)).offset_first == 9
+    assert bed.call(served.append, make(b"y", producer=7, sequence=5)).offset_first == 10

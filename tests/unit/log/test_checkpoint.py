@@ -43,8 +43,8 @@ async def test_the_bytes_of_a_clean_checkpoint(bed: Bed) -> None:
         [2, 3, ONE, 8, 2, opened[2], False, False],
     ]
     assert contents(bed, "clean.checkpoint") == [
-        [identity("t").topic.bytes, 0, 1, segments, b"a view"],
-        [identity("empty").topic.bytes, 0, 0, [], b""],
+        [identity("t").topic.bytes, 0, 1, segments, b"a view", [[0, 0]]],
+        [identity("empty").topic.bytes, 0, 0, [], b"", []],
     ]
 
 

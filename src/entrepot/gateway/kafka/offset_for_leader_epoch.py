@@ -1,8 +1,9 @@
 """OffsetForLeaderEpoch (key 23), v2 to v4: the end offset of a leader epoch.
 
-A consumer asks after a change of leader, to find out whether records it has read were lost.
-Without a cluster there is one epoch, which ends at the end of the log; for any other one the
-answer has -1 as epoch and offset.
+A consumer asks after a change of leader, to find out whether records it has read were lost; a
+follower, to find out where its log parts from its leader's. The answer has the epoch, or the last
+one before it that has batches, and the offset at which it ended: where the next one begins, or
+the end of the log. For an epoch after the present one it has -1 as epoch and offset.
 """
 
 from kio.schema.errors import ErrorCode
@@ -44,11 +45,10 @@ def _answer(context: Context, name: str, wanted: OffsetForLeaderPartition) -> Ep
         partition.check_readable(partition.offset_start)
     except KNOWN as error:
         return EpochEndOffset(error_code=code_of(error), partition=wanted.partition)
-    if wanted.leader_epoch != partition.leader_epoch:
-        return EpochEndOffset(error_code=ErrorCode.none, partition=wanted.partition)
+    epoch, offset_end = partition.end_of_epoch(wanted.leader_epoch)
     return EpochEndOffset(
         error_code=ErrorCode.none,
         partition=wanted.partition,
-        leader_epoch=i32(partition.leader_epoch),
-        end_offset=i64(partition.offset_end),
+        leader_epoch=i32(epoch),
+        end_offset=i64(offset_end),
     )

@@ -37,6 +37,28 @@ async def test_the_end_of_an_epoch(node: Node, epoch: int, answer: tuple[int, in
 
 
 @on_node()
+async def test_the_ends_of_many_epochs(node: Node) -> None:
+    topic = await node.context.broker.create_topic("one")
+    partition = node.context.broker.served_partition(topic, 0).partition
+    for epoch in (2, 5):
+        partition.begin_epoch(epoch)
+        await node.append("one", [1_000] * 3)
+    partition.begin_epoch(7)
+    ends = {
+        0: (0, 0),
+        1: (1, 0),
+        2: (2, 3),
+        4: (2, 3),
+        5: (5, 6),
+        6: (5, 6),
+        7: (7, 6),
+        8: (-1, -1),
+    }
+    for epoch, end in ends.items():
+        assert ask(node, epoch, current=7) == (ErrorCode.none, *end)
+
+
+@on_node()
 async def test_errors(node: Node) -> None:
     topic = await node.context.broker.create_topic("one")
     partition = node.context.broker.served_partition(topic, 0).partition
