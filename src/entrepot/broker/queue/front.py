@@ -19,6 +19,7 @@ from itertools import groupby
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.lane import Lane, Piece
 from entrepot.broker.queue.message import Pending, Run, Taken
+from entrepot.broker.queue.ordered_groups import OrderedGroups
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
@@ -67,6 +68,7 @@ class Front:
         self._counts_bytes = settings.length_bytes_max is not None
         self._ready_bytes: int | None = None  # None means: not counted.
         self._uncounted = Ranges()  # Ready, and not in that count yet.
+        self.groups = OrderedGroups(lane) if settings.has_groups else None
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Follow other settings: from now on messages expire by these."""
@@ -156,16 +158,21 @@ class Front:
         return bool(ready)
 
     def came_back(self, ready: Sequence[range]) -> None:
-        """Add the bytes of messages that are ready again to the count."""
+        """Note that messages are ready again, and add their bytes to the count."""
+        if self.groups is not None:
+            self.groups.came_back(ready)
         if self._ready_bytes is not None:
             self._count_bytes(ready)
 
     def pop(self, count: int, now_ms: int) -> Popped:
         """Take out the next messages, at most `count`, expired ones included.
 
-        Raises StorageError if they cannot be read; then they stay ready.
+        With ordered groups they are of one group. Raises StorageError if they cannot be read;
+        then they stay ready.
         """
         fresh = self.ledger.offset_fresh
+        if self.groups is not None:
+            return self._read(self.groups.pop(count), now_ms, fresh)
         return self._read(self.ledger.pop(count, self.lane.offset_end), now_ms, fresh)
 
     def pop_overdue(self, now_ms: int) -> tuple[Popped, int]:
@@ -182,7 +189,9 @@ class Front:
         again_ms = self._expiry_ms(popped.good[0]) if popped.good else 0 if popped.size else NEVER
         popped.cut_at_good()
         if popped.size:
-            self.ledger.pop(popped.size, end)
+            taken = self.ledger.pop(popped.size, end)
+            if self.groups is not None:
+                self.groups.took(taken)
             if not again_ms and not self.ready_count_most:
                 again_ms = NEVER  # Those were all.
             if self._ready_bytes is not None:
@@ -195,7 +204,10 @@ class Front:
         Raises StorageError as `pop` does.
         """
         fresh = self.ledger.offset_fresh
-        return self._read(self.ledger.pop_at(offsets, self.lane.offset_end), 0, fresh)
+        taken = self.ledger.pop_at(offsets, self.lane.offset_end)
+        if self.groups is not None:
+            self.groups.took(taken)
+        return self._read(taken, 0, fresh)
 
     def _read(self, taken: Sequence[range], now_ms: int, fresh: int) -> Popped:
         try:
@@ -203,6 +215,8 @@ class Front:
         except BaseException:  # Whatever it is, they must be ready again: nobody has them.
             for offsets in taken:
                 self.ledger.returned.add(offsets.start, offsets.stop)
+            if self.groups is not None:
+                self.groups.came_back(taken)
             raise
         if self._ready_bytes is not None:
             self._uncount(popped, self._ready_bytes)
@@ -255,6 +269,8 @@ class Front:
         offset = min(max(offset, self.lane.offset_start), self.lane.offset_end)
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
+        if self.groups is not None:
+            self.groups.reset()
         self._times_end = self.appended_end if self._heeds_times else 0
         self._forget_bytes()
 

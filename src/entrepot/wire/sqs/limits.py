@@ -14,6 +14,7 @@ ATTRIBUTES_MAX = 10  # Of a message that is sent.
 ATTRIBUTE_NAME_MAX = 256  # Characters; also of its type.
 ENTRY_ID_MAX = 80
 QUEUE_NAME_MAX = 80
+ID_MAX = 128  # Characters of a message's group, or of its deduplication id.
 PAGE_MAX = 1_000  # Queues in one answer.
 LABELS_MAX = 50  # Tags of a queue,
 LABEL_NAME_MAX = 128  # and characters of them.
@@ -26,6 +27,7 @@ WAIT_S_MAX = 20
 RETENTION_S = 4 * 24 * 3_600
 RETENTION_S_MIN = 60
 RETENTION_S_MAX = 14 * 24 * 3_600
+DEDUPLICATION_S = 300  # How long a FIFO queue remembers the ids of messages.
 RECEIVES_MAX = 1_000  # maxReceiveCount of a redrive policy.
 PURGE_EVERY_MS = 60_000  # A queue is purged once in this time.
 
