@@ -16,7 +16,7 @@ from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.json_reader import NotJson, read_in_steps
 from entrepot.gateway.http.json_writer import encoded
-from entrepot.gateway.sqs import queues, receiving, sending
+from entrepot.gateway.sqs import moving, queues, receiving, sending
 from entrepot.gateway.sqs.call import Call, Context, Result, unknown_queue
 from entrepot.gateway.sqs.login import identify, region_of
 from entrepot.wire.http.request import HttpError, Request
@@ -33,6 +33,7 @@ _XML = ("Content-Type", "text/xml")
 Action = Callable[[Call], Awaitable[Result]]
 
 ACTIONS: dict[str, Action] = {
+    "CancelMessageMoveTask": moving.cancel,
     "ChangeMessageVisibility": receiving.change_visibility,
     "ChangeMessageVisibilityBatch": receiving.change_visibility_batch,
     "CreateQueue": queues.create,
@@ -42,6 +43,7 @@ ACTIONS: dict[str, Action] = {
     "GetQueueAttributes": queues.get_attributes,
     "GetQueueUrl": queues.find_url,
     "ListDeadLetterSourceQueues": queues.list_sources,
+    "ListMessageMoveTasks": moving.list_tasks,
     "ListQueueTags": queues.list_labels,
     "ListQueues": queues.list_all,
     "PurgeQueue": queues.purge,
@@ -49,16 +51,11 @@ ACTIONS: dict[str, Action] = {
     "SendMessage": sending.send,
     "SendMessageBatch": sending.send_batch,
     "SetQueueAttributes": queues.set_attributes,
+    "StartMessageMoveTask": moving.start,
     "TagQueue": queues.label,
     "UntagQueue": queues.remove_labels,
 }
-UNSUPPORTED = (
-    "AddPermission",
-    "CancelMessageMoveTask",
-    "ListMessageMoveTasks",
-    "RemovePermission",
-    "StartMessageMoveTask",
-)
+UNSUPPORTED = ("AddPermission", "RemovePermission")  # Rights are the broker's own.
 
 
 class Sqs:

@@ -13,6 +13,7 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock
+from entrepot.gateway.sqs.move_tasks import MoveTasks
 from entrepot.wire.sqs.errors import SqsError
 from entrepot.wire.sqs.parameters import Parameters
 
@@ -30,6 +31,7 @@ class Context:
     login: LoginPolicy
     messages: MessageCount
     purged_ms: dict[Queue, int] = field(default_factory=dict)  # When each was purged last.
+    moves: MoveTasks = field(default_factory=MoveTasks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,17 @@ def read_redrive(text: str) -> Redrive | None:
         raise _wrong(REDRIVE, text, "It has a deadLetterTargetArn and a maxReceiveCount.")
     if not 1 <= count <= sqs_limits.RECEIVES_MAX:
         raise _wrong(REDRIVE, text, f"maxReceiveCount is from 1 to {sqs_limits.RECEIVES_MAX}.")
-    parts = target.split(":", 5)
-    if len(parts) != 6 or parts[:3] != ["arn", "aws", "sqs"] or not parts[5]:
+    name = name_in(target)
+    if name is None:
         raise _wrong(REDRIVE, text, "deadLetterTargetArn is not the ARN of a queue.")
-    return Redrive(parts[5], count)
+    return Redrive(name, count)
+
+
+def name_in(arn: str) -> str | None:
+    """Return the name of the queue that has this ARN; None if it is no ARN of a queue."""
+    parts = arn.split(":", 5)
+    is_queue = len(parts) == 6 and parts[:3] == ["arn", "aws", "sqs"]
+    return (parts[5] or None) if is_queue else None
 
 
 def _redrive_settings(redrive: Redrive | None) -> dict[str, Any]:

@@ -47,6 +47,9 @@ _ALL = {
     "QueueDoesNotExist": _Names(f"{_SQS}QueueDoesNotExist", f"{_OLD}NonExistentQueue"),
     "QueueNameExists": _Names(f"{_SQS}QueueNameExists", "QueueAlreadyExists"),
     "ReceiptHandleIsInvalid": _Names(f"{_SQS}ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid"),
+    "ResourceNotFound": _Names(
+        f"{_SQS}ResourceNotFoundException", "ResourceNotFoundException", 404
+    ),
     "RequestThrottled": _Names(f"{_SQS}RequestThrottled", "RequestThrottled"),
     "ServiceUnavailable": _Names(f"{_GENERAL}ServiceUnavailable", "ServiceUnavailable", 503),
     "TooManyEntriesInBatchRequest": _Names(

@@ -29,6 +29,10 @@ RETENTION_S_MIN = 60
 RETENTION_S_MAX = 14 * 24 * 3_600
 DEDUPLICATION_S = 300  # How long a FIFO queue remembers the ids of messages.
 RECEIVES_MAX = 1_000  # maxReceiveCount of a redrive policy.
+MOVE_TASKS_MAX = 100  # That run at once,
+MOVE_TASKS_KEPT = 10  # and that are told of one queue,
+MOVE_SOURCES_MAX = 1_000  # for so many queues.
+MOVE_RATE_MAX = 500  # Messages in a second, if a task has a limit.
 PURGE_EVERY_MS = 60_000  # A queue is purged once in this time.
 
 assert VISIBILITY_S_MAX * 1_000 == LEASE_MS_MAX

@@ -45,6 +45,7 @@ _ELEMENTS = {
     "QueueUrls": "QueueUrl",
     "queueUrls": "QueueUrl",
     "Failed": "BatchResultErrorEntry",
+    "Results": "Result",
 }
 _MAP_ELEMENTS = {name: (form, key, value) for form, (name, key, value) in _MAPS.items()}
 
