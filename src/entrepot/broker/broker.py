@@ -137,7 +137,12 @@ class Broker:
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users = Users(entropy, worker)
         self.quotas = Quotas()
-        views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
+        views: dict[str, CatalogView] = {
+            "acl": self.acls,
+            "user": self.users,
+            "access-key": self.users.keys,
+            "quota": self.quotas,
+        }
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.

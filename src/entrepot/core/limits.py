@@ -67,6 +67,7 @@ LOGIN_MS_MAX = 30_000  # From the connection to the login.
 LOGIN_FAILURE_MS = 250  # A failed login is answered this long after the attempt.
 TLS_HANDSHAKE_MS_MAX = 10_000
 USERS_MAX = 100_000
+USER_KEYS_MAX = 10  # Access keys of one user.
 USER_NAME_CHARACTERS_MAX = 255
 SCRAM_ITERATIONS = 8_192  # For a password that is set here.
 SCRAM_ITERATIONS_MIN = 4_096  # RFC 7677's minimum.

@@ -110,7 +110,10 @@ class Sqs:
         self, request: Request, peer_host: str, action: str, parameters: Parameters
     ) -> Result:
         """Call the action. Raises SqsError, whatever went wrong that is to be told."""
-        principal = await identify(self._context.login, request, peer_host)
+        context = self._context
+        principal = await identify(
+            context.login, request, peer_host, context.broker.turns, context.clock.now_ms()
+        )
         function = ACTIONS.get(action)
         if function is None:
             if action in UNSUPPORTED:

@@ -27,6 +27,7 @@ _ALL = {
     ),
     "BatchRequestTooLong": _Names(f"{_SQS}BatchRequestTooLong", f"{_OLD}BatchRequestTooLong"),
     "EmptyBatchRequest": _Names(f"{_SQS}EmptyBatchRequest", f"{_OLD}EmptyBatchRequest"),
+    "IncompleteSignature": _Names(f"{_GENERAL}IncompleteSignatureException", "IncompleteSignature"),
     "InternalFailure": _Names(f"{_GENERAL}InternalFailure", "InternalFailure", 500),
     "InvalidAction": _Names(f"{_GENERAL}UnknownOperationException", "InvalidAction"),
     "InvalidAttributeName": _Names(f"{_SQS}InvalidAttributeName", "InvalidAttributeName"),
@@ -39,6 +40,9 @@ _ALL = {
     ),
     "MalformedInput": _Names(f"{_GENERAL}SerializationException", "MalformedInput"),
     "MessageNotInflight": _Names(f"{_SQS}MessageNotInflight", f"{_OLD}MessageNotInflight"),
+    "MissingAuthenticationToken": _Names(
+        f"{_GENERAL}MissingAuthenticationTokenException", "MissingAuthenticationToken", 403
+    ),
     "MissingParameter": _Names(f"{_GENERAL}MissingRequiredParameterException", "MissingParameter"),
     "OverLimit": _Names(f"{_SQS}OverLimit", "OverLimit", 403),
     "PurgeQueueInProgress": _Names(
@@ -52,6 +56,9 @@ _ALL = {
     ),
     "RequestThrottled": _Names(f"{_SQS}RequestThrottled", "RequestThrottled"),
     "ServiceUnavailable": _Names(f"{_GENERAL}ServiceUnavailable", "ServiceUnavailable", 503),
+    "SignatureDoesNotMatch": _Names(
+        f"{_GENERAL}SignatureDoesNotMatchException", "SignatureDoesNotMatch", 403
+    ),
     "TooManyEntriesInBatchRequest": _Names(
         f"{_SQS}TooManyEntriesInBatchRequest", f"{_OLD}TooManyEntriesInBatchRequest"
     ),
