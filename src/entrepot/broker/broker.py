@@ -33,6 +33,7 @@ from entrepot.broker.catalog import (
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.permissions import Permissions
+from entrepot.broker.push import PushTopics
 from entrepot.broker.quotas import Quotas
 from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.served_partition import ServedPartition, committed
@@ -136,11 +137,14 @@ class Broker:
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users = Users(entropy, worker)
+        self.push = PushTopics()
         self.quotas = Quotas()
         views: dict[str, CatalogView] = {
             "acl": self.acls,
             "user": self.users,
             "access-key": self.users.keys,
+            "push-topic": self.push,
+            "push-subscription": self.push.subscriptions,
             "quota": self.quotas,
         }
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}

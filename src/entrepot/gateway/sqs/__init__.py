@@ -12,4 +12,5 @@ XML, finds out who asks, and calls the function of the action. The others are
     moving              move dead letters to where they came from
     translation         a message of the broker's and one of SQS
     login               who sends a request
+    sns                 Amazon SNS, on the same port
 """

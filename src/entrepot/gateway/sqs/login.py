@@ -93,6 +93,14 @@ def region_of(request: Request) -> str:
         return REGION
 
 
+def service_of(request: Request) -> str:
+    """Return the service that the client means; nothing if it does not say."""
+    try:
+        return signature.read(request.headers.get("authorization", "")).service
+    except SqsError:
+        return ""
+
+
 def _session_token(request: Request) -> str:
     token = request.headers.get("x-amz-security-token", "")
     try:
