@@ -136,17 +136,9 @@ class Broker:
         self.codec_worker = codec_worker
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
-        self.users = Users(entropy, worker)
-        self.push = PushTopics()
+        self.users, self.push = Users(entropy, worker), PushTopics()
         self.quotas = Quotas()
-        views: dict[str, CatalogView] = {
-            "acl": self.acls,
-            "user": self.users,
-            "access-key": self.users.keys,
-            "push-topic": self.push,
-            "push-subscription": self.push.subscriptions,
-            "quota": self.quotas,
-        }
+        views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
         self._changes: Partition | None = None  # The catalog's partition.
@@ -169,7 +161,7 @@ class Broker:
         self.bridges = Bridges()
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
-        views.update(self.vhosts.views())
+        views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
 
     # --- life
 

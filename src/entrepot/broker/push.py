@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from entrepot.broker.catalog import CatalogView
 from entrepot.core.record import Record
 
 
@@ -16,8 +17,8 @@ class PushTopic(msgspec.Struct, frozen=True, omit_defaults=True):
     """A topic with subscriptions. Persisted: never change a name."""
 
     name: str
-    settings: dict[str, str] = {}
-    labels: dict[str, str] = {}
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PushSubscription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,7 +28,7 @@ class PushSubscription(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str
     queue: str
     owner: str = ""  # The user who made it.
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PushSubscriptions:
@@ -74,6 +75,10 @@ class PushTopics:
             self._topics.pop(name, None)
         else:
             self._topics[name] = msgspec.json.decode(value, type=PushTopic)
+
+    def views(self) -> dict[str, CatalogView]:
+        """Return who folds which kind of records."""
+        return {"push-topic": self, "push-subscription": self.subscriptions}
 
     def get(self, name: str) -> PushTopic | None:
         return self._topics.get(name)
