@@ -362,11 +362,11 @@ class World:
         for consumer in self.consumers:
             queue.remove_consumer(consumer)
             queue.release(consumer)
-        queue.release(self)
         for lease in self.leases:
             queue.timed_leases.release_all(lease, is_attempt=False)
         await asyncio.sleep(20)
         for _ in range(1_000):
+            queue.release(self)  # Also what it got meanwhile.
             if queue.get(self, auto_ack=True) is None:
                 await asyncio.sleep(1)
                 if not queue.ready_count or queue.fault is not None:
