@@ -17,14 +17,16 @@ OLD = "AWS.SimpleQueueService."  # What many codes begin with.
 _numbers = count()
 
 
-def connect(server: Broker, *, user: str = "any", password: str | None = None) -> Any:
+def connect(
+    server: Broker, *, user: str = "any", password: str | None = None, secret: str = "any"
+) -> Any:
     """A client that tries once: what a test sees is what the broker said."""
     return boto3.client(
         "sqs",
         endpoint_url=server.sqs_url,
         region_name=REGION,
         aws_access_key_id=user,
-        aws_secret_access_key="any",
+        aws_secret_access_key=secret,
         aws_session_token=password,
         config=Config(retries={"total_max_attempts": 1}, read_timeout=60),
     )

@@ -44,3 +44,25 @@ def test_money_is_neither_lost_nor_paid_twice() -> None:
         "twice: none",
         "who reads uncommitted records sees 21",
     ]
+
+
+@pytest.mark.slow
+def test_a_killed_workers_photo_is_done_by_another() -> None:
+    """Proves H-15."""
+    assert said("examples.sqs.photos") == [
+        "30 links wait",
+        "3 workers",
+        "1 worker was killed with a photo in its hands",
+        "30 photos are done, that one too",
+    ]
+
+
+@pytest.mark.slow
+def test_a_large_payload_goes_by_reference() -> None:
+    """Proves H-03."""
+    assert said("examples.sqs.claim_check") == [
+        "262145 bytes in a message: InvalidParameterValue",
+        "20971520 bytes stored, a reference sent",
+        "20971520 bytes received, the same",
+        "0 payloads are left in the store",
+    ]

@@ -314,3 +314,47 @@ def test_the_endpoint_is_printed(tmp_path: Path) -> None:
     assert lines[1][0] == "sqs"
     assert lines[2] == ["ready"]
     assert int(lines[1][1].rpartition(":")[2]) > 0
+
+
+def test_requests_are_signed_with_an_access_key(tmp_path: Path) -> None:
+    data_dir = str(tmp_path / "data")
+
+    def run(*arguments: str, given: str = "") -> str:
+        result = CliRunner().invoke(main, ["users", *arguments], input=given)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    run("add", "ana", "--data-dir", data_dir, "--password-stdin", given="ana's password\n")
+    key = json.loads(run("add-key", "ana", "--data-dir", data_dir, "--json"))
+    settings = {"ports.sqs": 0, "ports.http": 0, "security.authentication": "sasl"}
+    with broker(data_dir, settings=settings) as server:
+        ana = connect(server, user=key["id"], secret=key["secret"])
+        url = ana.create_queue(QueueName="work")["QueueUrl"]
+        ana.send_message(QueueUrl=url, MessageBody="é" * 100_000)
+        (message,) = ana.receive_message(QueueUrl=url, AttributeNames=["All"])["Messages"]
+        assert message["Attributes"]["SenderId"] == "ana"
+        wrong = connect(server, user=key["id"], secret="x" * 40)
+        assert refusal(wrong.list_queues) == ("SignatureDoesNotMatch", 403)
+        stranger = connect(server, user="ENTRSTRANGER", secret=key["secret"])
+        assert refusal(stranger.list_queues) == ("InvalidClientTokenId", 403)
+        connection = HTTPConnection(server.sqs_url.removeprefix("http://"))
+        connection.request("GET", "/?Action=ListQueues")
+        answer = connection.getresponse()
+        assert answer.status == 403
+        assert b"<Code>MissingAuthenticationToken</Code>" in answer.read()
+        connection.close()
+        server.kill()
+        server.start()
+        assert connect(server, user=key["id"], secret=key["secret"]).list_queues()["QueueUrls"]
+        live = ["--http", server.http_address, "--user", "ana"]
+        live += ["--password-stdin"]
+        second = json.loads(run("add-key", "ana", "--json", *live, given="ana's password\n"))
+        ids = run("list-keys", "ana", *live, given="ana's password\n")
+        assert key["id"] in ids
+        assert second["id"] in ids
+        assert second["secret"] not in ids
+        run("delete-key", "ana", key["id"], *live, given="ana's password\n")
+        gone = connect(server, user=key["id"], secret=key["secret"])
+        assert refusal(gone.list_queues) == ("InvalidClientTokenId", 403)
+        assert connect(server, user=second["id"], secret=second["secret"]).list_queues()
+        assert key["secret"] not in server.log_path.read_text()

@@ -140,4 +140,3 @@ def test_what_is_not_supported_says_so(sqs: Any) -> None:
     unsupported = (f"{OLD}UnsupportedOperation", 400)
     assert refusal(sqs.add_permission, QueueUrl=url, **permission) == unsupported
     assert refusal(sqs.remove_permission, QueueUrl=url, Label="a") == unsupported
-    assert refusal(sqs.start_message_move_task, SourceArn=arn("x")) == unsupported

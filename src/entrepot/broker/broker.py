@@ -34,6 +34,7 @@ from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.links import Links
 from entrepot.broker.permissions import Permissions
+from entrepot.broker.push import PushTopics
 from entrepot.broker.quotas import Quotas
 from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.served_partition import ServedPartition, committed
@@ -138,7 +139,7 @@ class Broker:
         self.codec_worker = codec_worker
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
-        self.users = Users(entropy, worker)
+        self.users, self.push = Users(entropy, worker), PushTopics()
         self.quotas = Quotas()
         views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
@@ -163,7 +164,7 @@ class Broker:
         self.bridges = Bridges()
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
-        views.update(self.vhosts.views())
+        views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
 
     # --- life
 

@@ -17,6 +17,7 @@ password. The gateway tells the client that the login failed, and not why.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NamedTuple, NoReturn
 
@@ -93,6 +94,21 @@ class LoginPolicy:
             return "wrong user or password"
         is_here = origin.is_addressed_here and is_loopback(origin.host)
         return "" if self._is_open or is_here else "this user may come from this machine only"
+
+    def has_key(self, key_id: str) -> bool:
+        """Return whether there is an access key of that id."""
+        return self._users.keys.get(key_id) is not None
+
+    async def by_signature(
+        self, key_id: str, is_signed_with: Callable[[str], bool], origin: Origin
+    ) -> Principal:
+        """Return the principal of the user whose access key it is, if its secret was used. Raises
+        LoginRefused, delayed."""
+        answer_at = _failure_time()
+        key = self._users.keys.get(key_id)
+        if key is None or not is_signed_with(key.secret):
+            await _refuse(key_id, "wrong signature", origin, answer_at)
+        return self._access.principal(key.user, origin.host)
 
     def by_certificate(self, subject: str, origin: Origin) -> Principal:
         """Return the principal of the subject of a certificate. TLS must have verified it."""

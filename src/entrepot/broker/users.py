@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import msgspec
 
+from entrepot.broker.access_keys import AccessKey, AccessKeys
 from entrepot.core import limits, scram
 from entrepot.core.errors import InvalidName
 from entrepot.core.ports import Entropy, Worker, in_place
@@ -105,6 +106,7 @@ class Users:
         self._entropy = entropy
         self._worker = worker
         self._users: dict[str, User] = {}
+        self.keys = AccessKeys()
         self._key = entropy.token(32)  # For hashes in memory only; new in each process.
         self._proven: dict[str, bytes] = {}  # Keyed hashes of passwords that were right.
 
@@ -113,6 +115,7 @@ class Users:
         self._proven.pop(name, None)
         if value is None:
             self._users.pop(name, None)
+            self.keys.user_deleted(name)
             return
         found = msgspec.json.decode(value, type=_UserValue)
         verifiers = {
@@ -164,6 +167,12 @@ class Users:
         return User("", Scrypt(self._key[:SALT_BYTES], bytes(64)))
 
     # --- making
+
+    def new_key(self, name: str) -> AccessKey:
+        """Make an access key of a user. Raises InvalidName if there is no such user."""
+        if name not in self._users:
+            raise InvalidName(f"there is no user {name}")
+        return self.keys.new(name, self._entropy)
 
     async def with_password(self, name: str, password: str) -> User:
         """Make a user with the scrypt hash and both SCRAM verifiers of a password."""

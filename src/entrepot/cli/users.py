@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from entrepot.cli.management import connect, management_options
 from entrepot.cli.security import read_password
 from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
 
@@ -91,6 +92,64 @@ def delete(names: tuple[str, ...], data_dir: str | None, bootstrap: str) -> None
         talk(bootstrap, there)
     for name in names:
         click.echo(f"deleted {name}")
+
+
+@users.command("add-key")
+@click.argument("name")
+@json_option
+@_data_dir_option
+@management_options
+def add_key(name: str, as_json: bool, data_dir: str | None) -> None:
+    """Make an access key, for clients of AWS. Its secret is shown only now."""
+    from entrepot.broker.access_keys import key_record
+
+    async def here(broker: "Broker") -> dict[str, str]:
+        key = broker.users.new_key(name)
+        await broker.change_security(key_record(key))
+        return {"id": key.id, "secret": key.secret}
+
+    key = connect().post("users", name, "keys") if data_dir is None else _offline(data_dir, here)
+    if as_json:
+        show_json([key])
+    else:
+        click.echo(f"aws_access_key_id = {key['id']}\naws_secret_access_key = {key['secret']}")
+
+
+@users.command("list-keys")
+@click.argument("name")
+@json_option
+@_data_dir_option
+@management_options
+def list_keys(name: str, as_json: bool, data_dir: str | None) -> None:
+    """List the ids of a user's access keys."""
+
+    async def here(broker: "Broker") -> list[dict[str, str]]:
+        _check_known(name, broker.users.names(), is_new=False)
+        return [{"id": key.id} for key in broker.users.keys.of(name)]
+
+    rows = connect().get("users", name, "keys") if data_dir is None else _offline(data_dir, here)
+    (show_json if as_json else show_table)(rows)
+
+
+@users.command("delete-key")
+@click.argument("name")
+@click.argument("key_id", metavar="ID")
+@_data_dir_option
+@management_options
+def delete_key(name: str, key_id: str, data_dir: str | None) -> None:
+    """Delete an access key. Requests that are signed with it are refused from then on."""
+    from entrepot.broker.access_keys import key_deleted_record
+
+    async def here(broker: "Broker") -> None:
+        if key_id not in [key.id for key in broker.users.keys.of(name)]:
+            raise click.ClickException(f"{name} has no access key {key_id}")
+        await broker.change_security(key_deleted_record(key_id))
+
+    if data_dir is None:
+        connect().delete("users", name, "keys", key_id)
+    else:
+        _offline(data_dir, here)
+    click.echo(f"deleted {key_id}")
 
 
 def _set_password(name: str, data_dir: str | None, bootstrap: str, *, is_new: bool) -> None:

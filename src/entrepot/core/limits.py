@@ -69,6 +69,7 @@ LOGIN_MS_MAX = 30_000  # From the connection to the login.
 LOGIN_FAILURE_MS = 250  # A failed login is answered this long after the attempt.
 TLS_HANDSHAKE_MS_MAX = 10_000
 USERS_MAX = 100_000
+USER_KEYS_MAX = 10  # Access keys of one user.
 USER_NAME_CHARACTERS_MAX = 255
 SCRAM_ITERATIONS = 8_192  # For a password that is set here.
 SCRAM_ITERATIONS_MIN = 4_096  # RFC 7677's minimum.
@@ -149,6 +150,8 @@ QUEUE_TURN_MESSAGES_MAX = 1_000  # Messages delivered, expired or counted in one
 QUEUE_TURN_BYTES_MAX = 4 * MIB  # About how many bytes are read at once for delivery.
 QUEUES_AT_ONCE_MAX = 500  # With more exclusive queues, a connection's are deleted in turns.
 QUEUE_CONSUMERS_MAX = 100_000
+QUEUE_GROUPED_MAX = 20_000  # Messages whose groups are known, in a queue with ordered groups.
+QUEUE_IDENTITIES_MAX = 1_000_000  # Ids that a queue remembers, each with an entry in memory.
 QUEUE_DEFERRED_MAX = 1_000_000  # Deferred messages, each with an entry in memory.
 LANE_ATTEMPTS_MAX = 1_000_000  # Returned messages of a lane whose delivery count is kept on disk.
 QUEUE_WATCHED_MAX = 1_000_000  # Messages whose publishers wait until they are settled.
@@ -240,6 +243,8 @@ LEASE_RANGES_MAX = 100_000  # Ranges of offsets in one request.
 # Leases of single messages.
 QUEUE_RECEIPTS_MAX = 120_000  # Of one queue, as SQS has it.
 QUEUE_RECEIPTS_KEPT_MAX = 10_000  # Receipts of messages that are ready again.
+QUEUE_ATTEMPTS_KEPT_MAX = 1_000  # Requests for messages that may be repeated,
+QUEUE_ATTEMPTS_KEPT_MS = 300_000  # for this time.
 
 assert LEASE_MESSAGES_MAX <= QUEUE_TIMED_LEASED_MAX
 assert QUEUE_RECEIPTS_KEPT_MAX <= QUEUE_RECEIPTS_MAX

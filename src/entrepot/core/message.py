@@ -33,6 +33,7 @@ class Handling(NamedTuple):
     blind_copies: tuple[str, ...] = ()  # and those that no receiver may see.
     deduplication_id: bytes | None = None  # A deduplicating exchange passes one of equal ids on,
     deduplication_ttl_ms: int | None = None  # for this time. None means: as the exchange says.
+    group: str | None = None  # A queue with ordered groups delivers the messages of one in order.
 
     @property
     def has_copies(self) -> bool:

@@ -45,6 +45,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     blind_copies: tuple[str, ...] = ()
     deduplication_id: bytes | None = None
     deduplication_ttl_ms: int | None = None
+    group: str | None = None
     deaths: tuple[Death, ...] = ()
     delayed_at: str = ""  # The delayed exchange at which it waits.
 
@@ -61,6 +62,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
             self.blind_copies,
             self.deduplication_id,
             self.deduplication_ttl_ms,
+            self.group,
         )
 
 

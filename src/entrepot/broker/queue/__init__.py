@@ -21,6 +21,8 @@ delivers, settles and sends dead letters. It uses these parts, which do not know
     dead_letter         makes dead letters of messages
     timed_leases        messages that are leased until a time, over HTTP
     receipts            single messages that are leased until a time, and those who wait for some
+    ordered_groups      which messages may be delivered, if each belongs to a group
+    identities          messages of which each is published once
     settlement_watch    publishers that wait until their messages are consumed
     timer               calls the queue at a time
     conservation        the account of what became of every message

@@ -19,6 +19,7 @@ from itertools import groupby
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.lane import Lane, Piece
 from entrepot.broker.queue.message import Pending, Run, Taken
+from entrepot.broker.queue.ordered_groups import OrderedGroups
 from entrepot.broker.queue.selection import Progress
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
@@ -88,6 +89,7 @@ class Front:
         # The first ready message, if it was found to be good, and when it expires.
         self._good_first: tuple[int, int] | None = None
         self.selecting: list[Progress] = []  # Of consumers that select messages.
+        self.groups = OrderedGroups(lane) if settings.has_groups else None
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Follow other settings: from now on messages expire by these."""
@@ -195,10 +197,11 @@ class Front:
         return bool(ready)
 
     def came_back(self, ready: Sequence[range]) -> None:
-        """Count the bytes of messages that are ready again, some of them later, and let selecting
-        consumers look at them."""
+        """Note that messages are ready again, and count their bytes, some of them later."""
         for progress in self.selecting:
             progress.came_back(ready)
+        if self.groups is not None:
+            self.groups.came_back(ready)
         if self._ready_bytes is not None:
             for offsets in ready:
                 self._uncounted.add(offsets.start, offsets.stop)
@@ -207,10 +210,13 @@ class Front:
     def pop(self, count: int, now_ms: int) -> Popped:
         """Take out the next messages, at most `count`, expired ones included.
 
-        There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once.
-        Raises StorageError if they cannot be read; then they stay ready.
+        There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once. With
+        ordered groups they are of one group. Raises StorageError if they cannot be read; then
+        they stay ready.
         """
         fresh = self.ledger.offset_fresh
+        if self.groups is not None:
+            return self._read(self.groups.pop(count), now_ms, fresh)
         return self._read(self.ledger.pop(count, self.lane.offset_end), now_ms, fresh)
 
     def pop_overdue(self, now_ms: int) -> tuple[Popped, int]:
@@ -235,7 +241,9 @@ class Front:
             self._good_first = popped.good[0].offsets.start, again_ms
         popped.cut_at_good()
         if popped.size:
-            self.ledger.pop(popped.size, end)
+            taken = self.ledger.pop(popped.size, end)
+            if self.groups is not None:
+                self.groups.took(taken)
             if not again_ms and not self.ready_count_most:
                 again_ms = NEVER  # Those were all.
             if self._ready_bytes is not None:
@@ -248,7 +256,10 @@ class Front:
         There are fewer if they are large. Raises StorageError as `pop` does.
         """
         fresh = self.ledger.offset_fresh
-        return self._read(self.ledger.pop_at(offsets, self.lane.offset_end), now_ms, fresh)
+        taken = self.ledger.pop_at(offsets, self.lane.offset_end)
+        if self.groups is not None:
+            self.groups.took(taken)
+        return self._read(taken, now_ms, fresh)
 
     def _read(self, taken: Sequence[range], now_ms: int, fresh: int) -> Popped:
         try:
@@ -268,6 +279,8 @@ class Front:
             rest = offsets[count:]
             self.ledger.returned.add(rest.start, rest.stop)
             count = max(0, count - len(offsets))
+            if self.groups is not None:
+                self.groups.came_back([rest])
 
     def _uncount(self, popped: Popped, ready_bytes: int) -> None:
         """Subtract the bytes of messages that are not ready any more."""
@@ -315,6 +328,8 @@ class Front:
         offset = min(max(offset, self.lane.offset_start), self.lane.offset_end)
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
+        if self.groups is not None:
+            self.groups.reset()
         self._times_end = self.appended_end if self._heeds_times else 0
         self._good_first = None
         self._forget_bytes()

@@ -54,6 +54,7 @@ from entrepot.broker.queue.dead_letter import (
     dead_letters,
 )
 from entrepot.broker.queue.front import Front, Popped, divide, gaps
+from entrepot.broker.queue.identities import Identities
 from entrepot.broker.queue.lane import Lane, Piece, Waiter
 from entrepot.broker.queue.length_limit import LengthLimit
 from entrepot.broker.queue.message import (
@@ -73,7 +74,7 @@ from entrepot.broker.queue.timed_leases import TimedLeases
 from entrepot.broker.queue.timer import Timer
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import InvalidQueue, QueueDown, StorageError
+from entrepot.core.errors import InvalidQueue, QueueDown, QueueInUse, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.message import Message
 from entrepot.core.ports import Clock
@@ -151,6 +152,7 @@ class Queue:
         self._is_append_due = False  # Whether `_append` is called at the end of this turn.
         self._is_in_memory = all(lane.is_in_memory for lane in lanes)
         self._is_writing_large = False
+        self._due_last_ms: int | None = None  # Of all that is deferred. None means: not known yet.
         self._apply_settings(settings)
         self._dying = Lease(self)  # Of messages whose dead letters are not committed yet.
         self._dying_count = 0  # How many messages have that lease.
@@ -165,6 +167,7 @@ class Queue:
         self._unused = Timer(self._clock, partial(self.guard, self._on_expiry))
         self.timed_leases = TimedLeases(self, self._clock)
         self._receipts: Receipts | None = None  # None means: nobody has asked for one yet.
+        self._identities: Identities | None = None
         self.touch()
         self._continue()  # Not now: at a start, queues for dead letters may not be restored yet.
 
@@ -177,6 +180,8 @@ class Queue:
         """Follow other settings from now on. Those of what a queue is made of stay the same."""
         assert settings.lane_count == self.settings.lane_count
         self.spec = replace(self.spec, settings=settings)
+        if settings.identity_per_group != self.settings.identity_per_group:
+            self._identities = None  # They are compared otherwise, and read from the log again.
         self._apply_settings(settings)
         for front in self._fronts:
             front.change_settings(settings)
@@ -188,6 +193,13 @@ class Queue:
         if self._receipts is None:
             self._receipts = Receipts(self, self._clock)
         return self._receipts
+
+    @property
+    def identities(self) -> Identities:
+        """Return the ids of a queue that remembers them: through it each is published once."""
+        if self._identities is None:
+            self._identities = Identities(self, self._clock, self._turns)
+        return self._identities
 
     @property
     def _text(self) -> str:
@@ -324,7 +336,7 @@ class Queue:
         until_settled: bool = False,
         due_ms: int | None = None,
         at_once: bool = False,
-    ) -> None:
+    ) -> Pending:
         """Append the run at the end of this turn, together with others published until then.
 
         With `at_once`, the first run of a turn is appended now if the queue is in memory: a message
@@ -338,14 +350,29 @@ class Queue:
         until_settled = until_settled or self.confirms_when_settled
         if due_ms is None and self.settings.delay_ms:
             due_ms = run.time_ms + self.settings.delay_ms
+        if self.settings.has_groups:
+            due_ms = self._due_in_order(run, due_ms)
         if publication is not None:
             publication.waiting += 1
-        self._append_buffer.append(Pending(run, publication, until_settled, due_ms or None))
+        pending = Pending(run, publication, until_settled, due_ms or None)
+        self._append_buffer.append(pending)
         if not self._is_append_due:
             self._loop.call_soon(self._append)
             if at_once and self._is_in_memory and not self._is_dispatching:
                 self._append()
             self._is_append_due = True
+        return pending
+
+    def _due_in_order(self, run: Run, due_ms: int | None) -> int | None:
+        """Return until when to defer a run, so that it does not overtake one that came before."""
+        if self._due_last_ms is None:
+            times_ms = (time for front in self._fronts for time in front.ledger.deferred.values())
+            self._due_last_ms = max(times_ms, default=0)
+        if self._due_last_ms <= run.time_ms:
+            self._due_last_ms = due_ms or 0
+        else:
+            due_ms = self._due_last_ms = max(self._due_last_ms, due_ms or 0)
+        return due_ms
 
     def publish_now(
         self, run: Run, publication: Publication | None, *, until_settled: bool = False
@@ -522,6 +549,8 @@ class Queue:
         """Add a consumer, and deliver to it from the next turn on; only some messages if it has a
         selection. Raises QueueInUse, QueueDown."""
         self._check_running()
+        if selection is not None and self.settings.has_groups:
+            raise QueueInUse(f"{self._text} has ordered groups, which cannot be selected from")
         self._consumers.add(consumer, selection)
         if selection is not None:
             selection.lanes = [Progress(front.ledger.offset_low) for front in self._fronts]
@@ -611,12 +640,22 @@ class Queue:
             if found is None:
                 return None
             ring, seats = found
+            if front.groups is not None:
+                seats = seats[:1]  # What is in flight of a group is with one consumer.
             room = sum([room for _, room in seats])
             popped = self._pop(front, min(count, ready_count, room))
             if popped.size:
                 self._deliver_in_turn(number, popped, ring, seats)
                 return popped
         return None
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether `take` may find more if it is called again: there are many groups."""
+        return any(
+            front.groups is not None and front.ready_count_most and front.groups.is_behind
+            for front in self._fronts
+        )
 
     def _deliver_in_turn(
         self, number: int, popped: Popped, ring: Ring, seats: Sequence[tuple[Seat, int]]
@@ -786,10 +825,15 @@ class Queue:
         """Take out the next messages; none if the log cannot be read, which reports that error
         itself."""
         try:
-            return front.pop(count, self._clock.now_ms() if front.may_expire else 0)
+            if front.groups is not None:
+                front.end_times(self._clock.now_ms())  # Before any that came later.
+            popped = front.pop(count, self._clock.now_ms() if front.may_expire else 0)
         except StorageError:
             self._unreadable()
             return Popped()
+        if front.groups is not None and not popped.size and front.groups.is_behind:
+            self._continue()  # There may be groups, further on, that are not blocked.
+        return popped
 
     def _unreadable(self) -> None:
         """Cancel the consumers if the queue is down until the next start."""
@@ -987,6 +1031,9 @@ class Queue:
         if settled and not self._is_gone:
             self._conservation.settled(settled, reason)
             self.lanes[lane].settled(settled)
+            groups = self._fronts[lane].groups
+            if groups is not None and groups.settled(settled):
+                self._continue()
             watch = self._watches[lane]
             if watch.watched:
                 watch.settled(settled, is_consumed=reason == CONSUMED)

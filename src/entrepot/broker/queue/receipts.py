@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,7 +46,7 @@ _TIMES_STALE_MAX = 64  # Outdated times in the heap beyond the number of valid o
 class Receipt:
     """One delivery of one message."""
 
-    __slots__ = ("first_ms", "lane", "number", "offset", "received_ms", "until_ms")
+    __slots__ = ("first_ms", "is_renewed", "lane", "number", "offset", "received_ms", "until_ms")
 
     def __init__(self, number: int, lane: int, offset: int, now_ms: int, first_ms: int) -> None:
         self.number = number
@@ -55,6 +55,7 @@ class Receipt:
         self.received_ms = now_ms
         self.first_ms = first_ms  # When the message was first delivered, as far as is known.
         self.until_ms = NEVER
+        self.is_renewed = False  # Whether its holder has changed the time.
 
 
 class Received(NamedTuple):
@@ -106,6 +107,8 @@ class Receipts:
         # Those with room, the longest waiting first.
         self._waiting: OrderedDict[Waiting, None] = OrderedDict()
         self._wanted = 0  # The room of all of them.
+        # What requests that may be repeated got: when, and which receipts. The oldest first.
+        self._attempts: OrderedDict[str, tuple[int, list[str]]] = OrderedDict()
         self._is_consumer = False
 
     @property
@@ -135,6 +138,38 @@ class Receipts:
                 received += self._receive(lane, taken, range(len(taken.offsets)), lasts_ms)
                 left -= len(taken.offsets)
                 size += sum([len(body) for _, body in taken.run.messages])
+        return received
+
+    def remember(self, attempt: str, received: Sequence[Received]) -> None:
+        """Remember what a request got, so that it can be repeated under the same name."""
+        self._attempts.pop(attempt, None)
+        self._attempts[attempt] = (self._clock.now_ms(), [each.receipt for each in received])
+        if len(self._attempts) > limits.QUEUE_ATTEMPTS_KEPT_MAX:
+            self._attempts.popitem(last=False)
+
+    def repeat(self, attempt: str, lasts_ms: int) -> list[Received]:
+        """Return what the request of that name got, and lease it for `lasts_ms` from now.
+
+        Returns nothing if that is too long ago, or if any of the messages was settled, released or
+        renewed since. Raises StorageError.
+        """
+        time_ms, names = self._attempts.get(attempt, (0, []))
+        now_ms = self._clock.now_ms()
+        if not names or now_ms - time_ms >= limits.QUEUE_ATTEMPTS_KEPT_MS:
+            return []
+        received: list[Received] = []
+        for name in names:
+            key, number = self._parse(name)
+            held = self._held.get(key)
+            if held is None or held.number != number or held.is_renewed:
+                return []
+            lane = self._queue.lanes[held.lane]
+            for _, run in lane.read(range(held.offset, held.offset + 1)):
+                attempts = lane.ledger.attempts(held.offset)
+                message = run.messages[0]
+                received.append(Received(name, *key, message, run.time_ms, attempts, held.first_ms))
+        for each in received:
+            self._set_time(self._held[each.lane, each.offset], now_ms + lasts_ms)
         return received
 
     def wait(self, count: int, lasts_ms: int) -> Waiting:
@@ -202,7 +237,10 @@ class Receipts:
     # --- Consumer
 
     def room(self) -> int:
-        return min(self._wanted, limits.QUEUE_RECEIPTS_MAX - len(self._held))
+        wanted = self._wanted
+        if wanted and self._queue.settings.has_groups:  # Messages of a group go to one receiver.
+            wanted = next(iter(self._waiting)).room
+        return min(wanted, limits.QUEUE_RECEIPTS_MAX - len(self._held))
 
     def deliver(self, lane: int, taken: Taken) -> None:
         place, count = 0, len(taken.offsets)
@@ -278,11 +316,25 @@ class Receipts:
         now_ms = self._clock.now_ms()
         if now_ms + lasts_ms - held.received_ms > limits.LEASE_MS_MAX:
             raise LeaseTooLong(f"more than {limits.LEASE_MS_MAX} ms since the delivery")
+        held.is_renewed = True
         if lasts_ms:
             self._set_time(held, now_ms + lasts_ms)
         else:
             del self._held[key]
             self._expire([held])
+
+    def is_over(self, name: str) -> bool:
+        """Return whether the receipt has no effect any more, and its message is not settled.
+
+        Raises UnknownReceipt.
+        """
+        (lane, offset), number = self._parse(name)
+        held = self._held.get((lane, offset))
+        if held is not None and held.number == number:
+            return False
+        if not 0 <= lane < len(self._queue.lanes):
+            return True
+        return not self._queue.lanes[lane].ledger.is_settled(offset)
 
     def release(self, received: Iterable[Received]) -> None:
         """Make messages ready again that the client has not seen: that is no failed delivery."""
@@ -360,6 +412,7 @@ class Receipts:
         self._held.clear()
         self._kept.clear()
         self._times.clear()
+        self._attempts.clear()
 
 
 def _by_lane(receipts: Iterable[Receipt]) -> Iterable[tuple[int, list[int]]]:

@@ -54,6 +54,13 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_ms: int | None = None
     wait_ms: int = 0
     message_bytes_max: int | None = None
+    # Messages of one group are delivered in order: none while an earlier one is in flight.
+    has_groups: bool = False
+    rate_per_group: bool = False  # Told, and not enforced: there is no limit to the rate.
+    # How long the id of a message is remembered. Another message with the same id is a duplicate.
+    identity_ms: int | None = None
+    identity_per_group: bool = False  # Ids are compared within a group only.
+    identity_is_body: bool = False  # A message that comes without an id has its body's hash.
     labels: tuple[tuple[str, str], ...] = ()  # For people and their tools, in order of the names.
     created_ms: int | None = None  # None means: not known.
     changed_ms: int | None = None  # When the settings were last changed.

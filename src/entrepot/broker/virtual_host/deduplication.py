@@ -32,7 +32,7 @@ from entrepot.core.neutral import Formats
 _TARGETS_MIN = 10
 
 Target: TypeAlias = Queue | TopicFeed
-Publish = Callable[[Run, Publication | None], None]
+Publish = Callable[[Run, Publication | None], object]
 
 
 class _Mark(NamedTuple):

@@ -9,6 +9,8 @@ XML, finds out who asks, and calls the function of the action. The others are
     queue_attributes    attributes of a queue, and the settings that the broker has for them
     sending             send messages
     receiving           receive messages, wait for them, settle and hide them
+    moving              move dead letters to where they came from
     translation         a message of the broker's and one of SQS
     login               who sends a request
+    sns                 Amazon SNS, on the same port
 """

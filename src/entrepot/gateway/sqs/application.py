@@ -6,7 +6,7 @@ older one the action is a field of a form, and the answer is XML.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,12 +16,12 @@ from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.json_reader import NotJson, read_in_steps
 from entrepot.gateway.http.json_writer import encoded
-from entrepot.gateway.sqs import queues, receiving, sending
+from entrepot.gateway.sqs import moving, queues, receiving, sending
 from entrepot.gateway.sqs.call import Call, Context, Result, unknown_queue
-from entrepot.gateway.sqs.login import identify, region_of
+from entrepot.gateway.sqs.login import identify, region_of, service_of
 from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import Response
-from entrepot.wire.sqs import query
+from entrepot.wire.sqs import query, sns
 from entrepot.wire.sqs.errors import SqsError, malformed
 from entrepot.wire.sqs.limits import VALUES_MAX
 from entrepot.wire.sqs.parameters import Parameters
@@ -33,6 +33,7 @@ _XML = ("Content-Type", "text/xml")
 Action = Callable[[Call], Awaitable[Result]]
 
 ACTIONS: dict[str, Action] = {
+    "CancelMessageMoveTask": moving.cancel,
     "ChangeMessageVisibility": receiving.change_visibility,
     "ChangeMessageVisibilityBatch": receiving.change_visibility_batch,
     "CreateQueue": queues.create,
@@ -42,6 +43,7 @@ ACTIONS: dict[str, Action] = {
     "GetQueueAttributes": queues.get_attributes,
     "GetQueueUrl": queues.find_url,
     "ListDeadLetterSourceQueues": queues.list_sources,
+    "ListMessageMoveTasks": moving.list_tasks,
     "ListQueueTags": queues.list_labels,
     "ListQueues": queues.list_all,
     "PurgeQueue": queues.purge,
@@ -49,16 +51,11 @@ ACTIONS: dict[str, Action] = {
     "SendMessage": sending.send,
     "SendMessageBatch": sending.send_batch,
     "SetQueueAttributes": queues.set_attributes,
+    "StartMessageMoveTask": moving.start,
     "TagQueue": queues.label,
     "UntagQueue": queues.remove_labels,
 }
-UNSUPPORTED = (
-    "AddPermission",
-    "CancelMessageMoveTask",
-    "ListMessageMoveTasks",
-    "RemovePermission",
-    "StartMessageMoveTask",
-)
+UNSUPPORTED = ("AddPermission", "RemovePermission")  # Rights are the broker's own.
 
 
 class Sqs:
@@ -101,6 +98,8 @@ class Sqs:
             form = b"&".join((in_target.encode("latin-1"), request.body))
             fields = await turns.run(query.read_form(form))
             action = fields.pop("Action", "")
+            if fields.get("Version") == sns.VERSION or service_of(request) == "sns":
+                return await self._sns(request, peer_host, action, fields, request_id)
             values = query.structure(fields)
             values.setdefault("QueueUrl", path)
             parameters = Parameters(values, are_texts=True)
@@ -109,12 +108,38 @@ class Sqs:
             return Response(error.status, query.failure(error, request_id), (_XML,))
         return Response(200, await turns.run(query.answer(action, result, request_id)), (_XML,))
 
+    async def _sns(
+        self,
+        request: Request,
+        peer_host: str,
+        action: str,
+        fields: Mapping[str, str],
+        request_id: str,
+    ) -> Response:
+        from entrepot.gateway.sqs.sns.application import ACTIONS as SNS_ACTIONS
+
+        try:
+            parameters = Parameters(sns.structure(fields), are_texts=True)
+            result = await self._call(request, peer_host, action, parameters, SNS_ACTIONS)
+        except SqsError as error:
+            return Response(error.status, sns.failure(error, request_id), (_XML,))
+        turns = self._context.broker.turns
+        return Response(200, await turns.run(sns.answer(action, result, request_id)), (_XML,))
+
     async def _call(
-        self, request: Request, peer_host: str, action: str, parameters: Parameters
+        self,
+        request: Request,
+        peer_host: str,
+        action: str,
+        parameters: Parameters,
+        actions: Mapping[str, Action] = ACTIONS,
     ) -> Result:
         """Call the action. Raises SqsError, whatever went wrong that is to be told."""
-        principal = await identify(self._context.login, request, peer_host)
-        function = ACTIONS.get(action)
+        context = self._context
+        principal = await identify(
+            context.login, request, peer_host, context.broker.turns, context.clock.now_ms()
+        )
+        function = actions.get(action)
         if function is None:
             if action in UNSUPPORTED:
                 raise SqsError("UnsupportedOperation", f"{action} is not supported here.")

@@ -13,11 +13,13 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock
+from entrepot.gateway.sqs.move_tasks import MoveTasks
 from entrepot.wire.sqs.errors import SqsError
 from entrepot.wire.sqs.parameters import Parameters
 
 Result = dict[str, Any] | None  # As JSON has it. None means: nothing but that it is done.
 
+_SEQUENCE_FIRST = 10**19
 ACCOUNT = "000000000000"  # There are no accounts; URLs and ARNs have room for one.
 
 
@@ -30,6 +32,16 @@ class Context:
     login: LoginPolicy
     messages: MessageCount
     purged_ms: dict[Queue, int] = field(default_factory=dict)  # When each was purged last.
+    moves: MoveTasks = field(default_factory=MoveTasks)
+    # Filter policies as they were read, with the subscription that has it, by its id.
+    policies: dict[str, tuple[object, object]] = field(default_factory=dict)
+    sequences: list[int] = field(default_factory=lambda: [0])  # The last number that was given.
+
+    def next_sequence(self, now_ms: int) -> str:
+        """Return a sequence number: twenty digits, larger than all before."""
+        number = max(self.sequences[0] + 1, _SEQUENCE_FIRST + now_ms * 100_000)
+        self.sequences[0] = number
+        return str(number)
 
 
 @dataclass(frozen=True, slots=True)

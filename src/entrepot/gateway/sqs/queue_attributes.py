@@ -65,10 +65,25 @@ _ABSENT = {
     "Policy": ("",),
     "RedriveAllowPolicy": ("",),
     "SqsManagedSseEnabled": ("false",),
-    "FifoQueue": ("false",),
-    "ContentBasedDeduplication": ("false",),
 }
-_UNSUPPORTED = ("DeduplicationScope", "FifoThroughputLimit", "KmsDataKeyReusePeriodSeconds")
+_UNSUPPORTED = ("KmsDataKeyReusePeriodSeconds",)
+
+
+class _Choice(NamedTuple):
+    """An attribute of FIFO queues with two values."""
+
+    setting: str
+    no: str
+    yes: str
+
+
+FIFO = "FifoQueue"
+_CHOICES = {
+    FIFO: _Choice("has_groups", "false", "true"),
+    "ContentBasedDeduplication": _Choice("identity_is_body", "false", "true"),
+    "DeduplicationScope": _Choice("identity_per_group", "queue", "messageGroup"),
+    "FifoThroughputLimit": _Choice("rate_per_group", "perQueue", "perMessageGroupId"),
+}
 _COUNTS = {  # Properties of a queue.
     "ApproximateNumberOfMessages": "ready_count",
     "ApproximateNumberOfMessagesDelayed": "deferred_count",
@@ -76,7 +91,7 @@ _COUNTS = {  # Properties of a queue.
 }
 _TIMES = {"CreatedTimestamp": "created_ms", "LastModifiedTimestamp": "changed_ms"}
 _NAMES = frozenset(
-    (ALL, "QueueArn", REDRIVE, *_NUMBERS, *_COUNTS, *_TIMES, *_ABSENT, *_UNSUPPORTED)
+    (ALL, "QueueArn", REDRIVE, *_NUMBERS, *_COUNTS, *_TIMES, *_ABSENT, *_CHOICES, *_UNSUPPORTED)
 )
 
 
@@ -90,7 +105,7 @@ class Redrive(NamedTuple):
 # --- reading
 
 
-def read(given: Mapping[str, str]) -> dict[str, Any]:
+def read(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, Any]:
     """Return the settings that these attributes say. Raises SqsError."""
     found: dict[str, Any] = {}
     for name, value in given.items():
@@ -101,6 +116,10 @@ def read(given: Mapping[str, str]) -> dict[str, Any]:
             if not number.low <= int(value) <= number.high:
                 raise _wrong(name, value, f"It is from {number.low} to {number.high}.")
             found[number.setting] = int(value) * number.scale
+        elif name in _CHOICES and (is_fifo or value != _CHOICES[name].no):
+            found[_CHOICES[name].setting] = _read_choice(name, value, is_fifo=is_fifo)
+        elif name in _CHOICES:
+            continue  # A standard queue may say that it is none of it.
         elif name == REDRIVE:
             found |= _redrive_settings(read_redrive(value))
         elif name in _UNSUPPORTED or name in _ABSENT:
@@ -110,6 +129,22 @@ def read(given: Mapping[str, str]) -> dict[str, Any]:
         else:
             raise SqsError("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
     return found
+
+
+def _read_choice(name: str, value: str, *, is_fifo: bool) -> bool:
+    _, no, yes = _CHOICES[name]
+    if not is_fifo:
+        raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
+    if value not in (no, yes) or (name == FIFO and value == no):
+        raise _wrong(name, value)
+    return value == yes
+
+
+def check_together(settings: QueueSettings) -> None:
+    """Raise SqsError if settings of a FIFO queue contradict each other."""
+    if settings.rate_per_group and not settings.identity_per_group:
+        text = "It is allowed only when the value for DeduplicationScope is messageGroup."
+        raise _wrong("FifoThroughputLimit", "perMessageGroupId", text)
 
 
 def read_redrive(text: str) -> Redrive | None:
@@ -127,10 +162,17 @@ def read_redrive(text: str) -> Redrive | None:
         raise _wrong(REDRIVE, text, "It has a deadLetterTargetArn and a maxReceiveCount.")
     if not 1 <= count <= sqs_limits.RECEIVES_MAX:
         raise _wrong(REDRIVE, text, f"maxReceiveCount is from 1 to {sqs_limits.RECEIVES_MAX}.")
-    parts = target.split(":", 5)
-    if len(parts) != 6 or parts[:3] != ["arn", "aws", "sqs"] or not parts[5]:
+    name = name_in(target)
+    if name is None:
         raise _wrong(REDRIVE, text, "deadLetterTargetArn is not the ARN of a queue.")
-    return Redrive(parts[5], count)
+    return Redrive(name, count)
+
+
+def name_in(arn: str) -> str | None:
+    """Return the name of the queue that has this ARN; None if it is no ARN of a queue."""
+    parts = arn.split(":", 5)
+    is_queue = len(parts) == 6 and parts[:3] == ["arn", "aws", "sqs"]
+    return (parts[5] or None) if is_queue else None
 
 
 def _redrive_settings(redrive: Redrive | None) -> dict[str, Any]:
@@ -194,6 +236,9 @@ def _told_settings(settings: QueueSettings, arn: Arn) -> dict[str, str]:
         }
         found[REDRIVE] = msgspec.json.encode(policy).decode()
     found["SqsManagedSseEnabled"] = "false"
+    if settings.has_groups:
+        for name, (setting, no, yes) in _CHOICES.items():
+            found[name] = yes if getattr(settings, setting) else no
     return found
 
 
@@ -228,14 +273,23 @@ class QueueDeclaration:
             created_ms=self.now_ms,
             changed_ms=self.now_ms,
         )
-        return QueueSpec(self.name, durable=True, settings=replace(settings, **read(self.given)))
+        if self.is_fifo:
+            identity_ms = sqs_limits.DEDUPLICATION_S * 1_000
+            settings = replace(settings, keeps_all=True, identity_ms=identity_ms)
+        settings = replace(settings, **read(self.given, is_fifo=self.is_fifo))
+        check_together(settings)
+        return QueueSpec(self.name, durable=True, settings=settings)
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.given.get(FIFO) == "true"
 
     def check_same(self, current: QueueSpec) -> None:
         settings = current.settings
         if settings.is_stream:
             raise QueueMismatch("A topic already exists with this name.")
         for name, text in self.given.items():
-            for setting, value in read({name: text}).items():
+            for setting, value in read({name: text}, is_fifo=self.is_fifo).items():
                 has = getattr(settings, setting)
                 if has is None and name in _NUMBERS:
                     has = _NUMBERS[name].default * _NUMBERS[name].scale

@@ -38,14 +38,11 @@ async def create(call: Call) -> Result:
     attributes = call.parameters.text_table("Attributes")
     labels = call.parameters.text_table("tags") or call.parameters.text_table("Tags")
     _check_labels(labels)
-    if name.endswith(_FIFO) or attributes.get("FifoQueue") == "true":
-        raise SqsError("UnsupportedOperation", "FIFO queues are not supported here.")
-    if not _NAME.fullmatch(name) and name not in call.vhost.queues:
-        text = "Can only include alphanumeric characters, hyphens, or underscores. "
-        raise invalid("QueueName", name, f"{text}1 to {sqs_limits.QUEUE_NAME_MAX} in length.")
+    is_fifo = attributes.get(queue_attributes.FIFO) == "true"
+    _check_name(call, name, is_fifo=is_fifo)
     call.require(Operation.CREATE, name)
-    queue_attributes.read(attributes)
-    _check_target(call, attributes)
+    queue_attributes.read(attributes, is_fifo=is_fifo)
+    _check_target(call, attributes, is_fifo=is_fifo)
     declaration = QueueDeclaration(
         name, attributes, tuple(sorted(labels.items())), call.context.clock.now_ms()
     )
@@ -60,17 +57,36 @@ async def create(call: Call) -> Result:
     return {"QueueUrl": call.url(name)}
 
 
-def _check_target(call: Call, attributes: Mapping[str, str]) -> None:
-    """Raise SqsError if the queue for dead letters does not exist, or may not be written to."""
+def _check_name(call: Call, name: str, *, is_fifo: bool) -> None:
+    """Raise SqsError unless a queue may have that name, or a standard queue has it."""
+    if is_fifo:
+        stem = name.removesuffix(_FIFO)
+        if stem == name or len(name) > sqs_limits.QUEUE_NAME_MAX or not _NAME.fullmatch(stem):
+            text = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or "
+            text += "underscores, must end with .fifo suffix and be 1 to "
+            raise invalid("QueueName", name, f"{text}{sqs_limits.QUEUE_NAME_MAX} in length.")
+        return
+    found = call.vhost.queues.get(name)
+    if not _NAME.fullmatch(name) and (found is None or found.settings.has_groups):
+        text = "Can only include alphanumeric characters, hyphens, or underscores. "
+        raise invalid("QueueName", name, f"{text}1 to {sqs_limits.QUEUE_NAME_MAX} in length.")
+
+
+def _check_target(call: Call, attributes: Mapping[str, str], *, is_fifo: bool) -> None:
+    """Raise SqsError if the queue for dead letters does not exist, may not be written to, or is
+    of another type."""
     redrive: Redrive | None = None
     if queue_attributes.REDRIVE in attributes:
         redrive = queue_attributes.read_redrive(attributes[queue_attributes.REDRIVE])
     if redrive is None:
         return
     call.require(Operation.WRITE, redrive.target)
-    if redrive.target not in call.vhost.queues:
-        value = attributes[queue_attributes.REDRIVE]
+    value, target = attributes[queue_attributes.REDRIVE], call.vhost.queues.get(redrive.target)
+    if target is None:
         raise invalid(queue_attributes.REDRIVE, value, "Dead letter target does not exist.")
+    if target.settings.has_groups != is_fifo:
+        text = "Dead-letter queue must be same type of queue as the source."
+        raise invalid(queue_attributes.REDRIVE, value, text)
 
 
 async def find_url(call: Call) -> Result:
@@ -163,8 +179,10 @@ async def set_attributes(call: Call) -> Result:
     queue = call.queue(Operation.ALTER)
     if not attributes:
         raise missing("Attributes")
-    changed = queue_attributes.read(attributes)
-    _check_target(call, attributes)
+    is_fifo = queue.settings.has_groups
+    changed = queue_attributes.read(attributes, is_fifo=is_fifo)
+    queue_attributes.check_together(replace(queue.settings, **changed))
+    _check_target(call, attributes, is_fifo=is_fifo)
     await _change(call, queue, changed)
     return None
 

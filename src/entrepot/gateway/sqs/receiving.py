@@ -17,6 +17,7 @@ from entrepot.gateway.sqs import queue_attributes, translation
 from entrepot.gateway.sqs.call import ACCOUNT, Call, Result
 from entrepot.gateway.sqs.sending import failed_entry
 from entrepot.wire.sqs import limits as sqs_limits
+from entrepot.wire.sqs.attributes import LEGAL_ID, is_legal_id
 from entrepot.wire.sqs.errors import SqsError, invalid, missing
 from entrepot.wire.sqs.parameters import Parameters
 
@@ -35,6 +36,8 @@ _SYSTEM_NAMES = frozenset(
     )
 )
 
+_TURNS_MAX = 1_000  # Of a search. Most take one.
+
 
 async def receive(call: Call) -> Result:
     given, queue = call.parameters, call.queue(Operation.READ)
@@ -49,13 +52,18 @@ async def receive(call: Call) -> Result:
     settings = queue.settings
     lease_ms = queue_attributes.lease_ms_of(settings) if lease_s is None else lease_s * 1_000
     wait_ms = settings.wait_ms if wait_s is None else wait_s * 1_000
+    attempt = _attempt(queue, given)
+    received = [] if attempt is None else queue.receipts.repeat(attempt, lease_ms)
     try:
-        received = queue.receipts.take(count, lease_ms)
+        if not received:
+            received = await _taken(call, queue, count, lease_ms)
         # Waiting is being a consumer, and the last consumer's end is the queue's with auto-delete.
         if not received and wait_ms and not queue.spec.auto_delete:
             received = await _awaited(queue, count, lease_ms, wait_ms / 1_000)
     except errors.TooManyLeases as error:
         raise SqsError("OverLimit", str(error)) from None
+    if attempt is not None:
+        queue.receipts.remember(attempt, received)
     try:
         is_system_wanted = translation.wanted_names(names)
         rows = await call.broker.turns.run(
@@ -66,6 +74,26 @@ async def receive(call: Call) -> Result:
         raise
     call.context.messages.delivered += len(rows)
     return {"Messages": rows} if rows else {}
+
+
+def _attempt(queue: Queue, given: Parameters) -> str | None:
+    """Return the name under which a request to a FIFO queue may be repeated."""
+    attempt = given.text_or_none("ReceiveRequestAttemptId")
+    if attempt is None or not queue.settings.has_groups:
+        return None
+    if not is_legal_id(attempt):
+        raise invalid("ReceiveRequestAttemptId", attempt, LEGAL_ID)
+    return attempt
+
+
+async def _taken(call: Call, queue: Queue, count: int, lease_ms: int) -> list[Received]:
+    """Take messages. Of a FIFO queue with many groups it may take several turns to find some."""
+    for _ in range(_TURNS_MAX):
+        received = queue.receipts.take(count, lease_ms)
+        if received or not queue.is_behind or queue.is_gone:
+            return received
+        await call.broker.turns.next()
+    return []
 
 
 async def _awaited(queue: Queue, count: int, lease_ms: int, wait_s: float) -> list[Received]:
@@ -93,7 +121,13 @@ def _described(
     rows = []
     for each in received:
         row = yield from translation.described(
-            queue.name, each, is_wanted, is_system_wanted, ACCOUNT, call.arn
+            queue.name,
+            each,
+            is_wanted,
+            is_system_wanted,
+            ACCOUNT,
+            call.arn,
+            is_fifo=queue.settings.has_groups,
         )
         rows.append(row)
     return rows
@@ -117,8 +151,14 @@ async def delete_batch(call: Call) -> Result:
 
 
 def _settle(queue: Queue, given: Parameters) -> None:
-    """Settle a message. One that is received again since then stays, which is no error."""
+    """Settle a message. One that is received again since then stays, which is no error.
+
+    In a FIFO queue it is an error when the time is over: others of its group may follow.
+    """
     try:
+        if queue.settings.has_groups and queue.receipts.is_over(given.text("ReceiptHandle")):
+            receipt = given.text("ReceiptHandle")
+            raise invalid("ReceiptHandle", receipt, "The receipt handle has expired.")
         queue.receipts.settle(given.text("ReceiptHandle"))
     except errors.UnknownReceipt:
         raise _invalid_receipt(given) from None

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from hashlib import md5
+from hashlib import md5, sha256
 from typing import Any, NamedTuple
 
 from entrepot.broker.access import Operation
+from entrepot.broker.queue.identities import TooManyIdentities
 from entrepot.broker.queue.message import Failure, Publication, Refused, Run
 from entrepot.broker.queue.queue import Queue
+from entrepot.core.errors import StorageError
 from entrepot.core.message import Message
 from entrepot.gateway.sqs import translation
 from entrepot.gateway.sqs.call import Call, Result, unknown_queue
 from entrepot.gateway.sqs.queue_attributes import message_bytes_max_of
 from entrepot.wire.sqs import attributes as message_attributes
 from entrepot.wire.sqs import limits as sqs_limits
-from entrepot.wire.sqs.errors import SqsError, invalid
+from entrepot.wire.sqs.attributes import LEGAL_ID, is_legal_id
+from entrepot.wire.sqs.errors import SqsError, invalid, missing
 from entrepot.wire.sqs.parameters import Parameters
 
-_GROUP_MAX = 128  # Characters of a message group's id.
+_OTHER_TYPE = "The request includes a parameter that is not valid for this queue type."
 
 
 class Outgoing(NamedTuple):
@@ -87,13 +90,18 @@ def _read(call: Call, queue: Queue, given: Parameters) -> Outgoing:
     attributes = message_attributes.read(given.table("MessageAttributes"))
     system = message_attributes.read_system(given.table("MessageSystemAttributes"))
     delay_s = given.number("DelaySeconds", 0, sqs_limits.DELAY_S_MAX)
-    group = given.text_or_none("MessageGroupId")
-    if group is not None and not 1 <= len(group) <= _GROUP_MAX:
-        raise invalid("MessageGroupId", group, f"It has 1 to {_GROUP_MAX} characters.")
-    if given.text_or_none("MessageDeduplicationId") is not None:
-        reason = "The request includes a parameter that is not valid for this queue type."
-        raise invalid("MessageDeduplicationId", given.text("MessageDeduplicationId"), reason)
+    group, identity = given.text_or_none("MessageGroupId"), None
+    if group is not None and not is_legal_id(group):
+        raise invalid("MessageGroupId", group, LEGAL_ID)
     body = text.encode()
+    if queue.settings.has_groups:
+        if group is None:
+            raise missing("MessageGroupId")
+        if delay_s:
+            raise invalid("DelaySeconds", delay_s, _OTHER_TYPE)
+        identity = identity_of(queue, given, body)
+    elif given.text_or_none("MessageDeduplicationId") is not None:
+        raise invalid("MessageDeduplicationId", given.text("MessageDeduplicationId"), _OTHER_TYPE)
     size = len(body) + message_attributes.size_of(attributes)
     bytes_max = message_bytes_max_of(queue.settings)
     if size > bytes_max:
@@ -108,6 +116,7 @@ def _read(call: Call, queue: Queue, given: Parameters) -> Outgoing:
         attributes,
         trace=None if trace is None else str(trace.value),
         group=group,
+        identity=identity,
     )
     answer = {
         "MessageId": message_id,
@@ -120,6 +129,20 @@ def _read(call: Call, queue: Queue, given: Parameters) -> Outgoing:
     return Outgoing((envelope, body), None if delay_s is None else delay_s * 1_000, size, answer)
 
 
+def identity_of(queue: Queue, given: Parameters, body: bytes) -> str:
+    """Return the deduplication id of a message to a FIFO queue. Raises SqsError."""
+    identity = given.text_or_none("MessageDeduplicationId")
+    if identity is None:
+        if not queue.settings.identity_is_body:
+            text = "The queue should either have ContentBasedDeduplication enabled or "
+            text += "MessageDeduplicationId provided explicitly"
+            raise SqsError("InvalidParameterValue", text)
+        return sha256(body).hexdigest()
+    if not is_legal_id(identity):
+        raise invalid("MessageDeduplicationId", identity, LEGAL_ID)
+    return identity
+
+
 def _published(call: Call, queue: Queue, outgoing: Outgoing) -> Awaitable[SqsError | None]:
     """Publish a message now. Await the result for the commit: the error, if there is one."""
     done: asyncio.Future[SqsError | None] = asyncio.get_running_loop().create_future()
@@ -130,21 +153,42 @@ def _published(call: Call, queue: Queue, outgoing: Outgoing) -> Awaitable[SqsErr
         return done
 
     def finish(failure: Failure | None) -> None:
+        if failure is None and queue.settings.has_groups:
+            _tell_place(queue, outgoing)
         if not done.done():  # Otherwise the client is gone.
             done.set_result(None if failure is None else _refusal(queue, failure))
 
     now_ms, delay_ms = call.context.clock.now_ms(), outgoing.delay_ms
-    due_ms = now_ms + delay_ms if delay_ms else delay_ms
+    run = Run(now_ms, [outgoing.message])
     publication = Publication(finish)
-    queue.publish(Run(now_ms, [outgoing.message]), publication, due_ms=due_ms)
+    if queue.settings.has_groups:
+        queue.identities.publish(run, publication)
+    else:
+        queue.publish(run, publication, due_ms=now_ms + delay_ms if delay_ms else delay_ms)
     publication.arrived()
     call.context.messages.published += 1
     return done
 
 
+def _tell_place(queue: Queue, outgoing: Outgoing) -> None:
+    """Add the sequence number to an answer. That of a duplicate is about the first message."""
+    offset = queue.identities.offset_of(outgoing.message[0])
+    if offset is None:  # It took so long that it is not remembered any more.
+        return
+    outgoing.answer["SequenceNumber"] = translation.sequence_number(offset)
+    try:
+        for _, run in queue.lanes[0].read(range(offset, offset + 1)):
+            first = run.messages[0][0].properties.message_id
+            outgoing.answer["MessageId"] = first or outgoing.answer["MessageId"]
+    except StorageError:  # The log reports the error itself.
+        return
+
+
 def _refusal(queue: Queue, failure: Failure) -> SqsError:
     if queue.is_gone and not queue.is_stopped:
         return unknown_queue()
+    if isinstance(failure, TooManyIdentities):
+        return SqsError("RequestThrottled", str(failure))
     if isinstance(failure, Refused):
         return SqsError("OverLimit", str(failure))
     return SqsError("ServiceUnavailable", str(failure))

@@ -22,7 +22,7 @@ import msgspec
 
 from entrepot.broker.queue.receipts import Received
 from entrepot.core import limits
-from entrepot.core.message import Envelope, Handling, Message
+from entrepot.core.message import PERSISTENT, Envelope, Message
 from entrepot.core.names import is_short
 from entrepot.core.neutral import NEUTRAL, Head, header_bytes
 from entrepot.core.ports import Buffer
@@ -41,8 +41,8 @@ from entrepot.wire.sqs.attributes import (
 
 BODY_ENCODING = "body-encoding"  # An attribute of a message whose body is told as base64.
 # What only SQS knows of a message. Persisted: never change a name.
-_TYPES, _GROUP = "attribute_types", "message_group_id"
-_TRACE = "trace_header"
+_TYPES, _TRACE = "attribute_types", "trace_header"
+_GROUP = "message_group_id"  # Where older releases noted it.
 
 # Properties that are attributes under these names. The others are what SQS itself tells.
 _TEXTS = {name: header for name, header in TEXTS.items() if name not in ("message_id", "user_id")}
@@ -50,7 +50,7 @@ _BY_HEADER = {header: name for name, header in _TEXTS.items()}
 _NUMBERS = {"priority": "priority", "timestamp": "timestamp", "ttl_ms": "expiration"}
 _INT64 = range(-(2**63), 2**63)
 _STEP_BYTES = 192 * limits.KIB  # Of a body; a multiple of three.
-_PERSISTENT = Handling(is_persistent=True)
+_SEQUENCE_FIRST = 10**19  # All sequence numbers have twenty digits.
 
 
 # --- from SQS
@@ -64,6 +64,7 @@ def envelope(
     *,
     trace: str | None = None,
     group: str | None = None,
+    identity: str | None = None,
 ) -> Envelope:
     """Return the envelope of a message that is sent to a queue."""
     texts: dict[str, Any] = {}
@@ -81,8 +82,6 @@ def envelope(
     others = {} if not types else {_TYPES: msgspec.json.encode(types).decode()}
     if trace is not None:
         others[_TRACE] = trace
-    if group is not None:
-        others[_GROUP] = group
     properties = Properties(
         **texts,
         message_id=message_id,
@@ -91,8 +90,13 @@ def envelope(
         headers=headers,
         others=others,
     )
-    found = Envelope("", queue, NEUTRAL.write(Head(properties)), NEUTRAL)
-    found.handling = _PERSISTENT
+    head = Head(
+        properties,
+        group=group,
+        deduplication_id=None if identity is None else identity.encode(),
+    )
+    found = Envelope("", queue, NEUTRAL.write(head), NEUTRAL)
+    found.handling = PERSISTENT if group is None and identity is None else head.handling
     return found
 
 
@@ -169,23 +173,39 @@ def message_id_of(queue: str, received: Received, properties: Properties) -> str
 
 
 def system_attributes(
-    received: Received, properties: Properties, account: str, arn: Callable[[str], str]
+    received: Received,
+    properties: Properties,
+    account: str,
+    arn: Callable[[str], str],
+    *,
+    is_fifo: bool = False,
 ) -> dict[str, str]:
     """Return what SQS itself tells of a message."""
     message_envelope, _ = received.message
+    handling = message_envelope.handling
     found = {
         "SenderId": properties.user_id or account,
         "SentTimestamp": str(received.time_ms),
         "ApproximateReceiveCount": str(received.attempts + 1),
         "ApproximateFirstReceiveTimestamp": str(received.first_ms),
     }
-    for name, note in ((TRACE, _TRACE), ("MessageGroupId", _GROUP)):
-        if note in properties.others:
-            found[name] = properties.others[note]
+    if _TRACE in properties.others:
+        found[TRACE] = properties.others[_TRACE]
+    group = handling.group or properties.others.get(_GROUP)
+    if group is not None:
+        found["MessageGroupId"] = group
+    if is_fifo:
+        found["SequenceNumber"] = sequence_number(received.offset)
+        if handling.deduplication_id is not None:
+            found["MessageDeduplicationId"] = handling.deduplication_id.decode("utf-8", "replace")
     deaths = message_envelope.format.deaths(message_envelope.head)
     if deaths:
         found["DeadLetterQueueSourceArn"] = arn(deaths[0].queue)
     return found
+
+
+def sequence_number(offset: int) -> str:
+    return str(_SEQUENCE_FIRST + offset)
 
 
 def body_text(message: Message) -> Steps[tuple[str, bool]]:
@@ -232,6 +252,8 @@ def described(
     is_system_wanted: Callable[[str], bool],
     account: str,
     arn: Callable[[str], str],
+    *,
+    is_fifo: bool = False,
 ) -> Steps[dict[str, Any]]:
     """Describe a message that is received."""
     properties = received.message[0].properties
@@ -242,7 +264,7 @@ def described(
         "MD5OfBody": (yield from md5_text(text)),
         "Body": text,
     }
-    system = system_attributes(received, properties, account, arn)
+    system = system_attributes(received, properties, account, arn, is_fifo=is_fifo)
     told = {name: value for name, value in system.items() if is_system_wanted(name)}
     if told:
         row["Attributes"] = told

@@ -23,6 +23,8 @@ _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{sqs_limits.ATTRIBUTE_NAME_MAX}}}")
 _TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?([0-9]{1,38}\.?[0-9]{0,38}|\.[0-9]{1,38})([eE][+-]?[0-9]{1,3})?")
 _ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ID = re.compile(rf"[!-~]{{1,{sqs_limits.ID_MAX}}}")
+LEGAL_ID = f"It has 1 to {sqs_limits.ID_MAX} letters, digits and punctuation characters."
 _TEXT_TRANSPORT, _BYTES_TRANSPORT = b"\x01", b"\x02"
 
 
@@ -48,6 +50,11 @@ Attributes = Mapping[str, Attribute]
 def is_legal_text(text: str) -> bool:
     """Return whether a body or a value may have these characters: those of XML 1.0."""
     return _ILLEGAL.search(text) is None
+
+
+def is_legal_id(text: str) -> bool:
+    """Return whether a group or a deduplication id may be called so."""
+    return _ID.fullmatch(text) is not None
 
 
 def is_legal_name(name: str) -> bool:

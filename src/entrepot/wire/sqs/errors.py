@@ -27,6 +27,8 @@ _ALL = {
     ),
     "BatchRequestTooLong": _Names(f"{_SQS}BatchRequestTooLong", f"{_OLD}BatchRequestTooLong"),
     "EmptyBatchRequest": _Names(f"{_SQS}EmptyBatchRequest", f"{_OLD}EmptyBatchRequest"),
+    "FilterPolicyLimitExceeded": _Names("", "FilterPolicyLimitExceeded", 403),  # Of SNS only.
+    "IncompleteSignature": _Names(f"{_GENERAL}IncompleteSignatureException", "IncompleteSignature"),
     "InternalFailure": _Names(f"{_GENERAL}InternalFailure", "InternalFailure", 500),
     "InvalidAction": _Names(f"{_GENERAL}UnknownOperationException", "InvalidAction"),
     "InvalidAttributeName": _Names(f"{_SQS}InvalidAttributeName", "InvalidAttributeName"),
@@ -34,12 +36,17 @@ _ALL = {
     "InvalidBatchEntryId": _Names(f"{_SQS}InvalidBatchEntryId", f"{_OLD}InvalidBatchEntryId"),
     "InvalidClientTokenId": _Names(f"{_GENERAL}InvalidClientTokenId", "InvalidClientTokenId", 403),
     "InvalidMessageContents": _Names(f"{_SQS}InvalidMessageContents", "InvalidMessageContents"),
+    "InvalidParameter": _Names("", "InvalidParameter"),  # Of SNS only.
     "InvalidParameterValue": _Names(
         f"{_GENERAL}InvalidParameterValueException", "InvalidParameterValue"
     ),
     "MalformedInput": _Names(f"{_GENERAL}SerializationException", "MalformedInput"),
     "MessageNotInflight": _Names(f"{_SQS}MessageNotInflight", f"{_OLD}MessageNotInflight"),
+    "MissingAuthenticationToken": _Names(
+        f"{_GENERAL}MissingAuthenticationTokenException", "MissingAuthenticationToken", 403
+    ),
     "MissingParameter": _Names(f"{_GENERAL}MissingRequiredParameterException", "MissingParameter"),
+    "NotFound": _Names("", "NotFound", 404),  # Of SNS only.
     "OverLimit": _Names(f"{_SQS}OverLimit", "OverLimit", 403),
     "PurgeQueueInProgress": _Names(
         f"{_SQS}PurgeQueueInProgress", f"{_OLD}PurgeQueueInProgress", 403
@@ -47,8 +54,16 @@ _ALL = {
     "QueueDoesNotExist": _Names(f"{_SQS}QueueDoesNotExist", f"{_OLD}NonExistentQueue"),
     "QueueNameExists": _Names(f"{_SQS}QueueNameExists", "QueueAlreadyExists"),
     "ReceiptHandleIsInvalid": _Names(f"{_SQS}ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid"),
+    "ResourceNotFound": _Names(
+        f"{_SQS}ResourceNotFoundException", "ResourceNotFoundException", 404
+    ),
     "RequestThrottled": _Names(f"{_SQS}RequestThrottled", "RequestThrottled"),
     "ServiceUnavailable": _Names(f"{_GENERAL}ServiceUnavailable", "ServiceUnavailable", 503),
+    "SignatureDoesNotMatch": _Names(
+        f"{_GENERAL}SignatureDoesNotMatchException", "SignatureDoesNotMatch", 403
+    ),
+    "SubscriptionLimitExceeded": _Names("", "SubscriptionLimitExceeded", 403),  # Of SNS only.
+    "TagLimitExceeded": _Names("", "TagLimitExceeded"),  # Of SNS only.
     "TooManyEntriesInBatchRequest": _Names(
         f"{_SQS}TooManyEntriesInBatchRequest", f"{_OLD}TooManyEntriesInBatchRequest"
     ),

@@ -14,6 +14,13 @@ ATTRIBUTES_MAX = 10  # Of a message that is sent.
 ATTRIBUTE_NAME_MAX = 256  # Characters; also of its type.
 ENTRY_ID_MAX = 80
 QUEUE_NAME_MAX = 80
+ID_MAX = 128  # Characters of a message's group, or of its deduplication id.
+TOPIC_NAME_MAX = 240  # Amazon has 256, and a topic 249 with what is added to it.
+SUBSCRIPTIONS_MAX = 100  # Of one topic: copies are made in one turn.
+SNS_PAGE_MAX = 100  # Topics or subscriptions in one answer.
+FILTER_POLICY_CHARACTERS_MAX = 10 * KIB
+FILTER_CONDITIONS_MAX = 150
+FILTER_DEPTH_MAX = 5
 PAGE_MAX = 1_000  # Queues in one answer.
 LABELS_MAX = 50  # Tags of a queue,
 LABEL_NAME_MAX = 128  # and characters of them.
@@ -26,7 +33,12 @@ WAIT_S_MAX = 20
 RETENTION_S = 4 * 24 * 3_600
 RETENTION_S_MIN = 60
 RETENTION_S_MAX = 14 * 24 * 3_600
+DEDUPLICATION_S = 300  # How long a FIFO queue remembers the ids of messages.
 RECEIVES_MAX = 1_000  # maxReceiveCount of a redrive policy.
+MOVE_TASKS_MAX = 100  # That run at once,
+MOVE_TASKS_KEPT = 10  # and that are told of one queue,
+MOVE_SOURCES_MAX = 1_000  # for so many queues.
+MOVE_RATE_MAX = 500  # Messages in a second, if a task has a limit.
 PURGE_EVERY_MS = 60_000  # A queue is purged once in this time.
 
 assert VISIBILITY_S_MAX * 1_000 == LEASE_MS_MAX

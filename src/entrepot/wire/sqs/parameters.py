@@ -67,10 +67,10 @@ class Parameters:
             raise malformed(f"{name} is not a map of texts")
         return dict(found)
 
-    def entries(self) -> list[tuple[str, Parameters]]:
+    def entries(self, name: str = "Entries") -> list[tuple[str, Parameters]]:
         """Return the entries of a batch with their ids. Raises SqsError for a wrong batch."""
-        found = self.values.get("Entries")
-        if found is None:
+        found = self.values.get(name)
+        if found is None or (self._are_texts and found == ""):
             found = []
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise malformed("Entries is not a list of structures")

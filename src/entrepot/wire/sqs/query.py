@@ -45,6 +45,7 @@ _ELEMENTS = {
     "QueueUrls": "QueueUrl",
     "queueUrls": "QueueUrl",
     "Failed": "BatchResultErrorEntry",
+    "Results": "Result",
 }
 _MAP_ELEMENTS = {name: (form, key, value) for form, (name, key, value) in _MAPS.items()}
 
@@ -83,9 +84,14 @@ def _decode(data: bytes) -> Steps[str]:
 
 def structure(fields: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters of a form, in the structure that they have in JSON."""
-    tree: dict[str, Any] = {}
+    return _named(tree(fields))
+
+
+def tree(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parameters of a form by the parts of their names."""
+    found: dict[str, Any] = {}
     for name, value in fields.items():
-        place = tree
+        place = found
         *path, last = name.split(".", 8)
         for each in path:
             inner = place.setdefault(each, {})
@@ -93,18 +99,18 @@ def structure(fields: Mapping[str, str]) -> dict[str, Any]:
                 raise malformed(f"{name} is a value and a structure")
             place = inner
         place[last] = value
-    return _named(tree)
+    return found
 
 
-def _named(tree: dict[str, Any]) -> dict[str, Any]:
+def _named(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, value in tree.items():
+    for name, value in values.items():
         if name in _LISTS and isinstance(value, dict):
-            parts = [_named(each) if isinstance(each, dict) else each for each in _in_order(value)]
+            parts = [_named(each) if isinstance(each, dict) else each for each in in_order(value)]
             found[_LISTS[name]] = parts
         elif name in _MAPS and isinstance(value, dict):
             json_name, key, inner = _MAPS[name]
-            found[json_name] = dict(_pair(name, each, key, inner) for each in _in_order(value))
+            found[json_name] = dict(_pair(name, each, key, inner) for each in in_order(value))
         else:
             found[name] = value
     return found
@@ -116,7 +122,8 @@ def _pair(name: str, part: object, key: str, inner: str) -> tuple[str, Any]:
     return part[key], part.get(inner)
 
 
-def _in_order(numbered: Mapping[str, Any]) -> Iterator[Any]:
+def in_order(numbered: Mapping[str, Any]) -> Iterator[Any]:
+    """Return the elements of a list in the order of their numbers. Raises SqsError."""
     for number in numbered:
         if not (number.isascii() and number.isdigit() and len(number) <= _INDEX_DIGITS_MAX):
             raise malformed(f"{number} is not the number of an element")
@@ -142,7 +149,7 @@ def failure(error: SqsError, request_id: str) -> bytes:
     kind = "Sender" if error.is_senders else "Receiver"
     return (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{kind}</Type>'
-        f"<Code>{error.code}</Code><Message>{_text(str(error))}</Message><Detail/></Error>"
+        f"<Code>{error.code}</Code><Message>{xml_text(str(error))}</Message><Detail/></Error>"
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
     ).encode("utf-8", "replace")
 
@@ -169,10 +176,11 @@ def _element(action: str, name: str, value: Any, output: bytearray) -> Steps[Non
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         for start in range(0, len(text), _PIECE_BYTES):
-            output += _text(text[start : start + _PIECE_BYTES]).encode("utf-8", "replace")
+            output += xml_text(text[start : start + _PIECE_BYTES]).encode("utf-8", "replace")
             yield
     output += f"</{name}>".encode()
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
+    """Return a text as XML has it."""
     return escape(text, {"\r": "&#13;"})

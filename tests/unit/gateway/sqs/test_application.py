@@ -152,11 +152,3 @@ async def test_who_comes_from_elsewhere_is_refused(house: House) -> None:
     headers = {"host": "localhost", "x-amz-target": "AmazonSQS.ListQueues"}
     response = await house.handle(Request("POST", "/", headers, b"{}"), "192.0.2.1")
     assert response.status == 403
-
-
-@pytest.mark.parametrize("name", ["work.fifo", "work"])
-@in_house
-async def test_fifo_queues_are_refused(house: House, name: str) -> None:
-    attributes = {"FifoQueue": "true"}
-    said = await house("CreateQueue", QueueName=name, Attributes=attributes)
-    assert said == "AWS.SimpleQueueService.UnsupportedOperation"

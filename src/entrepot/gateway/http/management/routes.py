@@ -57,6 +57,8 @@ _TABLE: dict[str, dict[str, Function]] = {
     "vhosts/{vhost}/channels": {"GET": connections.list_channels},
     "users": {"GET": users.list_all},
     "users/{user}": {"GET": users.show, "PUT": users.put, "DELETE": users.delete},
+    "users/{user}/keys": {"GET": users.list_keys, "POST": users.add_key},
+    "users/{user}/keys/{key}": {"DELETE": users.delete_key},
     "users/{user}/permissions": {"GET": vhosts.list_permissions},
     "permissions": {"GET": vhosts.list_permissions},
     "permissions/{vhost}/{user}": {

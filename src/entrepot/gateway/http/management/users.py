@@ -1,9 +1,13 @@
-"""Users, which all protocols share. Password verifiers are never shown."""
+"""Users, which all protocols share. Password verifiers are never shown.
+
+An access key's secret is shown to who makes the key, and never again.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from entrepot.broker.access_keys import key_deleted_record, key_record
 from entrepot.broker.permissions import permission_deleted_record
 from entrepot.broker.users import user_deleted_record, user_record
 from entrepot.core import limits
@@ -76,3 +80,34 @@ async def delete(call: Call) -> None:
     await call.broker.change_security(
         user_deleted_record(name), *(permission_deleted_record(*entry) for entry in entries)
     )
+
+
+# --- access keys
+
+
+def list_keys(call: Call) -> list[Row]:
+    call.require_administrator()
+    return [{"id": key.id} for key in call.broker.users.keys.of(_stored(call))]
+
+
+async def add_key(call: Call) -> Row:
+    call.require_administrator()
+    key = call.broker.users.new_key(_stored(call))
+    await call.broker.change_security(key_record(key))
+    return {"id": key.id, "secret": key.secret}
+
+
+async def delete_key(call: Call) -> None:
+    call.require_administrator()
+    key = call.broker.users.keys.get(call.path["key"])
+    if key is None or key.user != _stored(call):
+        raise HttpError(404, "Not Found")
+    await call.broker.change_security(key_deleted_record(key.id))
+
+
+def _stored(call: Call) -> str:
+    """Return the name in the path, of a user with a password."""
+    name = call.path["user"]
+    if call.broker.users.get(name) is None:
+        raise HttpError(404, "Not Found")
+    return name
