@@ -17,6 +17,7 @@ from entrepot.core.clock import SystemClock
 from entrepot.log.policy import Durability
 from sim.consumer_group_world import consumer_groups
 from sim.crashing_node import crashing_node
+from sim.link_world import link_world
 from sim.loop import SimLoop, run
 from sim.mqtt_world import mqtt_world
 from sim.queue_world import queue_world
@@ -29,6 +30,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "transactions": transaction_world,
     "queues": queue_world,
     "mqtt": mqtt_world,
+    "links": link_world,
 }
 
 
