@@ -46,10 +46,11 @@ class Forked:
 
 
 def launch(broker: "Broker") -> Forked | None:
-    """Return None when its environment is another than that of the imports."""
+    """Return None when the environment has changed since: what was imported may depend on it."""
     if _environment() != _ENVIRONMENT:
         return None
     _ensure_running()
+    broker.log_path.touch()
     command = broker._command()
     arguments = command[command.index("serve") :]
     process = _context.Process(target=_serve, args=(arguments, broker.log_path), daemon=True)
@@ -74,7 +75,7 @@ _ENVIRONMENT = _environment()
 
 def _serve(arguments: list[str], log_path: Path) -> None:
     """Do what `python -m entrepot.cli` does."""
-    log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    log = os.open(log_path, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
