@@ -1,4 +1,4 @@
-"""Starts the brokers of tests without their imports, which are nine tenths of a start.
+"""Starts brokers and other programs of tests without imports, which are most of a start.
 
 A process that has imported all of a broker (`tests/preloaded.py`) forks itself. What it forks
 runs the same command line as `Broker` would start, with a log and a process id of its own, and
@@ -10,10 +10,12 @@ import functools
 import multiprocessing
 import os
 import subprocess
+from collections.abc import Callable
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from entrepot.testing import Broker
@@ -58,6 +60,16 @@ def launch(broker: "Broker") -> Forked | None:
     return Forked(process)
 
 
+def start(program: Callable[..., None], *arguments: object) -> tuple[Forked, BinaryIO]:
+    """Call a function in a fork; return also what it prints."""
+    _ensure_running()
+    ours, theirs = _context.Pipe(duplex=False)
+    process = _context.Process(target=_call, args=(theirs, program, arguments), daemon=True)
+    with ours, theirs:
+        process.start()
+        return Forked(process), os.fdopen(os.dup(ours.fileno()), "rb")
+
+
 @functools.cache
 def _ensure_running() -> None:
     """From the root, for the imports of what is preloaded."""
@@ -82,3 +94,9 @@ def _serve(arguments: list[str], log_path: Path) -> None:
     from entrepot.cli import main
 
     main(arguments, prog_name="entrepot")
+
+
+def _call(output: Connection, program: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    os.dup2(output.fileno(), 1)
+    output.close()
+    program(*arguments)
