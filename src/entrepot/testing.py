@@ -98,8 +98,8 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         ready = self.data_dir / "endpoints.json"
         ready.unlink(missing_ok=True)  # A killed broker leaves its own behind.
-        deadline = time.monotonic() + START_S_MAX
         process = self._launch()
+        deadline = time.monotonic() + START_S_MAX
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
