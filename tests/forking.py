@@ -1,4 +1,4 @@
-"""Starts the brokers of tests without their imports, which are nine tenths of a start.
+"""Starts brokers and other programs of tests without imports, which are most of a start.
 
 A process that has imported all of a broker (`tests/preloaded.py`) forks itself. What it forks
 runs the same command line as `Broker` would start, with a log and a process id of its own, and
@@ -10,10 +10,12 @@ import functools
 import multiprocessing
 import os
 import subprocess
+from collections.abc import Callable
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from entrepot.testing import Broker
@@ -46,15 +48,26 @@ class Forked:
 
 
 def launch(broker: "Broker") -> Forked | None:
-    """Return None when its environment is another than that of the imports."""
+    """Return None when the environment has changed since: what was imported may depend on it."""
     if _environment() != _ENVIRONMENT:
         return None
     _ensure_running()
+    broker.log_path.touch()
     command = broker._command()
     arguments = command[command.index("serve") :]
     process = _context.Process(target=_serve, args=(arguments, broker.log_path), daemon=True)
     process.start()
     return Forked(process)
+
+
+def start(program: Callable[..., None], *arguments: object) -> tuple[Forked, BinaryIO]:
+    """Call a function in a fork; return also what it prints."""
+    _ensure_running()
+    ours, theirs = _context.Pipe(duplex=False)
+    process = _context.Process(target=_call, args=(theirs, program, arguments), daemon=True)
+    with ours, theirs:
+        process.start()
+        return Forked(process), os.fdopen(os.dup(ours.fileno()), "rb")
 
 
 @functools.cache
@@ -74,10 +87,16 @@ _ENVIRONMENT = _environment()
 
 def _serve(arguments: list[str], log_path: Path) -> None:
     """Do what `python -m entrepot.cli` does."""
-    log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    log = os.open(log_path, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     from entrepot.cli import main
 
     main(arguments, prog_name="entrepot")
+
+
+def _call(output: Connection, program: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    os.dup2(output.fileno(), 1)
+    output.close()
+    program(*arguments)

@@ -1,22 +1,17 @@
-"""Imports all that a broker may need, and then its memory is ready to be shared by forks."""
+"""Imports all that a broker may need. `tests/forking.py` has it imported by what forks."""
 
 import gc
+from importlib import import_module
 
-from entrepot import config
+from entrepot.config import PROTOCOLS
 from entrepot.wire.kafka.kio_loading import load_kio
 
 load_kio()
-
-import uvloop  # noqa: E402, F401
-
-import entrepot.cli.serve  # noqa: E402
-import entrepot.server  # noqa: E402
-import entrepot.workers  # noqa: E402, F401
-from entrepot.housekeeping import imports_of  # noqa: E402
-
-for protocol in dict.fromkeys(name.removesuffix("_tls") for name in config.PROTOCOLS):
+for name in ("uvloop", "entrepot.cli.serve", "entrepot.server", "entrepot.workers"):
+    import_module(name)
+imports_of = import_module("entrepot.housekeeping").imports_of
+for protocol in dict.fromkeys(name.removesuffix("_tls") for name in PROTOCOLS):
     for do_import in imports_of(protocol):
         do_import()
-
 gc.collect()
-gc.freeze()
+gc.freeze()  # Else each fork would copy the memory when it looks for garbage.

@@ -98,8 +98,8 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         ready = self.data_dir / "endpoints.json"
         ready.unlink(missing_ok=True)  # A killed broker leaves its own behind.
-        deadline = time.monotonic() + self.patience_s
         process = self._launch()
+        deadline = time.monotonic() + self.patience_s
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()

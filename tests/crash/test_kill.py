@@ -7,8 +7,6 @@ power failure does is `test_power_loss`'s.
 
 import asyncio
 import gc
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -26,9 +24,9 @@ from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.log.disk import FileDisk
 from entrepot.log.read_only import open_archive
 from entrepot.log.verify import Verdict, verify
+from tests import forking
 from tests.crash import writer
 
-ROOT = Path(__file__).parent.parent.parent
 UNANSWERED_MAX = 5_000
 Found = dict[int, list[tuple[int, bytes]]]  # By partition: (offset, value), ascending.
 
@@ -40,14 +38,12 @@ def killed_after(
     directory: Path, life: int, lines: int, durability: str, *more: str
 ) -> list[tuple[int, int, bytes]]:
     """Run the writer, kill it when it has said so many lines; all it said."""
-    command = [sys.executable, "-m", "tests.crash.writer", str(directory), str(life), durability]
-    command += more
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
-        assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(lines)]
+    process, output = forking.start(writer.main, directory, life, durability, *more)
+    with output:
+        said = [output.readline() for _ in range(lines)]
         process.kill()
-        said += process.stdout.readlines()
-    assert process.returncode == -9, "it did not live long enough to be killed"
+        said += output.readlines()
+    assert process.wait() == -9, "it did not live long enough to be killed"
     rows = [line.rstrip(b"\n").split(b" ", 2) for line in said]
     return [(int(index), int(offset), value) for index, offset, value in rows]
 

@@ -1,7 +1,5 @@
 """A program to be killed: it writes to a broker without a server, and says what was answered.
 
-    python -m tests.crash.writer DIRECTORY LIFE DURABILITY [TIER]
-
 Each answered batch is a line on stdout: partition, offset, value. A value is the life and
 a number that grows, so that order can be checked. It ends when somebody ends it. With a tier,
 segments are copied there and retention removes them from here, both as fast as they can.
@@ -9,8 +7,8 @@ segments are copied there and retention removes them from here, both as fast as 
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 from entrepot.broker.broker import Broker
@@ -53,7 +51,11 @@ async def write(broker: Broker, life: int) -> None:
         await asyncio.sleep(random.choice((0, 0, 0.001)))
 
 
-async def main(directory: str, life: int, durability: str, tier: str = "") -> None:
+def main(directory: Path, life: int, durability: str, tier: str = "") -> None:
+    asyncio.run(_main(directory, life, durability, tier))
+
+
+async def _main(directory: Path, life: int, durability: str, tier: str) -> None:
     stores = Stores(open_store, store_worker())
     broker = Broker(FileDisk(directory), SystemClock(), SystemEntropy(), stores=stores)
     settings = {**SETTINGS, "durability": durability}
@@ -64,7 +66,3 @@ async def main(directory: str, life: int, durability: str, tier: str = "") -> No
     if TOPIC not in broker.topics:
         await broker.create_topic(TOPIC, PARTITIONS, settings)
     await write(broker, life)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -41,6 +41,9 @@ def test_one_seed_gives_one_trace() -> None:
     ("bug", "found"), [("new-ids", "came more than once"), ("early", "confirmed, and never came")]
 )
 def test_a_planted_mistake_is_found(bug: str, found: str) -> None:
-    with pytest.raises(Violation, match=found):
+    def until_found() -> None:
         for seed in range(10):
             run(seed, link_world(6.0, bug=bug))
+
+    with pytest.raises(Violation, match=found):
+        until_found()

@@ -88,7 +88,7 @@ def test_a_slow_handshake_has_its_time_and_holds_up_nobody(
         server.close()
         await peer.end()
 
-    monkeypatch.setattr(limits, "TLS_HANDSHAKE_MS_MAX", 300)
+    monkeypatch.setattr(limits, "TLS_HANDSHAKE_MS_MAX", 1_000)
     with caplog.at_level(logging.WARNING, "entrepot.net"):
         run(body())
     assert any("the handshake took too long" in record.getMessage() for record in caplog.records)
@@ -123,14 +123,13 @@ def test_a_peer_that_leaves_during_the_handshake(
         _, writer = await raw(listener.port)
         writer.write(b"\x16\x03\x01")
         writer.close()
-        await eventually(lambda: bool(server._links))
+        await eventually(lambda: "left during the handshake" in caplog.text)
         await eventually(lambda: not server._links)
         assert guests.count == 0
         server.close()
 
     with caplog.at_level(logging.WARNING, "entrepot.net"):
         run(body())
-    assert "left during the handshake" in caplog.text
 
 
 def test_a_net_that_is_closed_during_a_handshake(run: Any, own: Certificate) -> None:
@@ -142,8 +141,7 @@ def test_a_net_that_is_closed_during_a_handshake(run: Any, own: Certificate) -> 
         server.close()
         assert await is_gone(reader)
         writer.close()
-        await asyncio.sleep(0.05)
-        assert [task for task in asyncio.all_tasks() if "greet" in repr(task)] == []
+        await eventually(lambda: not [x for x in asyncio.all_tasks() if "greet" in repr(x)])
 
     run(body())
 
