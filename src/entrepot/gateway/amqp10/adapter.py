@@ -58,7 +58,8 @@ class Amqp10Adapter(CountingPump[Event, FrameBuffer]):
 
     def closed(self, reason: str) -> None:
         super().closed(reason)
-        self.drop_input(FrameBuffer())
+        self._frames = FrameBuffer()
+        self.drop_input(self._frames)
         self._stop()
         self.release()
         log.debug("%s: %s", self.link.peer, reason)
