@@ -16,6 +16,7 @@ import click
 from entrepot.core.clock import SystemClock
 from entrepot.log.policy import Durability
 from sim.consumer_group_world import consumer_groups
+from sim.controller_world import controller_world
 from sim.crashing_node import crashing_node
 from sim.loop import SimLoop, run
 from sim.mqtt_world import mqtt_world
@@ -29,6 +30,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "transactions": transaction_world,
     "queues": queue_world,
     "mqtt": mqtt_world,
+    "controller": controller_world,
 }
 
 
