@@ -16,10 +16,6 @@ def test_nothing_is_violated(seed: int) -> None:
     simulate(seed)
 
 
-def test_leaders_do_change() -> None:
-    assert sum(simulate(seed).changes for seed in range(5)) > 5 * 6 + 50
-
-
 def is_caught() -> bool:
     for seed in SEEDS:
         try:
@@ -30,7 +26,9 @@ def is_caught() -> bool:
 
 
 def test_one_seed_has_one_history() -> None:
-    assert simulate(3) == simulate(3)
+    once = simulate(3)
+    assert once == simulate(3)
+    assert once.changes > 20  # Six partitions, and what became of them.
 
 
 def test_a_controller_that_is_not_fenced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
