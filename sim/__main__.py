@@ -16,6 +16,7 @@ import click
 from entrepot.core.clock import SystemClock
 from entrepot.log.policy import Durability
 from sim.consumer_group_world import consumer_groups
+from sim.controller_world import controller_world
 from sim.crashing_node import crashing_node
 from sim.link_world import link_world
 from sim.loop import SimLoop, run
@@ -31,6 +32,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "queues": queue_world,
     "mqtt": mqtt_world,
     "links": link_world,
+    "controller": controller_world,
 }
 
 

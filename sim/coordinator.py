@@ -15,6 +15,7 @@ What may go wrong, and does when asked to:
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -51,6 +52,8 @@ class SimService:
         self._seconds: dict[int, int] = {}
         self._lease_last = 0
         self._changed = asyncio.Event()
+        # Timers are the service's own: they do not die with the node that asked for the lease.
+        self._context = contextvars.copy_context()
 
     def door(self, node: str = "here") -> SimCoordinator:
         return SimCoordinator(self, node)
@@ -103,7 +106,7 @@ class SimService:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds[lease] + late
         self._ends[lease] = end
-        loop.call_at(end, self._expire, lease)
+        loop.call_at(end, self._expire, lease, context=self._context)
         return self._seconds[lease]
 
     def _expire(self, lease: int) -> None:

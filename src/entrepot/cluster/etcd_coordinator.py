@@ -68,7 +68,10 @@ class EtcdCoordinator:
 
     async def keep_alive(self, lease: int) -> float:
         body = await self._ask(etcd.KEEP_ALIVE, etcd.lease_request(lease))
-        answer = etcd.decode_streamed(body, etcd.LeaseAnswer)
+        try:
+            answer = etcd.decode_streamed(body, etcd.LeaseAnswer)
+        except MalformedFrame as error:
+            raise CoordinatorUnavailable(str(error)) from None
         if isinstance(answer, etcd.ErrorAnswer):
             raise _error(answer)
         if answer.TTL <= 0:

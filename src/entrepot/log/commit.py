@@ -171,27 +171,35 @@ class Committer:
     async def _sync_slice(self, marks: Sequence[Marked]) -> None:
         """Sync one partition at most once at a time: the system reports a failure only once."""
         partitions = [partition for partition, _ in marks]
-        async with self.exclusively(partitions):
-            try:
-                await self._sync_segments(marks)
-            except Exception as error:
-                self._give_up(partitions, error)
+        done = await self._occupy(partitions)
+        try:
+            await self._sync_segments(marks)
+        except Exception as error:
+            self._give_up(partitions, error)
+        finally:
+            self._let_go(partitions, done)
 
     @asynccontextmanager
-    async def exclusively(self, partitions: Sequence[Partition]) -> AsyncIterator[None]:
-        """Wait until the segments of these partitions are not being synced; nobody else begins
-        to."""
+    async def exclusively(self, partition: Partition) -> AsyncIterator[None]:
+        """Wait until the partition is not being synced; nobody else begins to."""
+        done = await self._occupy([partition])
+        try:
+            yield
+        finally:
+            self._let_go([partition], done)
+
+    async def _occupy(self, partitions: Sequence[Partition]) -> asyncio.Future[None]:
         while busy := [self._syncing[p] for p in partitions if p in self._syncing]:
             await asyncio.wait(busy[:1])
         done = asyncio.get_running_loop().create_future()
         for partition in partitions:
             self._syncing[partition] = done
-        try:
-            yield
-        finally:
-            for partition in partitions:
-                del self._syncing[partition]
-            done.set_result(None)
+        return done
+
+    def _let_go(self, partitions: Sequence[Partition], done: asyncio.Future[None]) -> None:
+        for partition in partitions:
+            del self._syncing[partition]
+        done.set_result(None)
 
     async def _sync_segments(self, marks: Sequence[Marked]) -> None:
         """Sync the segments, and the names of new ones.

@@ -44,7 +44,7 @@ async def truncate(
     Nobody may append meanwhile. Raises OffsetOutOfRange below the watermark; StorageError when the
     disk failed, and the partition is stopped then.
     """
-    async with committer.exclusively([partition]):
+    async with committer.exclusively(partition):
         if partition.stopped is not None:
             raise StorageError(partition.stopped)
         if offset >= partition.offset_end:

@@ -146,6 +146,15 @@ def test_a_lease_that_is_gone() -> None:
     tell(story, Server(answer(b'{"result":{"ID":"17"}}'), gone, gone))
 
 
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"result":{"TTL":"soon"}}', b"{}{}"])
+def test_a_lease_of_which_nothing_is_known(body: bytes) -> None:
+    async def story(coordinator: EtcdCoordinator) -> None:
+        with pytest.raises(CoordinatorUnavailable, match="not an answer"):
+            await coordinator.keep_alive(17)
+
+    tell(story, Server(answer(body)))
+
+
 def event(key: bytes, revision: int) -> bytes:
     return (
         b'{"result":{"header":{"revision":"%d"},"events":[{"kv":{"key":"%b","value":"Yg==",'

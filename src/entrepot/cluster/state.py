@@ -1,0 +1,62 @@
+"""What a cluster keeps in its coordinator: nodes, the controller, and who holds each partition.
+
+    nodes/<id>                      a node that is alive; held by its lease
+    controller                      the id of the node that decides; held by its lease
+    partitions/<topic id>/<number>  replicas, in-sync set, leader and its epoch
+
+The values are JSON, for people with etcd's own tools.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from entrepot.core.errors import Corruption
+
+T = TypeVar("T")
+
+NODES = "nodes/"
+CONTROLLER = "controller"
+PARTITIONS = "partitions/"
+NOBODY = -1
+
+
+class Node(msgspec.Struct, frozen=True):
+    id: int
+    host: str
+    port: int
+    rack: str = ""  # Empty means: none of the others fails with it.
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """Who holds a partition."""
+
+    replicas: tuple[int, ...]  # The preferred leader first.
+    in_sync: tuple[int, ...]  # Never empty: those that have all that was committed.
+    leader: int  # NOBODY, if none of those in sync is alive.
+    leader_epoch: int  # Higher with each change of leader.
+
+
+def node_key(node: int) -> str:
+    return f"{NODES}{node}"
+
+
+def encode(value: Node | Assignment) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def read_node(value: bytes) -> Node:
+    return _read(value, Node)
+
+
+def read_assignment(value: bytes) -> Assignment:
+    return _read(value, Assignment)
+
+
+def _read(value: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except msgspec.DecodeError as error:
+        raise Corruption(f"the coordinator has {value[:100]!r}: {error}") from None

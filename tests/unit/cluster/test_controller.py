@@ -1,0 +1,53 @@
+"""Who leads: what the controller decides, told what happened."""
+
+from entrepot.cluster.controller import Controller, Decision, settle
+from entrepot.cluster.state import NOBODY, Assignment, Node, encode, node_key
+from entrepot.core.coordinator import Expected, Put
+
+ALL = Assignment((1, 2, 3), (1, 2, 3), 1, 5)
+
+
+def test_nothing_changes_while_all_are_alive() -> None:
+    assert settle(ALL, (1, 2, 3)) == ALL
+    assert settle(Assignment((1, 2, 3), (2, 3), 3, 5), (1, 2, 3)).leader == 3  # As it is.
+
+
+def test_a_follower_that_dies_is_not_in_sync() -> None:
+    assert settle(ALL, (1, 3)) == Assignment((1, 2, 3), (1, 3), 1, 5)
+
+
+def test_the_next_in_sync_leads_in_a_new_epoch() -> None:
+    assert settle(ALL, (2, 3)) == Assignment((1, 2, 3), (2, 3), 2, 6)
+    assert settle(Assignment((1, 2, 3), (1, 3), 1, 5), (2, 3)) == Assignment((1, 2, 3), (3,), 3, 6)
+
+
+def test_nobody_leads_when_none_in_sync_is_alive() -> None:
+    gone = settle(Assignment((1, 2, 3), (1,), 1, 5), (2, 3))
+    assert gone == Assignment((1, 2, 3), (1,), NOBODY, 6)
+    assert settle(gone, (2, 3)) == gone
+    assert settle(gone, (1, 2, 3)) == Assignment((1, 2, 3), (1,), 1, 7)
+    # All died at once: of them the leader has everything, whoever comes back first.
+    assert settle(ALL, ()) == Assignment((1, 2, 3), (1,), NOBODY, 6)
+
+
+def test_decisions_expect_what_they_were_made_of() -> None:
+    machine = Controller(40)
+    for number in (1, 2, 3):
+        machine.told(node_key(number), encode(Node(number, "host", 1)), 41)
+    machine.told("partitions/t/0", encode(ALL), 42)
+    machine.told("partitions/t/1", encode(Assignment((2, 3), (2, 3), 2, 0)), 43)
+    assert machine.decide() == []
+    machine.told(node_key(1), None, 44)
+    wanted = Assignment((1, 2, 3), (2, 3), 2, 6)
+    decision = Decision(
+        [Expected("controller", 40), Expected("partitions/t/0", 42)],
+        [Put("partitions/t/0", encode(wanted))],
+    )
+    assert machine.decide() == [decision]
+    assert machine.decide() == []  # Until it is told something new.
+    machine.told("partitions/t/0", encode(wanted), 45)
+    assert machine.decide() == []
+    machine.told("partitions/t/0", None, 46)
+    machine.told(node_key(2), None, 47)
+    (decision,) = machine.decide()
+    assert decision.expected == [Expected("controller", 40), Expected("partitions/t/1", 43)]
