@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,7 +15,9 @@ import confluent_kafka
 import pika
 import pytest
 from botocore.config import Config
+from click.testing import CliRunner
 
+from entrepot.cli import main
 from entrepot.testing import Broker, broker
 from tests.end_to_end.sqs import REGION, arn, bodies, connect, refusal
 
@@ -279,3 +284,69 @@ def test_topics_and_subscriptions_survive(tmp_path: Path) -> None:
             sns.publish(TopicArn=topic, Message="x", MessageAttributes=attributes)
         url = f"{server.sqs_url}/000000000000/{queue}"
         assert bodies(sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == ["x"]
+
+
+def test_rights(tmp_path: Path) -> None:
+    """A topic's rights are its ACLs; to subscribe a queue needs the permission to write to it."""
+    data_dir = str(tmp_path / "data")
+    keys = {}
+    for user in ("root", "ana"):
+        add = ["users", "add", user, "--data-dir", data_dir, "--password-stdin"]
+        assert CliRunner().invoke(main, add, input=f"{user}'s password\n").exit_code == 0
+        made = ["users", "add-key", user, "--data-dir", data_dir, "--json"]
+        keys[user] = json.loads(CliRunner().invoke(main, made).output)
+    settings = {
+        "ports.sqs": 0,
+        "security.authentication": "sasl",
+        "security.authorization": True,
+        "security.super_users": ["User:root"],
+    }
+    with broker(data_dir, settings=settings) as server:
+        root, ana = (connect_sns(server, key["id"], key["secret"]) for key in keys.values())
+        topic = root.create_topic(Name="theirs")["TopicArn"]
+        denied = ("AuthorizationError", 403)
+        assert refusal(ana.create_topic, Name="another") == denied
+        assert ana.list_topics()["Topics"] == []
+        for call, more in (
+            (ana.publish, {"Message": "x"}),
+            (ana.delete_topic, {}),
+            (ana.get_topic_attributes, {}),
+            (ana.list_subscriptions_by_topic, {}),
+            (ana.subscribe, {"Protocol": "sqs", "Endpoint": arn("x")}),
+        ):
+            assert refusal(call, TopicArn=topic, **more) == denied
+        root.publish(TopicArn=topic, Message="x")
+        wrong = connect_sns(server, keys["root"]["id"], "x" * 40)
+        assert refusal(wrong.list_topics) == ("SignatureDoesNotMatch", 403)
+
+
+@pytest.mark.slow
+def test_the_command_line_of_aws(server: Broker) -> None:
+    """SNS to a FIFO queue, from a shell."""
+    variables = {
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+    def aws(*arguments: str) -> Any:
+        said = subprocess.run(
+            [sys.executable, "-m", "awscli", "--endpoint-url", server.sqs_url, *arguments],
+            env={**os.environ, **variables},
+            capture_output=True,
+            check=True,
+        ).stdout
+        return json.loads(said) if said.strip() else None
+
+    fifo = ["--attributes", "FifoQueue=true"]
+    url = aws("sqs", "create-queue", "--queue-name", "shell.fifo", *fifo)["QueueUrl"]
+    content = ["--attributes", "FifoTopic=true,ContentBasedDeduplication=true"]
+    topic = aws("sns", "create-topic", "--name", "bell.fifo", *content)["TopicArn"]
+    to = ["--topic-arn", topic]
+    endpoint = ["--protocol", "sqs", "--notification-endpoint", arn("shell.fifo")]
+    aws("sns", "subscribe", *to, *endpoint, "--attributes", "RawMessageDelivery=true")
+    for text in ("one", "one", "two"):
+        aws("sns", "publish", *to, "--message", text, "--message-group-id", "g")
+    found = aws("sqs", "receive-message", "--queue-url", url, "--max-number-of-messages", "10")
+    assert bodies(found) == ["one", "two"]

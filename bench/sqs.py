@@ -1,0 +1,161 @@
+"""Prints what SQS costs here and in moto_server: send, and receive and delete, one at a time.
+
+    python -m bench.sqs --moto DIRECTORY/bin/moto_server
+
+Each of many connections waits for its answer before it asks again, as boto3's clients do. The
+requests are written beforehand, as boto3 sends them in JSON, so that the client has little to do.
+What counts is processor time of the broker for one message: the noise of a machine changes it
+less than the rate. The brokers take turns. moto keeps messages in memory; `os` and `fsync` say
+how durable ours are.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.meter import tree_cpu_s
+from entrepot.testing import broker
+
+BODY = "x" * 100
+START_S_MAX = 60.0
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_AUTHORIZATION = (
+    "AWS4-HMAC-SHA256 Credential=any/20300101/us-east-1/sqs/aws4_request, "
+    f"SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
+)
+
+Server = tuple[int, int]  # Process and port.
+
+
+class Connection:
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def open(self) -> "Connection":
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def ask(self, action: str, **parameters: Any) -> Any:
+        body = json.dumps(parameters).encode()
+        head = (
+            f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+            f"X-Amz-Target: AmazonSQS.{action}\r\nContent-Type: application/x-amz-json-1.0\r\n"
+            f"Authorization: {_AUTHORIZATION}\r\nX-Amz-Date: 20300101T000000Z\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        found = _LENGTH.search(answer)
+        content = await self._reader.readexactly(int(found[1])) if found else b""
+        assert b" 200 " in answer.partition(b"\r\n")[0], (answer, content)
+        if b"connection: close" in answer.lower():
+            self._writer.close()
+            await self.open()
+        return json.loads(content) if content else None
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def measure(server: Server, connections: int, count: int) -> dict[str, tuple[float, float]]:
+    """Messages in a second, and microseconds of processor time for one, by what is done."""
+    pid, port = server
+    clients = [await Connection(port).open() for _ in range(connections)]
+    name = f"bench-{time.monotonic_ns()}"
+    url = (await clients[0].ask("CreateQueue", QueueName=name))["QueueUrl"]
+    each = count // connections
+
+    async def send(client: Connection) -> None:
+        for _ in range(each):
+            await client.ask("SendMessage", QueueUrl=url, MessageBody=BODY)
+
+    async def receive(client: Connection) -> None:
+        left = each
+        while left:
+            answer = await client.ask("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=1)
+            for message in answer.get("Messages", ()):
+                handle = message["ReceiptHandle"]
+                await client.ask("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+                left -= 1
+
+    found = {}
+    for label, work in (("send", send), ("receive and delete", receive)):
+        cpu_s, start = tree_cpu_s(pid), time.perf_counter()
+        await asyncio.gather(*(work(client) for client in clients))
+        done = each * connections
+        cost = (tree_cpu_s(pid) - cpu_s) / done * 1e6
+        found[label] = done / (time.perf_counter() - start), cost
+    await clients[0].ask("DeleteQueue", QueueUrl=url)
+    for client in clients:
+        client.close()
+    return found
+
+
+@contextlib.contextmanager
+def ours(durability: str) -> Iterator[Server]:
+    with broker(durability=durability, settings={"ports.sqs": 0}) as started:
+        yield started.pid, int(started.sqs_url.rpartition(":")[2])
+
+
+@contextlib.contextmanager
+def moto(program: Path) -> Iterator[Server]:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [program, "-H", "127.0.0.1", "-p", str(port)], stdout=output, stderr=output
+        )
+        try:
+            deadline = time.monotonic() + START_S_MAX
+            while time.monotonic() < deadline:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.1)
+            yield process.pid, port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moto", type=Path, help="the program moto_server")
+    parser.add_argument("--connections", type=int, nargs="*", default=[1, 50])
+    parser.add_argument("--messages", type=int, default=2_000)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    started: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
+        "os": lambda: ours("os"),
+        "fsync": lambda: ours("fsync"),
+    }
+    if options.moto is not None:
+        started["moto"] = lambda: moto(options.moto)
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(start()) for name, start in started.items()}
+        print(f"{'':40}{'messages/s':>12}{'cost, µs':>12}")
+        for connections in options.connections:
+            runs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+            for _ in range(options.runs):
+                for name, server in servers.items():
+                    found = asyncio.run(measure(server, connections, options.messages))
+                    for label, pair in found.items():
+                        runs.setdefault((label, name), []).append(pair)
+            for (label, name), pairs in sorted(runs.items()):
+                rate, cost = (median(values) for values in zip(*pairs, strict=True))
+                text = f"{label}, {connections} connections, {name}"
+                print(f"{text:40}{rate:12,.0f}{cost:12,.0f}")
+
+
+if __name__ == "__main__":
+    main()
