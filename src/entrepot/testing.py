@@ -10,8 +10,10 @@ without holding up the loop. With pytest, take the fixture `entrepot_broker`.
 """
 
 import asyncio
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -46,6 +48,7 @@ class Broker:
         if durability is not None:
             self._settings["durability"] = durability
         self._process: subprocess.Popen[bytes] | None = None
+        self._reserved: list[socket.socket] = []  # Its ports, while it is away.
         self.patience_s = START_S_MAX  # How long a start, or a stop, may take.
 
     @property
@@ -105,7 +108,7 @@ class Broker:
                 process.kill()
                 process.wait()
                 said = self.log_path.read_text(errors="replace")
-                # While it was away, somebody's own end of a connection may have got its port.
+                # Between its end and `_reserve`, somebody else may have got its port.
                 if said.endswith(_PORT_TAKEN) and self.endpoints and time.monotonic() < deadline:
                     time.sleep(_PORT_TAKEN_S)
                     process = self._launch()
@@ -113,6 +116,7 @@ class Broker:
                 raise RuntimeError(f"the broker did not start:\n{said}")
             time.sleep(_STEP_S)
         self._process = process
+        self._release()
         document = json.loads(ready.read_text())
         self.endpoints = {name: (end["host"], end["port"]) for name, end in document.items()}
 
@@ -133,6 +137,7 @@ class Broker:
             self.kill()
             raise
         self._process = None
+        self._reserve()
 
     def kill(self) -> None:
         """End the process at once, with kill -9."""
@@ -140,6 +145,7 @@ class Broker:
             self._process.kill()
             self._process.wait()
             self._process = None
+            self._reserve()
 
     def restart(self) -> None:
         self.stop()
@@ -150,8 +156,24 @@ class Broker:
         try:
             self.stop()
         finally:
+            self._release()
             if self._temporary is not None:
                 self._temporary.cleanup()
+
+    def _reserve(self) -> None:
+        """Bind the ports, so that nobody else gets them until it is back. Nobody listens there, so
+        clients are refused, and the broker itself may bind them, too."""
+        for _, port in self.endpoints.values():
+            for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+                with contextlib.suppress(OSError):
+                    bound = socket.socket(family)
+                    self._reserved.append(bound)
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    bound.bind((host, port))
+
+    def _release(self) -> None:
+        while self._reserved:
+            self._reserved.pop().close()
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "entrepot.cli", "serve", "--data-dir", str(self.data_dir)]

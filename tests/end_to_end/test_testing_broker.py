@@ -18,6 +18,7 @@ def test_a_port_that_is_taken_for_a_while() -> None:
         before = started.endpoints
         started.kill()
         with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", before["amqp"][1]))
             other.listen()
             freeing = threading.Thread(target=_free_once_refused, args=(started, other))
@@ -34,3 +35,17 @@ def _free_once_refused(started: Broker, other: socket.socket) -> None:
     while _TAKEN not in started.log_path.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
     other.close()
+
+
+def test_its_ports_are_its_own_while_it_is_away() -> None:
+    with broker() as started:
+        before = started.endpoints
+        started.kill()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(before["amqp"])
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", before["amqp"][1]))
+        started.start()
+        assert started.endpoints == before
+        started.restart()
+        assert started.endpoints == before
