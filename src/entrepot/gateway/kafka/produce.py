@@ -54,7 +54,7 @@ from entrepot.wire.kafka.produce import (
 )
 
 if TYPE_CHECKING:
-    from entrepot.gateway.kafka.adapter import Answer
+    from entrepot.gateway.kafka.ports import Answer
 
 # Python 3.11 finds members of an enumeration slowly.
 _BYTE_RATE, _WRITE = Limit.PRODUCER_BYTE_RATE, Operation.WRITE

@@ -22,7 +22,7 @@ from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 if TYPE_CHECKING:
     from kio.static.protocol import Payload
 
-    from entrepot.gateway.kafka.adapter import Answer
+    from entrepot.gateway.kafka.ports import Answer
 
 _SAID_BYTES_MAX = 512  # A longer request is not cached; that of an idle member is shorter.
 

@@ -32,7 +32,7 @@ from entrepot.wire.kafka.layout import decode, decode_steps, encode_steps
 if TYPE_CHECKING:
     from kio.static.protocol import Payload
 
-    from entrepot.gateway.kafka.adapter import Answer
+    from entrepot.gateway.kafka.ports import Answer
 
 # Serve one request: its frame, and where the message begins in it. An awaitable that is returned
 # ends when the connection's next request may be served.

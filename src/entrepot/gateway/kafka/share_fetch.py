@@ -45,7 +45,7 @@ from entrepot.wire.kafka.share_fetch import (
 )
 
 if TYPE_CHECKING:
-    from entrepot.gateway.kafka.adapter import Answer
+    from entrepot.gateway.kafka.ports import Answer
 
 WAIT_MS_MAX = 300_000  # A client that asks to wait longer gets an empty answer by then.
 
