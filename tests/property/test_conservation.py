@@ -28,12 +28,9 @@ import pytest
 from entrepot.broker.ledger import Ledger
 from entrepot.broker.queue.conservation import DROPS, Account, Conservation
 from entrepot.broker.queue.front import Front, Popped
-from entrepot.broker.queue.lane import Lane
 from entrepot.broker.queue.message import Failure, Publication, Taken
-from entrepot.broker.queue.ordered_groups import OrderedGroups
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.selection import Selection
-from entrepot.broker.queue.settings import QueueSettings
 from entrepot.broker.queue.timed_leases import TimedLease
 from entrepot.core import limits
 from entrepot.core.errors import QueueInUse, StorageError
@@ -378,21 +375,6 @@ class World:
                 self.moved.update({bytes(body): None for _, body in taken.run.messages})
             await self.bed.do(contents.move_some(source, target, count))
 
-    async def drain(self, queue: Queue) -> None:
-        """Give back all that is held, and take everything."""
-        for consumer in self.consumers:
-            queue.remove_consumer(consumer)
-            queue.release(consumer)
-        for lease in self.leases:
-            queue.timed_leases.release_all(lease, is_attempt=False)
-        await asyncio.sleep(20)
-        for _ in range(1_000):
-            queue.release(self)  # Also what it got meanwhile.
-            if queue.get(self, auto_ack=True) is None:
-                await asyncio.sleep(1)
-                if not queue.ready_count or queue.fault is not None:
-                    return
-
     # --- trouble
 
     async def do_fault(self) -> None:
@@ -441,34 +423,6 @@ def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_missing_and_nothing_is_there_twice(seed: int) -> None:
     simulate(seed)
-
-
-def test_nothing_is_missing_with_ordered_groups(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every third message is of one group, in queues of all kinds; in the end all come out."""
-    open_front, add = Front.__init__, OrderedGroups._add
-
-    def open_grouped(self: Front, lane: Lane, settings: QueueSettings) -> None:
-        open_front(self, lane, settings)
-        self.groups = OrderedGroups(lane)
-
-    def add_to_group(self: OrderedGroups, offset: int, name: str | None) -> None:
-        add(self, offset, str(offset % 3))
-
-    monkeypatch.setattr(Front, "__init__", open_grouped)
-    monkeypatch.setattr(OrderedGroups, "_add", add_to_group)
-    monkeypatch.setattr(limits, "QUEUE_GROUPED_MAX", 20)
-
-    async def main(loop: SimLoop) -> None:
-        world = World(Host(loop), loop.random("steps"))
-        await world.live()
-        queue = world.queue
-        if queue.fault is None:
-            await world.drain(queue)
-            # A dead letter that is refused blocks its group until it is not.
-            is_blocked = queue.account().dying > 0
-            assert queue.ready_count == 0 or is_blocked, (queue.account(), world.trace)
-
-    run(seed, main)
 
 
 # --- planted mistakes

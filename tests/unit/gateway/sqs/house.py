@@ -10,6 +10,7 @@ from entrepot.broker.login import LoginPolicy
 from entrepot.core.measures import MessageCount
 from entrepot.core.neutral import Formats
 from entrepot.gateway.rabbitmq.dialect import RabbitDialect
+from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.gateway.sqs.application import TARGET, Sqs
 from entrepot.gateway.sqs.call import Context
 from entrepot.wire.http.request import Request
@@ -31,6 +32,7 @@ class House:
             SimEntropy(sim.random("entropy")),
             formats=Formats(),
             dialect=RabbitDialect(),
+            predeclared=PREDECLARED,
         )
         self.messages = MessageCount()
         login = LoginPolicy(self.broker.users, self.broker.access)
