@@ -46,7 +46,7 @@ DOORS_OPEN = {
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
-    "testing.py": ("time disk threads", "starts brokers from the outside"),
+    "testing.py": ("time disk threads network", "starts brokers from the outside"),
     "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),
 }
 
