@@ -20,6 +20,7 @@ ARGUMENTS = {
     "exchanges list": [],
     "groups describe": ["g"],
     "groups list": [],
+    "links": [],
     "log dump": ["DATA"],
     "log verify": ["DATA"],
     "queues check": [],
@@ -28,6 +29,7 @@ ARGUMENTS = {
     "queues peek": ["q"],
     "queues show": ["q"],
     "retained list": [],
+    "routes": [],
     "sessions list": [],
     "sessions show": ["s"],
     "status": ["--data-dir", "DATA"],
@@ -36,7 +38,9 @@ ARGUMENTS = {
     "topics list": [],
     "transactions describe": ["x"],
     "transactions list": ["--all"],
+    "users add-key": ["ana", "--data-dir", "DATA"],
     "users list": ["--data-dir", "DATA"],
+    "users list-keys": ["--data-dir", "DATA"],
 }
 
 
@@ -55,7 +59,9 @@ def with_json() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Broker]:
     """A broker with one of everything."""
-    with broker(settings={"ports.http": 0}) as started:
+    link = {"to": "there", "address": "localhost:1"}
+    settings = {"ports.http": 0, "manager.name": "here", "link": [link]}
+    with broker(settings=settings) as started:
         at = {"bootstrap.servers": started.bootstrap}
         producer = Producer({**at, "transactional.id": "x"})
         producer.init_transactions()
@@ -78,6 +84,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("stopped") / "data"
     add = ["users", "add", "ana", "--data-dir", str(directory), "--password-stdin"]
     assert CliRunner().invoke(main, add, input="secret\n").exit_code == 0
+    add_key = ["users", "add-key", "ana", "--data-dir", str(directory)]
+    assert CliRunner().invoke(main, add_key).exit_code == 0
     return directory
 
 
