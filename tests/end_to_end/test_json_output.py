@@ -40,7 +40,7 @@ ARGUMENTS = {
     "transactions list": ["--all"],
     "users add-key": ["ana", "--data-dir", "DATA"],
     "users list": ["--data-dir", "DATA"],
-    "users list-keys": ["--data-dir", "DATA"],
+    "users list-keys": ["ana", "--data-dir", "DATA"],
 }
 
 
