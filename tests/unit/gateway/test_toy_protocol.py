@@ -10,6 +10,8 @@ from entrepot.wire.amqp.properties import BasicProperties, decode, encode
 from tests.unit.gateway.amqp.node import FakeLink, Node, on_node
 from tests.unit.gateway.toy_protocol import LINE_BYTES_MAX, ToyAdapter
 
+pytestmark = pytest.mark.pure  # Of a compiled pump only compiled classes inherit.
+
 
 class ToyClient:
     def __init__(self, node: Node) -> None:
