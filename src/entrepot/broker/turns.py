@@ -28,6 +28,8 @@ class Turns:
         # One for each piece of work that waits for its next turn, in order.
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._background: dict[asyncio.Future[None], None] = {}
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_calling = False  # Whether `_call_waiting` comes in the next iteration.
 
     def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
         """Run the first turn now. Return the result, or an awaitable when more turns are needed."""
@@ -64,6 +66,29 @@ class Turns:
             await self.next()
             for call in some:
                 call()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Call this now; or in one of the next iterations, if others were called in this one.
+
+        For what may come for very many at the same time, as the end of a time to live.
+        """
+        if self._is_calling:
+            self._calls.append(action)
+            return
+        self._is_calling = True
+        asyncio.get_running_loop().call_soon(self._call_waiting)
+        action()
+
+    def _call_waiting(self) -> None:
+        clock = self._clock
+        until_s = clock.monotonic() + limits.TURN_MS / 1_000
+        try:
+            while self._calls and clock.monotonic() < until_s:
+                self._calls.popleft()()
+        finally:
+            self._is_calling = bool(self._calls)
+            if self._calls:
+                asyncio.get_running_loop().call_soon(self._call_waiting)
 
     def _keep(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -163,9 +163,9 @@ class Queue:
         self._is_dispatching = False
         self._is_continuing = False  # Whether `dispatch` is called in the next turn,
         self._is_spent = False  # and does nothing before, since enough was read in this one.
-        self._timer = Timer(self._clock, partial(self.guard, self._on_time))
-        self._unused = Timer(self._clock, partial(self.guard, self._on_expiry))
-        self.timed_leases = TimedLeases(self, self._clock)
+        self._timer = Timer(self._clock, self._turns, partial(self.guard, self._on_time))
+        self._unused = Timer(self._clock, self._turns, partial(self.guard, self._on_expiry))
+        self.timed_leases = TimedLeases(self, self._clock, self._turns)
         self._receipts: Receipts | None = None  # None means: nobody has asked for one yet.
         self._identities: Identities | None = None
         self.touch()
@@ -191,7 +191,7 @@ class Queue:
     def receipts(self) -> Receipts:
         """Return the leases of single messages."""
         if self._receipts is None:
-            self._receipts = Receipts(self, self._clock)
+            self._receipts = Receipts(self, self._clock, self._turns)
         return self._receipts
 
     @property

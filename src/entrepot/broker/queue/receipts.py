@@ -26,6 +26,7 @@ from zlib import crc32
 from entrepot.broker.ledger import NEVER, Lease
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.timer import Timer
+from entrepot.broker.turns import Turns
 from entrepot.core import limits
 from entrepot.core.errors import (
     LeaseTooLong,
@@ -90,7 +91,7 @@ class Receipts:
     is_exclusive = False
     priority = 0
 
-    def __init__(self, queue: Queue, clock: Clock) -> None:
+    def __init__(self, queue: Queue, clock: Clock, turns: Turns) -> None:
         self._queue = queue
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -103,7 +104,7 @@ class Receipts:
         # Ordered: of a dict from whose front much was deleted, the first key is far.
         self._kept: OrderedDict[tuple[int, int], Receipt] = OrderedDict()
         self._times: list[tuple[int, int, int, int]] = []  # A heap: ms, number, lane, offset.
-        self._timer = Timer(clock, partial(queue.guard, self._on_time))
+        self._timer = Timer(clock, turns, partial(queue.guard, self._on_time))
         # Those with room, the longest waiting first.
         self._waiting: OrderedDict[Waiting, None] = OrderedDict()
         self._wanted = 0  # The room of all of them.

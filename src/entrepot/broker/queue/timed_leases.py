@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.ledger import NEVER, Lease, among, rows
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.timer import Timer
+from entrepot.broker.turns import Turns
 from entrepot.core import limits
 from entrepot.core.errors import TooManyLeases, UnknownLease
 from entrepot.core.ports import Clock
@@ -45,14 +46,14 @@ class TimedLease:
 class TimedLeases:
     """The timed leases of one queue."""
 
-    def __init__(self, queue: Queue, clock: Clock) -> None:
+    def __init__(self, queue: Queue, clock: Clock, turns: Turns) -> None:
         self._queue = queue
         self._clock = clock
         # Part of each id, so that ids of an earlier process are invalid.
         self._opened_ms = clock.now_ms()
         self._number = 0
         self._leases: dict[str, TimedLease] = {}
-        self._timer = Timer(clock, partial(queue.guard, self._on_time))
+        self._timer = Timer(clock, turns, partial(queue.guard, self._on_time))
 
     # --- leases
 

@@ -1,7 +1,8 @@
 """A timer that calls an action at a time; if it is set to several times, at the earliest.
 
 The system's clock may be changed meanwhile: so the timer waits for an hour at most, and then looks
-whether it is time.
+whether it is time. The time of very many timers may come at once: then their actions are called in
+turns.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import asyncio
 from collections.abc import Callable
 
 from entrepot.broker.ledger import NEVER
+from entrepot.broker.turns import Turns
 from entrepot.core import limits
 from entrepot.core.ports import Clock
 
 
 class Timer:
-    __slots__ = ("_action", "_clock", "_handle", "_when_ms")
+    __slots__ = ("_action", "_clock", "_handle", "_is_due", "_turns", "_when_ms")
 
-    def __init__(self, clock: Clock, action: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, turns: Turns, action: Callable[[], None]) -> None:
         self._clock = clock
+        self._turns = turns
         self._action = action
+        self._is_due = False  # The action is called when it is its turn.
         self._handle: asyncio.TimerHandle | None = None
         self._when_ms = NEVER
 
@@ -33,6 +37,7 @@ class Timer:
 
     def stop(self) -> None:
         self._when_ms = NEVER
+        self._is_due = False
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -43,4 +48,10 @@ class Timer:
         if when_ms > self._clock.now_ms():
             self.set(when_ms)
         else:
+            self._is_due = True
+            self._turns.call(self._act)
+
+    def _act(self) -> None:
+        if self._is_due:
+            self._is_due = False
             self._action()

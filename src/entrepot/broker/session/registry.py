@@ -97,7 +97,7 @@ class SessionRegistry:
         self.shared = SharedSubscriptions(queues, listeners)
         self._opening = OneAtATime()  # By client id.
         self._deadlines = Deadlines[tuple[str, Session]]()
-        self._timer = Timer(clock, self._on_time)
+        self._timer = Timer(clock, turns, self._on_time)
         self._deletions: dict[asyncio.Future[None], None] = {}  # Of queues, under way.
 
     # --- finding
