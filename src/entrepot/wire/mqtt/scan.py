@@ -235,7 +235,7 @@ class Scanner:
             if run is not None:
                 run.ends(0 if is_odd or self._envelopes.renames else at)
                 run = None
-            if size == 2 and first in _SHORT_ACKS:
+            if size == 2 and start == at + 2 and first in _SHORT_ACKS:
                 at = self._short_acks(first, block, at, events)
                 continue
             if (self._state, type) not in self._transitions:

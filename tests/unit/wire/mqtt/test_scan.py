@@ -75,6 +75,15 @@ def test_acknowledgements_are_runs() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["40", "50", "62", "70"])
+@pytest.mark.parametrize("size", ["8200", "828000", "82808000"])
+def test_an_acknowledgement_whose_size_takes_more_bytes_than_it_needs(kind: str, size: str) -> None:
+    """Before version 5 nothing forbids that; it was read again and again, for ever."""
+    data = bytes.fromhex(f"{kind}{size}0007 {kind}020008")
+    found = [each for each in feed(opened(V311), data) if isinstance(each, Acks)]
+    assert [packet_id for each in found for packet_id in each.ids] == [7, 8]
+
+
 def test_a_topic_alias_stands_for_the_topic_that_was_last_defined() -> None:
     codec = opened(V5)
     alias = Properties(topic_alias=3)
