@@ -9,16 +9,16 @@ A rollback, and the end of the connection, drop the messages and return what was
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from entrepot.broker.queue.message import Failure, Publication
+from entrepot.broker.queue.message import Publication
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.message import Message
 from entrepot.gateway.amqp10.outcome import FAILED, Outcome, conclude
 from entrepot.gateway.amqp10.sender import ACCEPTED, Delivery, SenderLink
+from entrepot.gateway.completion import check_stored, completion
 from entrepot.gateway.unacked import Held
 from entrepot.wire.amqp10 import limits as amqp_limits
 from entrepot.wire.amqp10 import message as wire
@@ -66,7 +66,7 @@ class Transaction:
 
     async def commit(self, connection: Connection) -> None:
         """Send and settle everything; return when it is committed. Raises PeerError."""
-        publication, done = _completion()
+        publication, done = completion()
         try:
             await self._publish(connection, publication)
         except PeerError:
@@ -79,7 +79,7 @@ class Transaction:
             publication.expect()
             holder.when_settled(publication.arrived)
         publication.arrived()
-        await done
+        check_stored(await done)
 
     async def _publish(self, connection: Connection, publication: Publication) -> None:
         count = 0
@@ -100,23 +100,6 @@ class Transaction:
         outcomes, self._outcomes = self._outcomes, []
         for held, _ in outcomes:
             conclude(held, FAILED)
-
-
-def _completion() -> tuple[Publication, asyncio.Future[None]]:
-    """Return a publication, and a future that is done when it ends."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def finish(failure: Failure | None) -> None:
-        if done.done():
-            return
-        if failure is None:
-            done.set_result(None)
-        elif isinstance(failure, StorageError):
-            done.set_exception(failure)
-        else:
-            done.set_exception(PeerError(f"not everything is stored: {failure}"))
-
-    return Publication(finish), done
 
 
 class Transactions:

@@ -18,10 +18,11 @@ import msgspec
 
 from entrepot.broker.access import Operation
 from entrepot.broker.ledger import Lease
-from entrepot.broker.queue.message import Failure, Publication, Run
+from entrepot.broker.queue.message import Failure, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.message import Message
+from entrepot.gateway.completion import completion
 from entrepot.gateway.sqs import queue_attributes
 from entrepot.gateway.sqs.call import Call, Result
 from entrepot.gateway.sqs.move_tasks import (
@@ -162,13 +163,12 @@ def _row(call: Call, task: MoveTask) -> dict[str, Any]:
 async def _run(call: Call, task: MoveTask) -> None:
     try:
         while task.status == RUNNING and task.moved < task.count:
-            count = min(_AT_ONCE, task.rate or _AT_ONCE, task.count - task.moved)
-            moved = await _move_some(call, task, count)
-            if not moved and not task.source.is_behind:
+            before = task.moved
+            await _move_some(call, task, min(_AT_ONCE, task.rate or _AT_ONCE, task.count - before))
+            if task.moved == before and not task.source.is_behind:
                 break  # Others have received the rest.
-            task.moved += moved
             if task.rate is not None:
-                await asyncio.sleep(moved / task.rate)
+                await asyncio.sleep((task.moved - before) / task.rate)
             await call.broker.turns.next()
         task.status = COMPLETED if task.status == RUNNING else CANCELLED
     except (PeerError, StorageError) as error:
@@ -178,9 +178,9 @@ async def _run(call: Call, task: MoveTask) -> None:
         log.exception("moving messages of queue %s", task.source.name)
 
 
-async def _move_some(call: Call, task: MoveTask, count: int) -> int:
-    """Move the next messages, at most `count`. Returns how many."""
-    owner, moved = object(), 0
+async def _move_some(call: Call, task: MoveTask, count: int) -> None:
+    """Move the next messages, at most `count`. Raises what is wrong with the first that stays."""
+    owner, failures = object(), list[Failure]()
     try:
         for lane, taken in task.source.take(Lease(owner), count):
             # All are published before any is waited for: they are one append, and one commit.
@@ -190,12 +190,16 @@ async def _move_some(call: Call, task: MoveTask, count: int) -> int:
                 for target, message in zip(targets, taken.run.messages, strict=True)
             ]
             for offset, done in zip(taken.offsets, publishing, strict=True):
-                _raise_failure(await done)
-                task.source.settle(owner, lane, range(offset, offset + 1))
-                moved += 1
+                failure = await done
+                if failure is None:
+                    task.source.settle(owner, lane, range(offset, offset + 1))
+                    task.moved += 1
+                else:
+                    failures.append(failure)
     finally:
         task.source.release(owner)
-    return moved
+    if failures:
+        _raise_failure(failures[0])
 
 
 def _target_of(call: Call, task: MoveTask, message: Message) -> Queue:
@@ -213,15 +217,13 @@ def _target_of(call: Call, task: MoveTask, message: Message) -> Queue:
 
 def _published(call: Call, target: Queue, message: Message) -> asyncio.Future[Failure | None]:
     """Publish a message now. Await the result for the commit."""
-    done: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
-    publication = Publication(done.set_result)
+    publication, done = completion()
     target.publish(Run(call.context.clock.now_ms(), [message]), publication, due_ms=0)
     publication.arrived()
     return done
 
 
-def _raise_failure(failure: Failure | None) -> None:
+def _raise_failure(failure: Failure) -> None:
     if isinstance(failure, StorageError):
         raise failure
-    if failure is not None:
-        raise SqsError("OverLimit", f"The destination refuses messages: {failure}")
+    raise SqsError("OverLimit", f"The destination refuses messages: {failure}")

@@ -24,10 +24,10 @@ from entrepot.core import limits
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.ports import Buffer
 from entrepot.core.steps import Steps
+from entrepot.gateway.completion import check_stored, completion
 from entrepot.gateway.stomp import declaring, subscribing, transaction
 from entrepot.gateway.stomp.context import Context
 from entrepot.gateway.stomp.errors import FrameRefused, about
-from entrepot.gateway.stomp.publishing import completion
 from entrepot.gateway.stomp.sending import Plan, send
 from entrepot.gateway.stomp.subscription import AckMode, Subscription
 from entrepot.gateway.stomp.transaction import Transaction
@@ -151,7 +151,7 @@ class Connection:
                 publication.expect()
                 queue.when_settlements_committed(publication.arrived)
             publication.arrived()
-            await done
+            check_stored(await done)
             self.receipt(frame)
         self._adapter.leave()
 

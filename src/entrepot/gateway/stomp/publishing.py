@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from entrepot.broker.queue.message import Failure, Publication
-from entrepot.core.errors import PeerError, StorageError
+from entrepot.core.errors import PeerError
 from entrepot.core.message import Message
 
 if TYPE_CHECKING:
@@ -52,23 +51,3 @@ def publish(connection: Connection, exchange: str, messages: Sequence[Message], 
         in_flight.give_up()
         raise
     in_flight.arrived()
-
-
-def completion() -> tuple[Publication, asyncio.Future[None]]:
-    """Return a publication, and a future that is done when it ends.
-
-    The future raises PeerError or StorageError if something was not stored.
-    """
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def finish(failure: Failure | None) -> None:
-        if done.done():
-            return
-        if failure is None:
-            done.set_result(None)
-        elif isinstance(failure, StorageError):
-            done.set_exception(failure)
-        else:
-            done.set_exception(PeerError(f"not everything is stored: {failure}"))
-
-    return Publication(finish), done

@@ -20,7 +20,8 @@ from entrepot.core.errors import PeerError
 from entrepot.core.message import Message
 from entrepot.core.neutral import record_section
 from entrepot.core.steps import Steps
-from entrepot.gateway.stomp.publishing import completion, publish
+from entrepot.gateway.completion import check_stored, completion
+from entrepot.gateway.stomp.publishing import publish
 from entrepot.gateway.stomp.subscription import Subscription
 from entrepot.gateway.unacked import Disposition, Held, conclude
 from entrepot.wire.stomp import limits as stomp_limits
@@ -109,7 +110,7 @@ class Transaction:
             subscription.when_settled(publication.arrived)
         connection.dispatch()
         publication.arrived()
-        await done
+        check_stored(await done)
 
     async def _publish(self, connection: Connection, publication: Publication) -> None:
         """Send the messages, in several turns if they are many."""

@@ -5,7 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from entrepot.broker.queue.settings import WhenFull
 from tests.unit.gateway.sqs.house import House, in_house
 from tests.unit.gateway.sqs.test_features import URL, receive, text
 
@@ -13,14 +15,14 @@ ARN = "arn:aws:sqs:us-east-1:000000000000:"
 SOURCE = {"SourceArn": ARN + "dead"}
 
 
-async def died(house: House, *bodies: str) -> None:
-    """Messages of the queue `work` that were received once, and are in `dead` now."""
+async def died(house: House, *bodies: str, queue: str = "work") -> None:
+    """Messages of a queue that were received once, and are in `dead` now."""
     await house.queue("dead")
     policy = json.dumps({"deadLetterTargetArn": ARN + "dead", "maxReceiveCount": 1})
-    url = await house.queue("work", RedrivePolicy=policy, VisibilityTimeout="1")
+    url = await house.queue(queue, RedrivePolicy=policy, VisibilityTimeout="1")
     for body in bodies:
         await house("SendMessage", QueueUrl=url, MessageBody=body)
-    while await receive(house, "work"):
+    while await receive(house, queue):
         pass
     await asyncio.sleep(2)
 
@@ -61,6 +63,21 @@ async def test_a_task_with_a_rate_is_cancelled(house: House) -> None:
     assert await house("CancelMessageMoveTask", **started) == "InvalidParameterValue"
     assert text(await receive(house, "other")) == "a b c d"
     assert text(await receive(house, "dead")) == "e f g h i j"
+
+
+@in_house
+async def test_what_a_full_queue_refuses_stays_and_the_rest_is_moved_once(house: House) -> None:
+    await died(house, "a")
+    await died(house, "b", "c", queue="other")
+    limit = {"length_max": 0, "when_full": WhenFull.REFUSE}
+    vhost = house.broker.vhosts.default
+    await vhost.change_queue("work", lambda settings: replace(settings, **limit))
+    await house("StartMessageMoveTask", **SOURCE)
+    await asyncio.sleep(1)
+    row = await task(house)
+    assert (row["Status"], row["ApproximateNumberOfMessagesMoved"]) == ("FAILED", 2)
+    assert text(await receive(house, "other")) == "b c"
+    assert text(await receive(house, "dead")) == "a"
 
 
 @in_house

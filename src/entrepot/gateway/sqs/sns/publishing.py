@@ -16,11 +16,12 @@ import msgspec
 
 from entrepot.broker.access import Operation
 from entrepot.broker.push import PushSubscription, PushTopic
-from entrepot.broker.queue.message import Failure, Publication, Run
+from entrepot.broker.queue.message import Failure, Run
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.core.errors import StorageError
 from entrepot.core.message import Message
+from entrepot.gateway.completion import completion
 from entrepot.gateway.sqs import translation
 from entrepot.gateway.sqs.call import Call, Result
 from entrepot.gateway.sqs.sending import failed_entry
@@ -169,13 +170,7 @@ def _order(topic: PushTopic, given: Parameters, text: str) -> tuple[str | None, 
 
 def _published(call: Call, topic: PushTopic, notice: Notice) -> asyncio.Future[Failure | None]:
     """Publish a message now. Await the result for the commit."""
-    done: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
-
-    def finish(failure: Failure | None) -> None:
-        if not done.done():  # Otherwise the client is gone.
-            done.set_result(failure)
-
-    publication = Publication(finish)
+    publication, done = completion()
     call.vhost.publish(DEFAULT_EXCHANGE, [_for_topic(call, topic, notice)], publication)
     for queue, message in _copies(call, topic, notice):
         run = Run(notice.time_ms, [message])
