@@ -46,6 +46,7 @@ DOORS_OPEN = {
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
+    "lab/": ("chance", "so is a lab"),
     "testing.py": ("time disk threads network", "starts brokers from the outside"),
     "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),
 }
@@ -81,7 +82,7 @@ MAY_WAIT = (
 )
 
 # Where one seed must give one trace.
-ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "linking/", "sim/")
+ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "lab/", "linking/", "sim/")
 
 Check = Callable[[Module], Iterator[str]]
 
