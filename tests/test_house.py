@@ -56,6 +56,7 @@ MAY_WAIT = (
     "core/coordinator.py",
     "core/ports.py",
     "cluster/etcd_coordinator.py",
+    "cluster/gossip/node.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
     "log/cleaner.py",

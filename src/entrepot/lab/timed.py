@@ -212,12 +212,7 @@ def mistakes(count: int, seed: int, seconds: float = 60.0) -> Table:
     for loss in (0.0, 0.05, 0.1, 0.2, 0.3):
         cluster = Cluster(count, seed, Settings(), loss)
         cluster.world.run_until(seconds)
-        suspected = {
-            (node, round(time))
-            for time, _, node, what in cluster.believed
-            if what == MemberState.SUSPECT
-        }
-        nodes = len({node for node, _ in suspected})
+        nodes = len({n for _, _, n, what in cluster.believed if what == MemberState.SUSPECT})
         dead = len({n for _, _, n, what in cluster.believed if what == MemberState.DEAD})
         alive = sum(
             member.state == MemberState.ALIVE

@@ -13,13 +13,22 @@ that come and go. (Jelasity and others, "Gossip-Based Aggregation in Large Dynam
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from math import isfinite
+from typing import Any, ClassVar, NamedTuple
 
 from entrepot.cluster.gossip.framework import PERIOD_S, Peer, PeerSelection, Sends
 from entrepot.wire.gossip.messages import PushPull, Reply, Share
 
 ANSWERS_MAX = 1_000  # Peers whose last answer is remembered.
 REPEATS_MAX = 12  # Then the peer counts as gone, and what it may have been told as lost.
+
+
+class Aggregates(NamedTuple):
+    average: float
+    total: float | None  # None: it is not known yet, nor is the count.
+    nodes: float | None  # How many.
+    minimum: float
+    maximum: float
 
 
 class Aggregation:
@@ -36,25 +45,32 @@ class Aggregation:
         counts: bool = False,
         period_s: float = PERIOD_S,
     ) -> None:
-        """`counts` is true at one node: the number of nodes is found from there."""
+        """`counts` is true at one node: the number of nodes is found from there, in the next
+        epoch if it changes."""
         self.period_s = period_s
         self._peers = peers
-        self._counts = counts
+        self.counts = counts
         self._number = 0
         self._asked: tuple[Peer, PushPull, int] | None = None  # And how often.
         self._answers: dict[Peer, Reply] = {}
         self.epoch = 0
+        self.last: Aggregates | None = None  # What came out of the epoch before.
         self._begin(value)
 
     def _begin(self, value: float) -> None:
         self.value = value  # This node's own.
         self.mean = self.minimum = self.maximum = value
-        self._weight = 1.0 if self._counts else 0.0
+        self._weight = 1.0 if self.counts else 0.0
         self._asked = None
         self._answers.clear()
 
+    def found(self) -> Aggregates:
+        """Return what this node takes for the aggregates, in the present epoch so far."""
+        return Aggregates(self.mean, self.total, self.count, self.minimum, self.maximum)
+
     def restart(self, value: float | None = None) -> None:
         """Begin a new epoch, with this node's value of now; others follow when they hear of it."""
+        self.last = self.found()
         self.epoch += 1
         self._begin(self.value if value is None else value)
 
@@ -83,9 +99,10 @@ class Aggregation:
 
     def receive(self, sender: Peer, message: Any, now: float) -> Sends:
         share = message.payload
-        if type(share) is not Share or share.epoch < self.epoch:
+        if type(share) is not Share or share.epoch < self.epoch or not _is_finite(share):
             return ()
         if share.epoch > self.epoch:
+            self.last = self.found()
             self.epoch = share.epoch
             self._begin(self.value)
         if type(message) is Reply:
@@ -122,3 +139,7 @@ class Aggregation:
     def _widen(self, share: Share) -> None:
         self.minimum = min(self.minimum, share.minimum)
         self.maximum = max(self.maximum, share.maximum)
+
+
+def _is_finite(share: Share) -> bool:
+    return all(map(isfinite, (share.mean, share.weight, share.minimum, share.maximum)))

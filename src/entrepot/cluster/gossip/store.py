@@ -22,6 +22,7 @@ from entrepot.wire.gossip.messages import Delta, Digest, Entries, Entry, Version
 
 PACKET_BYTES = limits.BODY_BYTES_MAX - 64  # Of entries; the rest is for what surrounds them.
 _ENTRY_BYTES = 28  # Of what surrounds a key and a value, at most.
+_VERSION_BYTES = 19  # Of one owner in a digest, at most.
 _NOTHING = Entries(())
 
 
@@ -114,8 +115,9 @@ class Store:
     def owners(self) -> list[Peer]:
         return list(self._owners)
 
-    def newer(self, versions: Versions) -> list[Entry]:
-        """Return what is newer than a digest, as much as fits into a packet."""
+    def newer(self, versions: Versions, taken: int = 0) -> list[Entry]:
+        """Return what is newer than a digest, as much as fits into a packet of which some bytes
+        are taken."""
         found = (
             entry
             for owner, version in versions
@@ -123,7 +125,7 @@ class Store:
             for entry in self._owners[owner].entries.values()
             if entry.version > version
         )
-        return _fitting(found)
+        return _fitting(found, PACKET_BYTES - taken)
 
     def _add(self, entry: Entry) -> bool:
         """Add an entry; return whether there was room."""
@@ -149,8 +151,8 @@ class Store:
             self.put(each.key, each.value)
 
 
-def _fitting(entries: Iterable[Entry]) -> list[Entry]:
-    found, room = [], PACKET_BYTES
+def _fitting(entries: Iterable[Entry], room: int = PACKET_BYTES) -> list[Entry]:
+    found = []
     for entry in entries:
         room -= _ENTRY_BYTES + len(entry.key) * 4 + len(entry.value)
         if room < 0:
@@ -186,7 +188,7 @@ class Reconciliation:
             untold: list[tuple[Peer, int]] = []
             if len(told) < limits.DIGEST_OWNERS_MAX:  # It is about all that the sender knows.
                 untold = [(owner, 0) for owner in store.owners() if owner not in told]
-            newer = store.newer((*message.versions, *untold))
+            newer = store.newer((*message.versions, *untold), len(ahead) * _VERSION_BYTES)
             return ((sender, Delta(tuple(newer), tuple(ahead))),) if newer or ahead else ()
         store.keep_all(message.entries)
         newer = store.newer(message.wanted)

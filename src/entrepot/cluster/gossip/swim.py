@@ -35,7 +35,7 @@ from entrepot.wire.gossip.messages import (
 
 TICKS_PER_PERIOD = 10
 INDIRECT_TICK = 3  # Of the period, at which others are asked to probe.
-LIST_UPDATES = 16  # Members in one packet of the list.
+LIST_UPDATES = 12  # Members in one packet of the list.
 SYNC_PERIODS = 5  # Between two packets of it that a node sends to somebody.
 RECONNECT_PERIODS = 5  # Between two attempts to reach somebody who is dead.
 RELAYS_MAX = 1_000  # Probes for others that are under way.
@@ -132,6 +132,10 @@ class Swim:
     def state(self, node: Peer) -> MemberState | None:
         known = self._known.get(node)
         return MemberState(known.update.state) if known else None
+
+    def move(self, host: str, port: int) -> None:
+        """Tell from now on that this node is there."""
+        self.me = MemberUpdate(self.me.node, host, port, self.me.incarnation, self.me.state)
 
     def join(self) -> Join:
         """Return what is said to a node of which only the address is known."""
@@ -242,7 +246,7 @@ class Swim:
                 return self._relay(sender, message)
             case Join():
                 self._hear((message.me,), now)
-                return self._whole_list(sender)
+                return self._first_list(sender)
             case MemberList():
                 self._hear(message.updates, now)
         return ()
@@ -264,11 +268,13 @@ class Swim:
             del self._relays[next(iter(self._relays))]
         return ((request.node, Ping(number, self._updates_for(request.node))),)
 
-    def _whole_list(self, sender: Peer) -> Sends:
+    def _first_list(self, sender: Peer) -> Sends:
+        """Return members for one who has just come; it hears of the others soon."""
         updates = [self.me, *(each.update for each in self._known.values())]
+        end = min(len(updates), limits.JOIN_PACKETS_MAX * LIST_UPDATES)
         return [
             (sender, MemberList(tuple(updates[begin : begin + LIST_UPDATES])))
-            for begin in range(0, len(updates), LIST_UPDATES)
+            for begin in range(0, end, LIST_UPDATES)
         ]
 
     # What is believed, and told.

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from entrepot.wire.gossip import limits
 
-NodeId = Annotated[int, Meta(ge=0, lt=1 << 63)]
-Count = Annotated[int, Meta(ge=0, lt=1 << 63)]
+NodeId = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Host = Annotated[str, Meta(max_length=limits.HOST_BYTES_MAX)]
 Key = Annotated[str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX)]
@@ -26,7 +26,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A fact that its owner published."""
 
     owner: NodeId
-    version: Annotated[int, Meta(ge=1, lt=1 << 63)]  # Counts all changes of this owner.
+    version: Annotated[int, Meta(ge=1, lt=1 << 62)]  # Counts all changes of this owner.
     key: Key
     value: Value
 
