@@ -46,7 +46,7 @@ def test_the_residue_seen() -> None:
 @pytest.mark.slow
 def test_the_whole_table_of_residues() -> None:
     """Within 15 %, or three deviations of the mean where only a handful of nodes is left."""
-    runs = 8
+    runs = 4
     seen = column(residues(10_000, runs, 2), "nodes_seen")
     for expected, found in zip(NODES, seen, strict=True):
         assert abs(found - expected) < max(0.15 * expected, 3 * math.sqrt(expected / runs))
