@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from entrepot.cli.labs import lab_command
-from entrepot.lab.routing import LABS
+from entrepot.lab.systems import ALL_LABS
 
 
 @click.group()
@@ -13,4 +13,4 @@ def routing() -> None:
     """Routing of events over nodes: strategies beside each other. `--runs` is how many events."""
 
 
-routing.add_command(lab_command(LABS, "entrepot routing lab strategies"))
+routing.add_command(lab_command(ALL_LABS, "entrepot routing lab strategies"))

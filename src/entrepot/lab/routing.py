@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from entrepot.cluster.gossip.framework import Machine, Peer, Stack
@@ -31,9 +32,12 @@ from entrepot.lab.ways import ring_of
 from entrepot.lab.world import Rounds, SeededEntropy
 
 TOPICS = ("stocks/eu", "stocks/us", "bonds", "news")
+COMPANIES = ("Telco", "FooBar", "Acme")
 PUBLISHERS = 4  # Each of its own topic: an advertisement says so.
 SETTLING_ROUNDS = 12
 EVENTS_PER_ROUND = 5
+_EVENTS = ("Publication", "Delivery", "Held", "Wanted", "Addressed", "GroupSend", "GroupMessage")
+_SET_UP = ("Subscription", "Advertisement", "Interests", "GroupJoin")
 
 Delivered = Counter[tuple[Peer, int]]  # Which node got which event, and how often.
 
@@ -58,14 +62,24 @@ class Workload:
         )
 
 
-def dealing_room(count: int, events: int, seed: int) -> Workload:
+class Model(Enum):
+    """What a subscription says."""
+
+    TOPIC = "topic"
+    SUBJECT = "topic, with wildcards"
+    CONTENT = "content"
+    BOTH = "topic and content"
+
+
+def dealing_room(count: int, events: int, seed: int, model: Model = Model.BOTH) -> Workload:
     entropy = SeededEntropy(seed)
     subscriptions = []
     for node in range(count):
         if node % 2:  # Half of the nodes have subscribers.
             topic = TOPICS[entropy.below(len(TOPICS))]
             price = float(20 * (1 + entropy.below(5)))
-            subscriptions.append((node, filter_of(("topic", "=", topic), ("price", "<", price))))
+            company = COMPANIES[entropy.below(len(COMPANIES))]
+            subscriptions.append((node, _wish(model, topic, price, company)))
     publishers = [count * index // PUBLISHERS for index in range(PUBLISHERS)]
     advertisements = [
         (node, filter_of(("topic", "=", topic)))
@@ -75,12 +89,25 @@ def dealing_room(count: int, events: int, seed: int) -> Workload:
     for number in range(events):
         index = entropy.below(PUBLISHERS)
         event: Event = {
+            "company": COMPANIES[entropy.below(len(COMPANIES))],
             "topic": TOPICS[index],
             "price": float(entropy.below(120)),
             "number": str(number),
         }
         sent.append((publishers[index], event))
     return Workload(subscriptions, advertisements, sent)
+
+
+def _wish(model: Model, topic: str, price: float, company: str) -> Filter:
+    match model:
+        case Model.TOPIC:
+            return filter_of(("topic", "=", topic))
+        case Model.SUBJECT:
+            return filter_of(("topic", "below", topic.partition("/")[0]))
+        case Model.CONTENT:
+            return filter_of(("company", "=", company), ("price", "<", price))
+        case Model.BOTH:
+            return filter_of(("topic", "=", topic), ("price", "<", price))
 
 
 @dataclass(slots=True)
@@ -139,7 +166,9 @@ def _plain(routers: Sequence[Any]) -> Strategy:
     return Strategy(routers, Rounds(machines))
 
 
-STRATEGIES: dict[str, Callable[[int, int, Callable[[Peer], Deliver]], Strategy]] = {
+Maker = Callable[[int, int, Callable[[Peer], Deliver]], Strategy]
+
+STRATEGIES: dict[str, Maker] = {
     "flooding": flooding,
     "filtering": filtering,
     "advertisements": advertising,
@@ -160,7 +189,7 @@ class Outcome:
     hops: float  # From publisher to subscriber, mean.
 
 
-def run(strategy: str, load: Workload, count: int, seed: int) -> Outcome:
+def run(make: Maker, load: Workload, count: int, seed: int) -> Outcome:
     delivered: Delivered = Counter()
     hops: list[int] = []
 
@@ -171,7 +200,7 @@ def run(strategy: str, load: Workload, count: int, seed: int) -> Outcome:
 
         return deliver
 
-    made = STRATEGIES[strategy](count, seed, told)
+    made = make(count, seed, told)
     for peer, filter in load.advertisements:
         made.world.send(peer, made.routers[peer].advertise(filter))
     for peer, filter in load.subscriptions:
@@ -188,8 +217,8 @@ def run(strategy: str, load: Workload, count: int, seed: int) -> Outcome:
     states = [router.state for router in made.routers]
     return Outcome(
         delivered,
-        sum(sent.get(name, 0) for name in ("Subscription", "Advertisement", "Interests")),
-        sum(sent.get(name, 0) for name in ("Publication", "Delivery", "Held", "Wanted")),
+        sum(sent.get(name, 0) for name in _SET_UP),
+        sum(sent.get(name, 0) for name in _EVENTS),
         sum(states),
         max(states),
         sum(hops) / max(len(hops), 1),
@@ -201,7 +230,7 @@ def strategies(count: int, events: int, seed: int) -> Table:
     expected = load.expected()
     rows = []
     for name in STRATEGIES:
-        found = run(name, load, count, seed)
+        found = run(STRATEGIES[name], load, count, seed)
         rows.append(
             (
                 name,

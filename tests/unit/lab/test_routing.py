@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from entrepot.cli import main
-from entrepot.lab.routing import STRATEGIES, dealing_room, run, strategies
+from entrepot.lab.routing import STRATEGIES, Model, dealing_room, run, strategies
+from entrepot.lab.systems import PRESETS, systems
 
 COUNT = 30
 
@@ -17,7 +18,7 @@ def test_every_strategy_delivers_the_same_each_once(strategy: str, chance: int) 
     load = dealing_room(COUNT, 40, chance)
     expected = load.expected()
     assert sum(expected.values()) > 40
-    assert run(strategy, load, COUNT, chance).delivered == expected
+    assert run(STRATEGIES[strategy], load, COUNT, chance).delivered == expected
 
 
 def test_what_each_costs() -> None:
@@ -35,9 +36,51 @@ def test_what_each_costs() -> None:
 
 
 def test_the_command() -> None:
-    arguments = ["routing", "lab", "--nodes", "20", "--runs", "20", "--json"]
+    arguments = ["routing", "lab", "strategies", "--nodes", "20", "--runs", "20", "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["strategy"] for row in rows] == [*STRATEGIES]
     assert all(row["as_expected"] for row in rows)
+
+
+def preset(name: str, model: Model) -> None:
+    found = PRESETS[name]
+    assert found.model is model
+    load = dealing_room(COUNT, 40, 1, model)
+    assert sum(load.expected().values()) > 20
+    assert run(found.make, load, COUNT, 1).delivered == load.expected()
+
+
+def test_tib_rendezvous() -> None:
+    preset("TIB Rendezvous", Model.SUBJECT)
+
+
+def test_scribe() -> None:
+    preset("Scribe", Model.TOPIC)
+
+
+def test_tera() -> None:
+    preset("TERA", Model.TOPIC)
+
+
+def test_siena() -> None:
+    preset("Siena", Model.CONTENT)
+
+
+def test_hermes() -> None:
+    preset("Hermes", Model.BOTH)
+
+
+def test_medym() -> None:
+    preset("MEDYM", Model.CONTENT)
+
+
+def test_structure_less_content_based_routing() -> None:
+    preset("Structure-less CBR", Model.CONTENT)
+
+
+def test_the_table_of_systems() -> None:
+    table = systems(COUNT, 30, 1)
+    assert [row[0] for row in table.rows] == [*PRESETS]
+    assert all(row[table.columns.index("as_expected")] for row in table.rows)

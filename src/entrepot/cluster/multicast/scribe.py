@@ -74,6 +74,11 @@ class Scribe:
         group = self._groups.get(packed(key_of(name)))
         return list(group.children) if group else []
 
+    @property
+    def children_count(self) -> int:
+        """Return how many children this node has in all trees together."""
+        return sum(len(group.children) for group in self._groups.values())
+
     def is_in_tree(self, name: str) -> bool:
         return packed(key_of(name)) in self._groups
 

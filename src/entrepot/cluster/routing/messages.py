@@ -28,6 +28,14 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Addressed:
+    """A publication for the receiver, and for others that it is to be sent on to."""
+
+    publication: Publication
+    others: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
     filter: Filter
     subscriber: Peer  # Who is to get the events; of filtering, the neighbour.
