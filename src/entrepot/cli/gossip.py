@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ gossip.add_command(lab_command(LABS, "entrepot gossip lab residue --plot residue
     show_envvar=True,
     help="What all nodes know; packets without its seal are dropped.",
 )
+@click.option("--insecure", is_flag=True, help="Listen to other machines without a secret.")
 @click.option(
     "--period", default=1.0, type=click.FloatRange(0.02, 3600), show_default=True, help="Seconds."
 )
@@ -69,6 +71,7 @@ def node(
     seeds: tuple[str, ...],
     cluster: str,
     secret_file: Path | None,
+    insecure: bool,
     period: float,
     facts: tuple[str, ...],
     groups: tuple[str, ...],
@@ -80,6 +83,11 @@ def node(
     Each line of standard input is an event that is sent to all nodes; `@NAME TEXT` goes to the
     members of a group, and `?` prints what this node knows.
     """
+    if secret_file is None and not insecure and not _is_of_this_machine(host):
+        raise click.ClickException(
+            f"{host}: other machines may say anything here without --secret-file; --insecure lets "
+            "them"
+        )
     entropy = SystemEntropy()
     show = _shower(as_json)
     number = entropy.below(1 << 32) if node is None else node
@@ -125,6 +133,8 @@ async def _run(
         here = await node.start(SocketDatagramNet(limits.DATAGRAM_BYTES_MAX), host, port)
     except OSError as error:
         raise click.ClickException(f"{host}:{port}: {error.strerror}") from None
+    if ip_address(here[0]).is_unspecified:
+        raise click.ClickException(f"{host}: others must be told an address at which they reach it")
     show({"what": "ready", "node": agent.swim.me.node, "host": here[0], "port": here[1]})
     for group in groups:
         node.join_group(group)
@@ -146,7 +156,7 @@ async def _read_lines(node: GossipNode, show: Callable[[dict[str, Any]], None]) 
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     except (OSError, ValueError):
         return
-    async for line in reader:
+    while line := await _next_line(reader):
         body = line.rstrip(b"\r\n")
         if body == b"?":
             _summarise(node, show)
@@ -157,6 +167,14 @@ async def _read_lines(node: GossipNode, show: Callable[[dict[str, Any]], None]) 
             node.send_to_group(group.decode(errors="replace"), text)
         elif body:
             node.multicast(body)
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """Return a line, or what was read of one that is far too long; nothing at the end."""
+    try:
+        return await reader.readline()
+    except ValueError:
+        return bytes(limits.VALUE_BYTES_MAX + 1)  # It is refused as one that is too long.
 
 
 def _summarise(node: GossipNode, show: Callable[[dict[str, Any]], None]) -> None:
@@ -221,6 +239,13 @@ def _group_message(message: GroupMessage, groups: tuple[str, ...]) -> dict[str, 
         "hops": message.hops,
         "body": message.body.decode(errors="replace"),
     }
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _checked(key: str, value: str) -> tuple[str, bytes]:

@@ -187,6 +187,23 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert result.output.endswith("Error: there is nothing to draw in these labs\n")
 
 
+def test_a_node_is_not_started_by_mistake(tmp_path: Path) -> None:
+    short = tmp_path / "secret"
+    short.write_text("short")
+    for arguments, problem in (
+        (["--host", "192.0.2.1"], "without --secret-file"),
+        (["--insecure", "--host", "192.0.2.1"], "192.0.2.1"),  # It is not ours.
+        (["--insecure", "--host", "0.0.0.0"], "an address at which they reach it"),
+        (["--secret-file", str(short)], "at least 16 bytes"),
+        (["--join", "nowhere"], "not of the form HOST:PORT"),
+        (["--fact", "=x"], "a fact is KEY=VALUE"),
+    ):
+        result = CliRunner().invoke(main, ["gossip", "node", *arguments])
+        assert result.exit_code == 1, result.output
+        assert problem in result.output
+        assert "Traceback" not in result.output
+
+
 def test_help_names_every_lab() -> None:
     text = CliRunner().invoke(main, ["gossip", "lab", "--help"]).output
     assert all(name in text for name in LABS)
