@@ -58,6 +58,10 @@ class GossipNode:
     def stop(self) -> None:
         """Say goodbye, and stop."""
         self._send(self.agent.leave(self._clock.now_ms()))
+        self.crash()
+
+    def crash(self) -> None:
+        """Stop without a word, as a process does that is killed."""
         if self._timer is not None:
             self._timer.cancel()
         if self._datagrams is not None:
