@@ -27,7 +27,7 @@ from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, PeerError, StorageError, StoreUnavailable
 from entrepot.core.faults import Faults
-from entrepot.core.measures import MessageCount, Traffic
+from entrepot.core.measures import MessageCount, Pulse, Traffic
 from entrepot.core.neutral import Formats
 from entrepot.core.ports import (
     Link,
@@ -197,6 +197,7 @@ class Server:
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
+        self.pulse = Pulse()
         self._system_topics: SystemTopics | None = None
         try:
             self.broker = Broker(
@@ -265,6 +266,12 @@ class Server:
         await asyncio.sleep(0)  # Adapters are told, and cancel what they wait for.
         await self.broker.close()
         log.info("stopped")
+
+    def beat(self, late_s: float) -> None:
+        """Note how late the event loop is, and let the next message of each port be timed."""
+        self.pulse.lag.add(late_s)
+        for each in self._messages.values():
+            each.answering.is_due = each.fetching.is_due = True
 
     async def _listen_all(self) -> None:
         config, doors = self._config, self._doors
@@ -626,6 +633,9 @@ class Server:
                 self._messages,
                 self._doors.unfinished_bytes,
                 self._config.limits.metrics_rows,
+                self._config.limits.unfinished_bytes,
+                self.pulse,
+                self._doors.disk.space,
             ),
         )
         handle = Management(context)

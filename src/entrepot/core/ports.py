@@ -65,6 +65,13 @@ class File(Protocol):
         file open."""
 
 
+class Space(NamedTuple):
+    """How much room a disk has, in bytes."""
+
+    free: int  # That the broker may still use.
+    size: int  # Of the whole disk.
+
+
 class Disk(Protocol):
     """A tree of files below one directory. Paths are relative, with `/` between parts.
 
@@ -120,6 +127,9 @@ class Disk(Protocol):
         retried: the system may have dropped what it could not write. Because a directory is shared,
         one that failed fails from then on.
         """
+
+    async def space(self) -> Space:
+        """Return how much room there is where the files are. Raises OSError."""
 
     def lock(self, path: str) -> None:
         """Hold this lock file until the process ends. Raises BlockingIOError when another holds

@@ -42,6 +42,7 @@ from entrepot.broker.queue.conservation import (
     UNSELECTED,
     Account,
     Conservation,
+    Turnover,
 )
 from entrepot.broker.queue.consumer import Consumer, Consumers, Ring, RoundRobin, Seat
 from entrepot.broker.queue.dead_letter import (
@@ -313,6 +314,11 @@ class Queue:
     def dropped(self) -> Mapping[str, int]:
         """Return how many messages were dropped since the queue was opened, by reason."""
         return self._conservation.dropped
+
+    @property
+    def turnover(self) -> Turnover:
+        """Return how many messages came and went since the queue was opened."""
+        return self._conservation.turnover
 
     def account(self) -> Account:
         """Return how many messages are in which state, and contradictions, if there are any."""
