@@ -1,8 +1,10 @@
 """A scrape of a broker that Kafka's and AMQP's clients use."""
 
 import http.client
+import json
 from base64 import b64encode
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pika
 import pytest
@@ -127,6 +129,12 @@ def test_the_process_itself(server: Broker) -> None:
     assert 0 < found["entrepot_disk_free_bytes",] < found["entrepot_disk_size_bytes",]
     assert found["entrepot_alarm", "memory"] == 0
     assert found["python_gc_collections_total", "0"] > 0
+
+
+def test_health_needs_no_login(server: Broker) -> None:
+    for path, status in (("live", "live"), ("ready", "ready")):
+        with urlopen(f"http://{server.http_address}/health/{path}", timeout=WAIT_S) as answer:
+            assert (answer.status, json.load(answer)["status"]) == (200, status)
 
 
 def test_a_login_is_needed(server: Broker) -> None:

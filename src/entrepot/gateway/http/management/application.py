@@ -17,7 +17,7 @@ from entrepot.gateway.http.browser import is_foreign
 from entrepot.gateway.http.json_reader import AT_ONCE_BYTES_MAX
 from entrepot.gateway.http.json_writer import encoded
 from entrepot.gateway.http.login import log_in
-from entrepot.gateway.http.management import metrics
+from entrepot.gateway.http.management import health, metrics
 from entrepot.gateway.http.management.call import Call, Context
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.gateway.http.management.listing import arranged
@@ -52,6 +52,7 @@ _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused
 class Management:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._health = health.Health(context)
 
     async def __call__(self, request: Request, peer_host: str) -> Response:
         """Answer a request. Errors of the client become answers and are not raised."""
@@ -70,6 +71,8 @@ class Management:
 
     async def _serve(self, request: Request, peer_host: str) -> Response:
         asked = target.split(request.target)
+        if asked.path[:1] == (health.PREFIX,):
+            return await self._health.answer(asked.path, request)
         functions, named = find(asked.path)
         if request.method not in _READING and is_foreign(request):
             raise HttpError(403, "a page of another site may not change anything here")
