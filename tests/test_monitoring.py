@@ -20,17 +20,18 @@ _PARTS = ("_bucket", "_sum", "_count")
 def known() -> set[str]:
     page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `entrepot_")]
-    ours = {name for row in rows for name in re.findall(r"`(entrepot_\w+)", row.split("|")[1])}
-    histograms = {
-        name + part for row in rows if "histogram" in row for name in ours for part in _PARTS
-    }
+    ours: dict[str, bool] = {}  # And whether it is a histogram.
+    for row in rows:
+        names, kind = row.split("|")[1:3]
+        ours |= dict.fromkeys(re.findall(r"`(entrepot_\w+)", names), kind.strip() == "histogram")
+    histograms = {name + part for name, is_one in ours.items() if is_one for part in _PARTS}
     libraries = {
         sample.name
         for collector in (GC_COLLECTOR, PROCESS_COLLECTOR)
         for metric in collector.collect()
         for sample in metric.samples
     }
-    return ours | histograms | libraries
+    return {*ours} | histograms | libraries
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
