@@ -40,7 +40,7 @@ COMMANDS = {
     "pipeline": ("pipeline", "Run pipelines on Spark."),
     "status": ("status", "Show what runs here, and what cannot be used."),
     "top": ("top", "Show what happens in a broker now."),
-    "doctor": ("doctor", "Look for what a broker would suffer from on this machine."),
+    "doctor": ("doctor", "Look for what a broker would suffer from here."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

@@ -107,9 +107,13 @@ class Api:
         from http.client import HTTPException, RemoteDisconnected
 
         try:
-            self._connection.request(method, target, data, self._headers)
-            response = self._connection.getresponse()
-            return response.status, response.read()
+            try:
+                self._connection.request(method, target, data, self._headers)
+                response = self._connection.getresponse()
+                return response.status, response.read()
+            except Exception:
+                self._connection.close()  # Else it would take no other request.
+                raise
         except RemoteDisconnected:
             raise Unreachable(
                 f"what answers at {self._address} does not speak HTTP; "

@@ -178,7 +178,8 @@ def _head(node: Row, now_s: float) -> list[Text]:
     first = Text(f"entrepot {node['version']}", style="bold")
     first.append(
         f"   up {up}   {node['connections']:,} connections"
-        f"   {shown('count', node['partitions'])} partitions   {shown('count', node['queues'])} queues",
+        f"   {shown('count', node['partitions'])} partitions"
+        f"   {shown('count', node['queues'])} queues",
         style="not bold",
     )
     second = Text(
