@@ -29,6 +29,7 @@ DOORS_OPEN = {
     "log/disk.py": ("disk threads", "the real Disk; a thread waits for its syncs"),
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
+    "cli/doctor_checks.py": ("network", "asks whether the ports are free"),
     "connect/": ("disk threads", "moves data between topics and the world of its options"),
     "log/object_store.py": ("disk", "the real ObjectStore; a directory is one"),
     "workers.py": (

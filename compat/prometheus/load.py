@@ -36,8 +36,14 @@ def produce(address: str, end_s: float) -> None:
 
 
 def consume(address: str, end_s: float) -> None:
-    settings = {"group.id": "readers", "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": address, "auto.commit.interval.ms": 500, **settings})
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": "readers",
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 500,
+        "topic.metadata.refresh.interval.ms": 1_000,  # The topics come later.
+    }
+    consumer = Consumer(settings)
     consumer.subscribe(["^topic-[0-9]$"])
     while time.monotonic() < end_s:
         consumer.poll(0.5)
