@@ -30,6 +30,7 @@ DOORS_OPEN = {
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
     "cli/doctor_checks.py": ("network", "asks whether the ports are free"),
+    "cli/top.py": ("network", "waits for keys with select"),
     "connect/": ("disk threads", "moves data between topics and the world of its options"),
     "log/object_store.py": ("disk", "the real ObjectStore; a directory is one"),
     "workers.py": (
