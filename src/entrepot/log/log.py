@@ -36,6 +36,7 @@ from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_jo
 from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
 from entrepot.log.recovery import (
+    Progress,
     SavedView,
     newest_view,
     recover_epochs,
@@ -91,6 +92,7 @@ class Log:
         self._refused: dict[PartitionId, RecoveryPoint] = {}
         self._journaled: dict[PartitionId, list[JournalEntry]] = {}
         self._recovered: list[Partition] = []
+        self._progress = Progress(clock)
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
@@ -208,6 +210,7 @@ class Log:
                 self._clock.now_ms(),
                 point=point,
                 check_all=self._check_all,
+                progress=self._progress,
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
             self._know_epochs(partition, recover_epochs(self._disk, directory, segments))
