@@ -313,3 +313,5 @@ class World:
     # Returns how much unfinished input all connections hold.
     unfinished_bytes: Callable[[], int] = int
     open_store: OpenStore = no_stores
+    # Returns how many bytes of the disk are free, and how many there are. Zeros: not known.
+    disk_space: Callable[[], tuple[int, int]] = lambda: (0, 0)

@@ -211,6 +211,11 @@ class FileDisk:
             return limits.FILES_OPEN_MAX
         return min(limits.FILES_OPEN_MAX, soft // 4)
 
+    def space(self) -> tuple[int, int]:
+        """Return how many bytes are free for us, and how many the file system has."""
+        found = os.statvfs(self._root)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
     @property
     def boot(self) -> str:
         """Return Linux's id of this boot; empty on other systems."""

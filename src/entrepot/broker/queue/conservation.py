@@ -94,6 +94,12 @@ class Conservation:
     def dropped(self) -> Mapping[str, int]:
         return {reason: self._settled[reason] for reason in DROPS if self._settled[reason]}
 
+    @property
+    def flow(self) -> tuple[int, int]:
+        """Return how many messages were accepted since the queue was opened, and settled."""
+        accepted = sum(map(_end, self._fronts)) - self._ends
+        return accepted, sum(self._settled.values())
+
     def settled(self, offsets: Sequence[range], reason: str) -> None:
         """Count messages that were settled, under that reason."""
         self._settled[reason] += sum(map(len, offsets))

@@ -314,6 +314,15 @@ class Queue:
         """Return how many messages were dropped since the queue was opened, by reason."""
         return self._conservation.dropped
 
+    @property
+    def flow(self) -> tuple[int, int]:
+        """Return how many messages were accepted since the queue was opened, and settled."""
+        return self._conservation.flow
+
+    @property
+    def lane_count(self) -> int:
+        return len(self._fronts)
+
     def account(self) -> Account:
         """Return how many messages are in which state, and contradictions, if there are any."""
         return self._conservation.account(self._dying_count)
