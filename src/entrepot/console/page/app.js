@@ -56,6 +56,7 @@ async function go() {
   const isNew = shown !== asked.path;
   shown = asked.path;
   if (!page || !isAllowed(page)) {
+    main.inert = false;
     document.title = "entrepot";
     fill(main, h("h1", { tabindex: "-1" }, page ? "This page is for others" : "There is no such page"),
       h("p", {}, page ? "Your user may not see it." : "Perhaps what it showed has another name now."));
@@ -68,13 +69,16 @@ async function go() {
     go: (address) => { location.hash = address; },
     reload: () => go(),
   };
+  main.inert = isNew; // What is still shown belongs to another address.
   try {
     const module = await page.show();
     if (controller.signal.aborted) return;
     await (module.default ?? module)(context);
+    main.inert = controller.signal.aborted;
     if (isNew && !controller.signal.aborted) focusTitle();
   } catch (error) {
     if (error.name === "AbortError") return;
+    main.inert = false;
     fill(main, h("h1", { tabindex: "-1" }, error.status === 404 ? "It is not there" : error.status === 403 ? "This is for others" : "That did not work"),
       h("p", { class: "problem", role: "alert" }, error.message),
       h("p", {}, h("button", { type: "button", onclick: go }, "Try again")));

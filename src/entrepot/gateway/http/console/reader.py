@@ -222,7 +222,11 @@ class _Reading:
 
     @staticmethod
     def _records(data: bytes, offset: int) -> Iterator[Record]:
-        return (record for record in records(data, bytes_max=_UNPACKED_BYTES_MAX) if record.offset >= offset)
+        return (
+            record
+            for record in records(data, bytes_max=_UNPACKED_BYTES_MAX)
+            if record.offset >= offset
+        )
 
 
 def _is_hidden(served: ServedPartition, header: BatchHeader) -> bool:
