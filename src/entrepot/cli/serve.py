@@ -210,8 +210,10 @@ def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:
     lines = [
         f"data in {Path(config.data_dir).absolute()}, durability {config.durability}",
         *(f"  {name:<10} {_address(*end)}" for name, end in endpoints.items()),
-        "ready",
     ]
+    if "http" in endpoints:
+        lines.append(f"  {'console':<10} http://{_address(*endpoints['http'])}/")
+    lines.append("ready")
     with contextlib.suppress(BrokenPipeError):  # Nobody reads. That does not stop a broker.
         print("\n".join(lines), flush=True)
 

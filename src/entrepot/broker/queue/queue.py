@@ -320,6 +320,10 @@ class Queue:
         """Return how many messages came and went since the queue was opened."""
         return self._conservation.turnover
 
+    @property
+    def lane_count(self) -> int:
+        return len(self._fronts)
+
     def account(self) -> Account:
         """Return how many messages are in which state, and contradictions, if there are any."""
         return self._conservation.account(self._dying_count)
