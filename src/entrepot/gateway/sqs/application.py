@@ -55,6 +55,8 @@ ACTIONS: dict[str, Action] = {
     "TagQueue": queues.label,
     "UntagQueue": queues.remove_labels,
 }
+# Whoever got the token may do it, without a login; the action asks for no other right.
+_PROVEN_BY_TOKEN = ("ConfirmSubscription",)
 UNSUPPORTED = ("AddPermission", "RemovePermission")  # Rights are the broker's own.
 
 
@@ -98,7 +100,9 @@ class Sqs:
             form = b"&".join((in_target.encode("latin-1"), request.body))
             fields = await turns.run(query.read_form(form))
             action = fields.pop("Action", "")
-            if fields.get("Version") == sns.VERSION or service_of(request) == "sns":
+            service = service_of(request)
+            is_sns = fields.get("Version") == sns.VERSION or service == "sns"
+            if is_sns or (not service and action in sns.IN_MESSAGES):
                 return await self._sns(request, peer_host, action, fields, request_id)
             values = query.structure(fields)
             values.setdefault("QueueUrl", path)
@@ -136,9 +140,12 @@ class Sqs:
     ) -> Result:
         """Call the action. Raises SqsError, whatever went wrong that is to be told."""
         context = self._context
-        principal = await identify(
-            context.login, request, peer_host, context.broker.turns, context.clock.now_ms()
-        )
+        if action in _PROVEN_BY_TOKEN and "authorization" not in request.headers:
+            principal = context.login.identify(None, peer_host)
+        else:
+            principal = await identify(
+                context.login, request, peer_host, context.broker.turns, context.clock.now_ms()
+            )
         function = actions.get(action)
         if function is None:
             if action in UNSUPPORTED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
@@ -16,6 +16,9 @@ from entrepot.core.ports import Clock
 from entrepot.gateway.sqs.move_tasks import MoveTasks
 from entrepot.wire.sqs.errors import SqsError
 from entrepot.wire.sqs.parameters import Parameters
+
+if TYPE_CHECKING:
+    from entrepot.gateway.sqs.sns.endpoints import Endpoints
 
 Result = dict[str, Any] | None  # As JSON has it. None means: nothing but that it is done.
 
@@ -35,6 +38,7 @@ class Context:
     moves: MoveTasks = field(default_factory=MoveTasks)
     # Filter policies as they were read, with the subscription that has it, by its id.
     policies: dict[str, tuple[object, object]] = field(default_factory=dict)
+    endpoints: Endpoints | None = None  # Where SNS may send requests. None means: nowhere.
     sequences: list[int] = field(default_factory=lambda: [0])  # The last number that was given.
 
     def next_sequence(self, now_ms: int) -> str:
