@@ -216,8 +216,8 @@ class Front:
         """Take out the next messages, at most `count`, expired ones included.
 
         There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once. With
-        ordered groups they are of one group, with fair ones not the oldest. Raises StorageError if they cannot be read; then
-        they stay ready.
+        ordered groups they are of one group; with fair ones they need not be the oldest.
+        Raises StorageError if they cannot be read; then they stay ready.
         """
         fresh = self.ledger.offset_fresh
         if self.groups is not None:

@@ -1,8 +1,8 @@
 """Groups of messages: which messages of a lane are taken out next, if each belongs to a group.
 
-With *ordered* groups a group's messages are taken out in their order, and none of them while an earlier one is in
-flight: leased to somebody, or about to become a dead letter. Other groups do not wait for it.
-Messages without a group are a group of their own.
+With *ordered* groups a group's messages are taken out in their order, and none of them while an
+earlier one is in flight: leased to somebody, or about to become a dead letter. Other groups do not
+wait for it. Messages without a group are a group of their own.
 
 With *fair* groups no group waits for its own messages, but groups of which many messages are in
 flight wait for those of which few are: whoever sends very much does not make the others wait.

@@ -16,7 +16,7 @@ from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.json_reader import NotJson, read_in_steps
 from entrepot.gateway.http.json_writer import encoded
-from entrepot.gateway.sqs import moving, queues, receiving, sending
+from entrepot.gateway.sqs import moving, permissions, queues, receiving, sending
 from entrepot.gateway.sqs.call import Call, Context, Result, unknown_queue
 from entrepot.gateway.sqs.login import identify, region_of, service_of
 from entrepot.wire.http.request import HttpError, Request
@@ -33,6 +33,7 @@ _XML = ("Content-Type", "text/xml")
 Action = Callable[[Call], Awaitable[Result]]
 
 ACTIONS: dict[str, Action] = {
+    "AddPermission": permissions.add,
     "CancelMessageMoveTask": moving.cancel,
     "ChangeMessageVisibility": receiving.change_visibility,
     "ChangeMessageVisibilityBatch": receiving.change_visibility_batch,
@@ -48,6 +49,7 @@ ACTIONS: dict[str, Action] = {
     "ListQueues": queues.list_all,
     "PurgeQueue": queues.purge,
     "ReceiveMessage": receiving.receive,
+    "RemovePermission": permissions.remove,
     "SendMessage": sending.send,
     "SendMessageBatch": sending.send_batch,
     "SetQueueAttributes": queues.set_attributes,
@@ -57,7 +59,6 @@ ACTIONS: dict[str, Action] = {
 }
 # Whoever got the token may do it, without a login; the action asks for no other right.
 _PROVEN_BY_TOKEN = ("ConfirmSubscription",)
-UNSUPPORTED = ("AddPermission", "RemovePermission")  # Rights are the broker's own.
 
 
 class Sqs:
@@ -148,11 +149,9 @@ class Sqs:
             )
         function = actions.get(action)
         if function is None:
-            if action in UNSUPPORTED:
-                raise SqsError("UnsupportedOperation", f"{action} is not supported here.")
             raise SqsError("InvalidAction", f"There is no action {action[:100]!r}.")
         base_url = f"http://{request.headers.get('host', 'localhost')}"
-        call = Call(self._context, principal, parameters, base_url, region_of(request))
+        call = Call(self._context, principal, parameters, base_url, region_of(request), action)
         try:
             return await function(call)
         except errors.UnknownQueue:

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any] | None  # As JSON has it. None means: nothing but that it is done.
 
+# Actions that a permission of a queue may allow. Each allows the batches of the same, too.
+GRANTABLE = (
+    "SendMessage",
+    "ReceiveMessage",
+    "DeleteMessage",
+    "ChangeMessageVisibility",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+)
 _SEQUENCE_FIRST = 10**19
 ACCOUNT = "000000000000"  # There are no accounts; URLs and ARNs have room for one.
 
@@ -55,6 +64,7 @@ class Call:
     parameters: Parameters
     base_url: str  # What URLs of queues begin with, as the client addressed the broker.
     region: str
+    action: str
 
     @property
     def broker(self) -> Broker:
@@ -87,9 +97,17 @@ class Call:
         """Raise SqsError if the user has no such right to the queue of that name."""
         vhost = self.vhost.name
         may = self.principal.may(operation, ResourceKind.QUEUE, name, vhost)
-        if not may or not self.principal.may_enter(vhost):
+        if not (may and self.principal.may_enter(vhost)) and not self._is_granted(name):
             text = f"Access to the resource {self.url(name)} is denied."
             raise SqsError("AccessDenied", text)
+
+    def _is_granted(self, name: str) -> bool:
+        """Return whether a permission of the queue allows the user this action."""
+        queue = self.vhost.queues.get(name)
+        action, user = self.action.removesuffix("Batch"), self.principal.user
+        return queue is not None and any(
+            user in each.users and action in each.actions for each in queue.settings.grants
+        )
 
     def url(self, name: str) -> str:
         return f"{self.base_url}/{ACCOUNT}/{quote(name, safe='', errors='surrogateescape')}"

@@ -23,6 +23,7 @@ RETRIES_MAX = 100  # and how many there are at most.
 FILTER_POLICY_CHARACTERS_MAX = 10 * KIB
 FILTER_CONDITIONS_MAX = 150
 FILTER_DEPTH_MAX = 5
+GRANTS_MAX = 100  # Users in all permissions of a queue.
 PAGE_MAX = 1_000  # Queues in one answer.
 LABELS_MAX = 50  # Tags of a queue,
 LABEL_NAME_MAX = 128  # and characters of them.
