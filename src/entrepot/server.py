@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.mqtt.context import Context as MqttContext
     from entrepot.gateway.mqtt.rewriting import Rewriting
     from entrepot.gateway.mqtt.system_topics import SystemTopics
+    from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
     from entrepot.gateway.stomp.context import Context as StompContext
     from entrepot.linking.manager import QueueManager
     from entrepot.wire.http.request import Request
@@ -202,6 +203,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
         self._manager: QueueManager | None = None
+        self._sns_endpoints: SnsEndpoints | None = None
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
@@ -255,6 +257,7 @@ class Server:
             raise StartError(f"{self._config.data_dir}: {error}") from None
         if self._has_http:
             logging.getLogger("entrepot").addHandler(self._feed)
+        await self._start_sns_endpoints()
         await self._listen_all()
         self._start_bridges()
         await self._start_manager()
@@ -275,6 +278,8 @@ class Server:
             await bridge.stop()
         if self._manager is not None:
             await self._manager.stop()
+        if self._sns_endpoints is not None:
+            await self._sns_endpoints.stop()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
@@ -547,6 +552,35 @@ class Server:
             self.broker.bridges.add(bridge)
             bridge.start()
 
+    async def _start_sns_endpoints(self) -> None:
+        """Send what waits for HTTP endpoints, if some are allowed. Raises StartError."""
+        config, doors = self._config, self._doors
+        if not config.sns.endpoints:
+            return
+        from entrepot.gateway.sqs.sns import url
+        from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
+        from entrepot.net.tls import TlsNet, client_context
+
+        allowed = []
+        for text in config.sns.endpoints:
+            parsed = url.parse(text)
+            if parsed is None:
+                raise StartError(f'sns.endpoints: "{text}" is not like "https://example.com/hooks"')
+            allowed.append(parsed)
+        nets = {"http": doors.net}
+        try:
+            if any(each.scheme == "https" for each in allowed):
+                tls = client_context(config.sns.ca or None, None, None)
+                nets["https"] = TlsNet(client=tls, faults=self.broker.faults)
+        except OSError as error:
+            raise StartError(f"sns.ca: {error}") from None
+        endpoints = SnsEndpoints(self.broker, doors.clock, doors.entropy, nets, allowed)
+        try:
+            await endpoints.start()
+        except (PeerError, StorageError) as error:
+            raise StartError(str(error)) from None
+        self._sns_endpoints = endpoints
+
     async def _start_manager(self) -> None:
         """Make the queue manager, if the broker is one, and let its links connect. Raises
         StartError."""
@@ -722,7 +756,10 @@ class Server:
             from entrepot.wire.sqs.limits import BODY_BYTES_MAX
 
             clock, faults = self._doors.clock, self._doors.faults
-            handle = Sqs(SqsContext(self.broker, clock, self._login, messages))
+            context = SqsContext(
+                self.broker, clock, self._login, messages, endpoints=self._sns_endpoints
+            )
+            handle = Sqs(context)
             return lambda link: HttpAdapter(link, handle, clock, faults, BODY_BYTES_MAX)
 
         return lambda link: accept_as()(link)

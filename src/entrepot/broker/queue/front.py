@@ -19,7 +19,7 @@ from itertools import groupby
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.lane import Lane, Piece
 from entrepot.broker.queue.message import Pending, Run, Taken
-from entrepot.broker.queue.ordered_groups import OrderedGroups
+from entrepot.broker.queue.ordered_groups import FairGroups, OrderedGroups
 from entrepot.broker.queue.selection import Progress
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
@@ -89,7 +89,12 @@ class Front:
         # The first ready message, if it was found to be good, and when it expires.
         self._good_first: tuple[int, int] | None = None
         self.selecting: list[Progress] = []  # Of consumers that select messages.
-        self.groups = OrderedGroups(lane) if settings.has_groups else None
+        self.groups: OrderedGroups | None = OrderedGroups(lane) if settings.has_groups else None
+
+    def become_fair(self) -> None:
+        """Take messages out by fair groups from now on, unless groups are ordered."""
+        if self.groups is None:
+            self.groups = FairGroups(self.lane)
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Follow other settings: from now on messages expire by these."""
@@ -211,8 +216,8 @@ class Front:
         """Take out the next messages, at most `count`, expired ones included.
 
         There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once. With
-        ordered groups they are of one group. Raises StorageError if they cannot be read; then
-        they stay ready.
+        ordered groups they are of one group; with fair ones they need not be the oldest.
+        Raises StorageError if they cannot be read; then they stay ready.
         """
         fresh = self.ledger.offset_fresh
         if self.groups is not None:

@@ -188,6 +188,14 @@ class Queue:
             front.change_settings(settings)
         self._continue()
 
+    def become_fair(self) -> None:
+        """Let groups of which many messages are in flight wait for the others, from now on.
+
+        Nothing of it is stored: whoever sees that messages of the queue have groups says so.
+        """
+        for front in self._fronts:
+            front.become_fair()
+
     @property
     def receipts(self) -> Receipts:
         """Return the leases of single messages."""
@@ -650,7 +658,7 @@ class Queue:
             if found is None:
                 return None
             ring, seats = found
-            if front.groups is not None:
+            if front.groups is not None and front.groups.is_ordered:
                 seats = seats[:1]  # What is in flight of a group is with one consumer.
             room = sum([room for _, room in seats])
             popped = self._pop(front, min(count, ready_count, room))
