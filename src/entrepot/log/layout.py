@@ -14,6 +14,7 @@
         *.cleaned                           a compacted segment, not in service yet
         cleaned.swap                        which segments it is about to replace
         begun                               empty: there is a segment, with a permanent name
+        anew                                at which offset the log is about to begin anew
         epochs                              which leader epoch begins where, if not all are 0
         *.deleted                           marked by retention, removed after a while
         *.aside                             cut off by recovery, kept for people to look at
@@ -41,6 +42,7 @@ CLEANED = ".cleaned"
 SWAP = "cleaned.swap"
 BEGUN = "begun"
 EPOCHS = "epochs"
+ANEW = "anew"
 MARKED = ".deleted"
 ASIDE = ".aside"
 
