@@ -32,6 +32,7 @@ from entrepot.log.commit import Committer, write_seal
 from entrepot.log.copier import Copier
 from entrepot.log.epochs import EpochIndex
 from entrepot.log.files import FilePool, in_slices, load, replace
+from entrepot.log.gaps import filled
 from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
@@ -337,11 +338,14 @@ class Log:
         """Append batches and request the commit. Return the first offset.
 
         `may_wait` means: nobody waits for this commit, so it may come a few milliseconds later;
-        `is_stamped`: they are a copy, with the offsets and epochs that the leader gave them.
+        `is_stamped`: they are a copy, with the offsets and epochs that the leader gave them; of
+        what its log has no more, ours says so (see `gaps`).
         """
         if self._is_closing:
             raise StorageError("the broker is stopping")
         segments = len(partition.segments)
+        if is_stamped:
+            batches = filled(batches, partition.offset_end)
         try:
             offset = partition.append(batches, is_stamped=is_stamped)
         except StorageError as error:

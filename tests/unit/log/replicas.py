@@ -3,7 +3,6 @@
 from functools import partial
 
 from entrepot.core.batch import check, walk
-from entrepot.log.gaps import filled
 from entrepot.log.partition import Partition
 from tests.unit.log.bed import Bed, make
 
@@ -64,5 +63,4 @@ def copy(bed: Bed, leader: str, follower: str, fetches: int) -> None:
             return
         data = part.file.read(part.position, part.size)
         batches = [(header, data[at : at + header.size]) for at, header in walk(data)]
-        batches = [*filled(batches, ours.offset_end)]
         bed.call(partial(bed.log.append, is_stamped=True), ours, batches)
