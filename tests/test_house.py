@@ -28,6 +28,7 @@ DOORS_OPEN = {
     "core/compression.py": ("disk", "a mapping that is of no file, only memory"),
     "log/disk.py": ("disk threads", "the real Disk; a thread waits for its syncs"),
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
+    "cli/local_etcd.py": ("time disk threads network", "runs a program, and asks it how it is"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
     "connect/": ("disk threads", "moves data between topics and the world of its options"),
     "log/object_store.py": ("disk", "the real ObjectStore; a directory is one"),

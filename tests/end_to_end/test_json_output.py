@@ -16,6 +16,8 @@ from tests.end_to_end.mqtt_peers import Client
 # What each command is given. DATA stands for the directory of a broker that is stopped.
 ARGUMENTS = {
     "bindings": [],
+    "cluster nodes": [],
+    "cluster status": [],
     "consume": ["t"],
     "exchanges list": [],
     "groups describe": ["g"],
