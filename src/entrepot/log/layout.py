@@ -6,6 +6,7 @@
     boot.checkpoint                         the machine's boot id, to notice that it was restarted
     cleaner.checkpoint                      up to which offset, and when, each was compacted
     coordinator.checkpoint                  what a coordinator of one node holds
+    identity.checkpoint                     which node of which cluster this is
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
         00000000000000000042.log            a segment: record batches, nothing else
@@ -32,6 +33,7 @@ BOOT_CHECKPOINT = "boot.checkpoint"
 JOURNAL_DIRECTORY = "journal"
 CLEANER_CHECKPOINT = "cleaner.checkpoint"
 COORDINATOR_CHECKPOINT = "coordinator.checkpoint"
+IDENTITY = "identity.checkpoint"
 PARTITIONS = "partitions"
 DELETED = "deleted"
 
