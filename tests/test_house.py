@@ -72,6 +72,7 @@ MAY_WAIT = (
     "gateway/",
     "net/",
     "client/",
+    "clustering/",
     "linking/",
     "server.py",
     "workers.py",
@@ -84,7 +85,17 @@ MAY_WAIT = (
 )
 
 # Where one seed must give one trace.
-ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "linking/", "sim/")
+ORDERED = (
+    "core/",
+    "wire/",
+    "log/",
+    "broker/",
+    "cluster/",
+    "clustering/",
+    "gateway/",
+    "linking/",
+    "sim/",
+)
 
 Check = Callable[[Module], Iterator[str]]
 

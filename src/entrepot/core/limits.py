@@ -280,3 +280,6 @@ COORDINATOR_SILENCE_MS = 60_000  # A watch that says nothing for so long is begu
 
 # A cluster.
 REPLICAS_MAX = 16  # Of a partition.
+REPLICA_FETCH_BYTES = 10 * MIB  # That a follower asks for at once,
+REPLICA_FETCH_PARTITION_BYTES = 1 * MIB  # and of one partition.
+REPLICAS_CHANGED_AT_ONCE_MAX = 100  # Partitions whose holders one transaction changes.

@@ -75,11 +75,12 @@ def _find(context: Context, key_type: int, unprepared: Exception | None, key: st
             error_code=code,
             error_message=text,
         )
+    node = context.node_id, context.host, context.port
     return Coordinator(
         key=key,
-        node_id=BrokerId(context.node_id),
-        host=context.host,
-        port=i32(context.port),
+        node_id=BrokerId(node[0]),
+        host=node[1],
+        port=i32(node[2]),
         error_code=ErrorCode.none,
         error_message=None,
     )
