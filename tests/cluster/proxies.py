@@ -127,8 +127,8 @@ class Proxies:
                 await writer.drain()
 
     async def _pass(self, way: tuple[str, str]) -> None:
-        while way in self._cut:
-            await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 (healed by another thread)
+        while way in self._cut:  # noqa: ASYNC110 (another thread heals it)
+            await asyncio.sleep(_LOOK_S)
 
     def _name_of(self, port: int) -> str:
         """Return the name of the process that has this port of loopback; empty: a client's."""
