@@ -37,7 +37,7 @@ from entrepot.broker.links import Links
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.push import PushTopics
 from entrepot.broker.quotas import Quotas
-from entrepot.broker.replication import Cluster
+from entrepot.broker.replication import Cluster, Peer
 from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
@@ -278,9 +278,27 @@ class Broker:
 
     def began_to_lead(self, topic: Topic, served: ServedPartition) -> None:
         """Take up what is folded out of a partition that this node leads now."""
+        if topic.name == self.groups.topic_name:
+            self.groups.began_to_lead(served.partition.id.number)
+        elif topic.name == self.transactions.topic_name:
+            self.transactions.began_to_lead(served.partition.id.number)
 
     def ended_to_lead(self, identity: PartitionId) -> None:
         """Drop what is folded out of a partition that this node leads no more."""
+        topic = self.catalog.by_id.get(identity.topic)
+        if topic is not None and topic.name == self.groups.topic_name:
+            self.groups.ended_to_lead(identity.number)
+        elif topic is not None and topic.name == self.transactions.topic_name:
+            self.transactions.ended_to_lead(identity.number)
+
+    def leader_of(self, name: str, index: int) -> Peer | None:
+        """Return the node that leads a partition; None if nobody does, or it is not known."""
+        topic = self.catalog.topics.get(name)
+        if self.cluster is None or topic is None:
+            return None
+        holders = self.cluster.holders(PartitionId(topic.id, index))
+        peers = {peer.id: peer for peer in self.cluster.peers()}
+        return None if holders is None else peers.get(holders.leader)
 
     # --- finding
 

@@ -223,6 +223,10 @@ class NotLeader(StorageError):
     """Another node leads the partition, or nobody. The client asks who it is, and goes there."""
 
 
+class StillLoading(StorageError):
+    """This node leads since a moment ago, and still reads what it has to know."""
+
+
 class NotEnoughReplicas(StorageError):
     """Fewer replicas are in sync than the topic requires. Nothing was written."""
 

@@ -32,6 +32,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.InvalidRecordState: ErrorCode.invalid_record_state,
     errors.InvalidAcknowledgement: ErrorCode.invalid_request,
     errors.NotLeader: ErrorCode.not_leader_or_follower,
+    errors.StillLoading: ErrorCode.coordinator_load_in_progress,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
     errors.NotEnoughReplicasAfterAppend: ErrorCode.not_enough_replicas_after_append,
     errors.OffsetNotAvailable: ErrorCode.offset_not_available,
