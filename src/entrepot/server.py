@@ -21,8 +21,16 @@ from entrepot.broker.access import AccessSettings
 from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.login import LoginPolicy, host_of, is_loopback
+from entrepot.broker.router.event import Exchange
 from entrepot.broker.server_settings import Defaults
-from entrepot.config import Advertised, Config, ConfigError, Groups, Topics
+from entrepot.config import (
+    Advertised,
+    Config,
+    ConfigError,
+    Groups,
+    Topics,
+    coordinator_address,
+)
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, PeerError, StorageError, StoreUnavailable
@@ -63,6 +71,7 @@ from entrepot.net.unfinished import UnfinishedInput
 from entrepot.wire.sasl import MECHANISMS
 
 if TYPE_CHECKING:
+    from entrepot.clustering.node import ClusterNode
     from entrepot.gateway.amqp.context import Context as AmqpContext
     from entrepot.gateway.amqp10.context import Context as Amqp10Context
     from entrepot.gateway.http.adapter import Upgrade
@@ -228,13 +237,14 @@ class Server:
                 worker=worker,
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
-                formats=Formats((AMQP, AMQP_1_0, MQTT)),
-                dialect=RabbitDialect(),
-                predeclared=(*PREDECLARED, LINKS) if config.manager.name else PREDECLARED,
+                formats=None if self._is_clustered else Formats((AMQP, AMQP_1_0, MQTT)),
+                dialect=None if self._is_clustered else RabbitDialect(),
+                predeclared=self._predeclared(),
                 faults=doors.faults,
             )
         except InvalidConfig as error:
             raise StartError(str(error)) from None
+        self._cluster: ClusterNode | None = None
         self._login = LoginPolicy(
             self.broker.users,
             self.broker.access,
@@ -242,13 +252,27 @@ class Server:
             is_open=config.security.insecure,
         )
 
+    @property
+    def _is_clustered(self) -> bool:
+        return bool(self._config.cluster.coordinator) or self._doors.coordinator is not None
+
+    def _predeclared(self) -> tuple[Exchange, ...]:
+        """Return the exchanges that each virtual host has. In a cluster there are none yet."""
+        if self._is_clustered:
+            return ()
+        return (*PREDECLARED, LINKS) if self._config.manager.name else PREDECLARED
+
     async def start(self) -> None:
         """Recover the data, then listen. When this returns, every port accepts connections."""
         if self._config.mqtt.rewrite:
             self._rewriting()  # It raises what is wrong with them.
         started = self._doors.clock.monotonic()
+        cluster_id = None
+        if self._is_clustered:
+            self._cluster = self.broker.cluster = self._join()
+            cluster_id = await self._cluster.begin()
         try:
-            await self.broker.open()
+            await self.broker.open(cluster_id)
         except BlockingIOError:
             raise StartError(f"{self._config.data_dir}: another broker is using it") from None
         except OSError as error:
@@ -259,6 +283,9 @@ class Server:
             logging.getLogger("entrepot").addHandler(self._feed)
         await self._start_sns_endpoints()
         await self._listen_all()
+        if self._cluster is not None:
+            host, port = self._kafka_address()
+            await self._cluster.start(host, port)
         self._start_bridges()
         await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
@@ -269,7 +296,10 @@ class Server:
         return self._config.ports.http is not None or self._config.ports.http_tls is not None
 
     async def stop(self) -> None:
-        """Close all listeners and connections, then the broker. Everything is committed then."""
+        """Close all listeners and connections, then the broker. Everything is committed then. In a
+        cluster, others lead before."""
+        if self._cluster is not None:
+            await self._cluster.stop()
         for listener in self._listeners:
             listener.close()
         if self._system_topics is not None:
@@ -295,6 +325,37 @@ class Server:
         for each in self._messages.values():
             each.answering.is_due = each.fetching.is_due = True
 
+    def _join(self) -> ClusterNode:
+        """Return what makes this node one of several. Raises StartError."""
+        from entrepot.cluster.etcd_coordinator import EtcdCoordinator
+        from entrepot.cluster.prefixed import PrefixedCoordinator
+        from entrepot.clustering.node import ClusterNode, ClusterSettings
+
+        config, doors, chosen = self._config, self._doors, self._config.cluster
+        if config.ports.kafka is None:
+            raise StartError("cluster: nodes find each other by ports.kafka, which is off")
+        if config.ports.kafka_tls is not None or config.security.authentication == "sasl":
+            raise StartError("cluster: nodes speak without TLS and without a login, so far")
+        if config.manager.name or config.bridge:
+            raise StartError("cluster: there are no queues, so no manager and no bridge, so far")
+        addresses = [coordinator_address(each) for each in chosen.coordinator]
+        endpoints = [each for each in addresses if each is not None]
+        coordinator = doors.coordinator or EtcdCoordinator(doors.net, endpoints)
+        settings = ClusterSettings(
+            config.node_id,
+            chosen.rack,
+            chosen.replication_factor,
+            max(1, round(chosen.session_timeout_ms / 1_000)),
+            chosen.replica_lag_time_max_ms / 1_000,
+        )
+        coordinator = PrefixedCoordinator(coordinator, f"{chosen.name}/")
+        return ClusterNode(self.broker, coordinator, doors.net, doors.clock, settings)
+
+    def _kafka_address(self) -> tuple[str, int]:
+        """Return where other nodes find this one: where Kafka's clients do."""
+        advertised, (host, port) = self._config.advertised, self.endpoints["kafka"]
+        return advertised.host or host, advertised.kafka_port or port
+
     async def _listen_all(self) -> None:
         config, doors = self._config, self._doors
         if config.security.authentication == "sasl" and not len(self.broker.users):
@@ -312,6 +373,23 @@ class Server:
             assert doors.tls_net is not None
             adapter = self._kafka(sessions, "kafka_tls", advertised.kafka_tls_port)
             await self._listen(doors.tls_net, "kafka_tls", config.ports.kafka_tls, adapter)
+        if self._cluster is None:
+            await self._listen_for_queues()
+        else:
+            log.warning("a cluster has no queues yet: AMQP, MQTT, STOMP and SQS are not served")
+        started_ms = doors.clock.now_ms()
+        if config.ports.http is not None:
+            http = self._http("http", started_ms)
+            await self._listen(doors.net, "http", config.ports.http, http)
+        if config.ports.http_tls is not None:
+            assert doors.tls_net is not None
+            http = self._http("http_tls", started_ms)
+            await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
+        if config.ports.sqs is not None and self._cluster is None:
+            await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
+
+    async def _listen_for_queues(self) -> None:
+        config, doors = self._config, self._doors
         replies = Replies(doors.entropy)
         if config.ports.amqp is not None:
             amqp = self._either_amqp(replies, "amqp")
@@ -332,16 +410,6 @@ class Server:
             assert doors.tls_net is not None
             stomp = self._stomp("stomp_tls")
             await self._listen(doors.tls_net, "stomp_tls", config.ports.stomp_tls, stomp)
-        started_ms = doors.clock.now_ms()
-        if config.ports.http is not None:
-            http = self._http("http", started_ms)
-            await self._listen(doors.net, "http", config.ports.http, http)
-        if config.ports.http_tls is not None:
-            assert doors.tls_net is not None
-            http = self._http("http_tls", started_ms)
-            await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
-        if config.ports.sqs is not None:
-            await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
 
     def _kafka(
         self, sessions: FetchSessions, endpoint: str, advertised_port: int | None
@@ -640,6 +708,7 @@ class Server:
         """
         ports, is_tls = self._config.ports, endpoint.endswith("_tls")
         tls = "_tls" if is_tls else ""
+        has_queues = self._cluster is None
         has_mqtt = ports.mqtt is not None or (is_tls and ports.mqtt_tls is not None)
         has_stomp = ports.stomp is not None or (is_tls and ports.stomp_tls is not None)
 
@@ -647,10 +716,10 @@ class Server:
             from entrepot.gateway.http.websocket import Service, WebSockets
 
             services = {}
-            if has_mqtt:
+            if has_mqtt and has_queues:
                 mqtt = self._mqtt(endpoint, f"mqtt{tls}")
                 services["mqtt"] = Service(("mqtt", "mqttv3.1"), mqtt)
-            if has_stomp:
+            if has_stomp and has_queues:
                 names = "v12.stomp", "v11.stomp", "v10.stomp"
                 stomp = self._stomp(endpoint, f"stomp{tls}")
                 services["stomp"] = Service(names, stomp, accepts_text=True)
@@ -810,6 +879,8 @@ def _defaults(config: Config) -> Defaults:
         for name, value in chosen.items()
         if value != usual[name] and value is not None
     }
+    if config.cluster.coordinator:
+        settings["min.insync.replicas"] = str(config.cluster.min_insync_replicas)
     if config.durability is not Config().durability:
         settings["durability"] = str(config.durability)
     return Defaults(partitions, auto_create, settings)

@@ -19,6 +19,7 @@ import click
 # of Kafka and RabbitMQ.
 COMMANDS = {
     "serve": ("serve", "Start a broker."),
+    "cluster": ("cluster", "Start a cluster here, show who does what in one."),
     "topics": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Send lines of text as records."),
     "consume": ("consume", "Print records."),

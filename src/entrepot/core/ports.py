@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
+from entrepot.core.coordinator import Coordinator
 from entrepot.core.errors import StoreUnavailable
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.measures import Traffic
@@ -323,3 +324,5 @@ class World:
     # Returns how much unfinished input all connections hold.
     unfinished_bytes: Callable[[], int] = int
     open_store: OpenStore = no_stores
+    # What the nodes of a cluster agree on. None means: what the configuration says, or nothing.
+    coordinator: Coordinator | None = None
