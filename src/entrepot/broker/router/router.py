@@ -36,6 +36,7 @@ from entrepot.broker.router.event import (
 from entrepot.broker.router.headers import HeadersMatcher
 from entrepot.broker.router.matching import DirectMatcher, FanoutMatcher, Matcher, Routed
 from entrepot.broker.router.ring import RingMatcher
+from entrepot.broker.router.selecting import SelectorMatcher
 from entrepot.broker.router.topic import TopicMatcher
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeRefused, UnknownExchange
@@ -123,6 +124,8 @@ def _matcher(exchange: Exchange) -> Matcher:
             return TopicMatcher()
         case ExchangeType.HEADERS:
             return HeadersMatcher()
+        case ExchangeType.SELECTOR:
+            return SelectorMatcher()
         case _:
             return RingMatcher(exchange)
 

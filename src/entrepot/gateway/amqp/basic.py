@@ -130,7 +130,9 @@ def _selection(name: str, method: Consume) -> Selection | None:
         try:
             return Selection(Selector(text))
         except InvalidSelector as error:
-            raise InvalidSelector(f"invalid arg '{_SELECTOR}' for queue '{name}': {error}") from None
+            raise InvalidSelector(
+                f"invalid arg '{_SELECTOR}' for queue '{name}': {error}"
+            ) from None
     return Selection(Everything()) if method.arguments.get(_UNTIL_END) is True else None
 
 
