@@ -1,10 +1,10 @@
 """Which of very many selectors select a message, without asking them all.
 
 A selector is filed under one of its facts, the one that the fewest messages are likely to meet:
-that a property equals a value, lies between two numbers, or below or above one. A message is compared
-with what is filed under its own properties; only those selectors are then asked. So the cost of a
-message grows with the selectors that nearly select it, not with all there are. Selectors without
-facts (`NOT a = 1`) are asked about every message.
+that a property equals a value, lies between two numbers, or below or above one. A message is
+compared with what is filed under its own properties; only those selectors are then asked. So the
+cost of a message grows with the selectors that nearly select it, not with all there are. Selectors
+without facts (`NOT a = 1`) are asked about every message.
 
 An interval is filed under cells of a grid whose width is a power of two, no less than its own: it
 touches two of them at most. A number is looked up in one cell of each grid that is in use.
