@@ -292,7 +292,7 @@ class _Parser:
         operand = self._deeper(self._signed)
         found = _computed(_constant(0), [(sign, operand)])
         value = self._constants.get(operand)
-        if _is_number(value):
+        if value is not None and _is_number(value):
             self._constants[found] = -value if sign == "-" else value
         return found
 

@@ -102,7 +102,7 @@ class Consumption:
             raise
 
     def ended(self, failure: ClientError) -> None:
-        if not self.is_over:
+        if not self.is_over and not self._keeper.is_closed:
             logger.warning("nothing more comes from '%s': %s", self.queue, failure)
         self.failure, self.is_over = failure, True
         self._wake.set()
@@ -115,9 +115,10 @@ class Consumption:
 
     def _cancelled(self, failure: ClientError | None) -> None:
         self._inbox.clear()
-        if failure is None:  # The queue is gone, and so is the consumer.
-            self._keeper.leave(self)
-            self.ended(Unreachable(f"queue '{self.queue}' was deleted"))
+        if isinstance(failure, Unreachable):
+            return  # It goes on, on another connection.
+        self._keeper.leave(self)
+        self.ended(failure or Unreachable(f"queue '{self.queue}' was deleted"))
 
     async def _work(self) -> None:
         while not self.is_over:

@@ -15,23 +15,23 @@ from entrepot.client.errors import ClientError
 
 _NAME = re.compile(r"[^\W\d][\w$.]*")
 _SIGNS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_PROPERTIES = {
-    "id": "JMSMessageID",
-    "correlation_id": "JMSCorrelationID",
-    "type": "JMSType",
-}
+_ID, _CORRELATION_ID, _TYPE = "JMSMessageID", "JMSCorrelationID", "JMSType"
 
 
-def selector(where: Any = None, **properties: str) -> str | None:
+def selector(
+    where: Any = None,
+    id: str | None = None,
+    correlation_id: str | None = None,
+    type: str | None = None,
+) -> str | None:
     """Return a filter as the broker reads it; None means: everything. Raises ClientError.
 
     Whether a text parses is for the broker to say.
     """
     parts: list[str] = []
-    for name, value in properties.items():
-        if name not in _PROPERTIES:
-            raise ClientError(f"no message is chosen by '{name}'; try {', '.join(_PROPERTIES)}")
-        parts.append(f"{_PROPERTIES[name]} = {_literal(value)}")
+    for name, value in ((_ID, id), (_CORRELATION_ID, correlation_id), (_TYPE, type)):
+        if value is not None:
+            parts.append(f"{name} = {_literal(value)}")
     if isinstance(where, str):
         if not parts:
             return where or None

@@ -56,14 +56,14 @@ class Keeper:
         self._session: Session | None = None
         self._connecting: asyncio.Task[Session] | None = None
         self._living: dict[Living, None] = {}
-        self._is_closed = False
+        self.is_closed = False
         self.connections = 0  # How many there have been.
 
     async def session(self) -> Session:
         """Return the connection. Raises Unreachable, AmqpRefused."""
         if self._session is not None:
             return self._session
-        if self._is_closed:
+        if self.is_closed:
             raise Unreachable("the client is closed")
         return await asyncio.shield(self._connect())
 
@@ -79,7 +79,7 @@ class Keeper:
                     if channel.failure is None:
                         await channel.close()
             except Unreachable:
-                if self._is_closed or asyncio.get_running_loop().time() > deadline:
+                if self.is_closed or asyncio.get_running_loop().time() > deadline:
                     raise
 
     async def live(self, living: Living) -> None:
@@ -92,7 +92,7 @@ class Keeper:
                     await living.attach(session)
                     return
                 except Unreachable:
-                    if self._is_closed:
+                    if self.is_closed:
                         raise
         except BaseException:
             self._living.pop(living, None)
@@ -102,12 +102,16 @@ class Keeper:
         self._living.pop(living, None)
 
     async def close(self) -> None:
-        """Wait for what is not confirmed, as long as there is a connection; then close it."""
-        self._is_closed = True
+        """Close the connection. What is not confirmed fails."""
+        self.is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
         session, self._session = self._session, None
-        self.publishing.fail(Unreachable("the client was closed before it was confirmed"))
+        closed = Unreachable("the client was closed before it was confirmed")
+        self.publishing.fail(closed)
+        for each in list(self._living):
+            self.leave(each)
+            each.ended(closed)
         if session is not None:
             await session.leave()
 
@@ -176,5 +180,5 @@ class Keeper:
             return
         self._session = None
         self.publishing.disconnected()
-        if not self._is_closed and (self._living or not self.publishing.is_empty):
+        if not self.is_closed and (self._living or not self.publishing.is_empty):
             self._connect()

@@ -125,7 +125,15 @@ class QueueVerbs:
         await self._publish(exchange, name, head, [body], is_mandatory=not once)
 
     async def put_many(
-        self, name: str, values: Iterable[Any], *, persistent: bool = True, **options: Any
+        self,
+        name: str,
+        values: Iterable[Any],
+        *,
+        type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        expires_s: float | None = None,
+        persistent: bool = True,
     ) -> int:
         """Put many messages that have the same properties; return how many. See `put`."""
         if name not in self._known:
@@ -139,7 +147,17 @@ class QueueVerbs:
                 last = kind
             order[-1][1].append(body)
             count += 1
-        heads = {kind: head_of(kind, persistent=persistent, **options) for kind, _ in order}
+        heads = {
+            kind: head_of(
+                kind,
+                headers=headers,
+                type=type,
+                priority=priority,
+                expires_s=expires_s,
+                persistent=persistent,
+            )
+            for kind, _ in order
+        }
         waiting = [
             await self._start("", name, heads[kind], bodies, is_mandatory=True)
             for kind, bodies in order
@@ -208,17 +226,32 @@ class QueueVerbs:
 
     # --- get
 
-    async def poll(self, name: str, where: Any = None, **properties: str) -> Message | None:
+    async def poll(
+        self,
+        name: str,
+        where: Any = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        type: str | None = None,
+    ) -> Message | None:
         """Return a message of the queue, or None: at once. See `get`."""
         try:
-            return await self._take(name, 0, selector(where, **properties))
+            return await self._take(name, 0, selector(where, id, correlation_id, type))
         except AmqpRefused as error:
             if error.code == ReplyCode.NOT_FOUND:
                 return None
             raise
 
     async def get(
-        self, name: str, timeout_s: float | None = None, where: Any = None, **properties: str
+        self,
+        name: str,
+        timeout_s: float | None = None,
+        where: Any = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        type: str | None = None,
     ) -> Message:
         """Return the first message of the queue; wait for one if it is empty.
 
@@ -227,21 +260,30 @@ class QueueVerbs:
         these. Raises TimeoutError, and AmqpRefused for a selector that does not parse.
         """
         await self.ensure_queue(name)
-        found = await self._take(name, timeout_s, selector(where, **properties))
+        found = await self._take(name, timeout_s, selector(where, id, correlation_id, type))
         if found is None:
             raise TimeoutError(f"nothing came to queue '{name}' in {timeout_s} s")
         return found
 
     @asynccontextmanager
     async def lease(
-        self, name: str, timeout_s: float | None = None, where: Any = None, **properties: str
+        self,
+        name: str,
+        timeout_s: float | None = None,
+        where: Any = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        type: str | None = None,
     ) -> AsyncIterator[Message]:
         """Get a message that is settled when the block ends, and ready again if it fails.
 
         So it is when the client dies meanwhile. Other consumers do not see it.
         """
         await self.ensure_queue(name)
-        async with self._leased(name, timeout_s, selector(where, **properties)) as message:
+        async with self._leased(
+            name, timeout_s, selector(where, id, correlation_id, type)
+        ) as message:
             if message is None:
                 raise TimeoutError(f"nothing came to queue '{name}' in {timeout_s} s")
             try:
@@ -276,20 +318,30 @@ class QueueVerbs:
         return consumption
 
     async def batches(
-        self, name: str, size_max: int = BATCH, where: Any = None
+        self,
+        name: str,
+        size_max: int = BATCH,
+        where: Any = None,
+        *,
+        timeout_s: float | None = None,
     ) -> AsyncIterator[list[Message]]:
-        """Yield what comes, many messages at a time; settled when the next are asked for."""
+        """Yield what comes, many messages at a time; settled when the next are asked for.
+
+        It ends when nothing has come for that time. Who leaves before has not settled the last ones.
+        """
         await self.ensure_queue(name)
         text = selector(where)
-        while True:
+        is_over = False
+        while not is_over:
             try:
-                async for batch in self._batches(name, size_max, text):
+                async for batch in self._batches(name, size_max, text, timeout_s):
                     yield batch
+                is_over = True
             except Unreachable:
                 await self._keeper.session()  # Or it is an error.
 
     async def _batches(
-        self, name: str, size_max: int, where: str | None
+        self, name: str, size_max: int, where: str | None, timeout_s: float | None
     ) -> AsyncIterator[list[Message]]:
         channel = await (await self._keeper.session()).channel()
         waiting = Inbox()
@@ -297,12 +349,17 @@ class QueueVerbs:
             await channel.ask(basic.Qos(prefetch_count=2 * size_max), basic.QosOk)
             await channel.consume(consume_method(name, where), waiting.put, waiting.end)
             while True:
-                found = await waiting.take(size_max)
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        found = await waiting.take(size_max)
+                except TimeoutError:
+                    return
                 yield found
                 channel.settle_through(found[-1].tag)
         finally:
             if channel.failure is None:
-                await channel.close()
+                with contextlib.suppress(Unreachable):  # What was leased is ready again.
+                    await channel.close()
 
     async def _take(self, name: str, timeout_s: float | None, where: str | None) -> Message | None:
         async with self._leased(name, timeout_s, where) as found:

@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from entrepot.client.errors import ClientError
@@ -62,9 +62,17 @@ class RequestVerbs(SubjectVerbs):
         self._starting = asyncio.Lock()
 
     async def request(
-        self, name: str, value: Any, timeout_s: float = 30.0, **properties: Any
+        self,
+        name: str,
+        value: Any,
+        timeout_s: float = 30.0,
+        *,
+        type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        expires_s: float | None = None,
     ) -> Message:
-        """Put a request into a queue, and return the answer. `properties` are those of `put`.
+        """Put a request into a queue, and return the answer.
 
         Raises TimeoutError, after which the answer is late, and RequestFailed.
         """
@@ -76,8 +84,10 @@ class RequestVerbs(SubjectVerbs):
                     value,
                     correlation_id=correlation_id,
                     reply_to=self._reply_queue,
-                    expires_s=properties.pop("expires_s", timeout_s),
-                    **properties,
+                    type=type,
+                    headers=headers,
+                    priority=priority,
+                    expires_s=timeout_s if expires_s is None else expires_s,
                 )
                 answer = await waiting.answers.get()
         except TimeoutError:
@@ -127,7 +137,7 @@ class RequestVerbs(SubjectVerbs):
                 failed = {}
             except Exception as error:
                 logger.exception("a request of '%s' was not served", name)
-                found, failed = b"", {FAILED: f"{type(error).__name__}: {error}"}
+                found, failed = b"", {FAILED: f"{error.__class__.__name__}: {error}"}
             await self._reply(message, found, failed)
 
         return await self.notify(name, handle, prefetch=prefetch)

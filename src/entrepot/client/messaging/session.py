@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from entrepot.client.amqp_connection import CHANNEL, TIMEOUT_S, AmqpConnection, AmqpRefused
 from entrepot.client.errors import BadAnswer, ClientError, Unreachable
@@ -29,6 +29,12 @@ _Answer = TypeVar("_Answer", bound=Method)
 _DELIVER = basic.Deliver.ID[0].to_bytes(2, "big") + basic.Deliver.ID[1].to_bytes(2, "big")
 
 
+class _Consumer(NamedTuple):
+    on_message: OnMessage
+    on_end: OnEnd
+    holder: Channel | None  # None means: what is delivered is settled already.
+
+
 class Channel:
     """One channel: is asked one thing at a time, and may have consumers."""
 
@@ -38,7 +44,7 @@ class Channel:
         self.failure: ClientError | None = None
         self._answers: asyncio.Queue[Method | tuple[Method, bytes, bytes] | None] = asyncio.Queue()
         self._lock = asyncio.Lock()
-        self._consumers: dict[str, tuple[OnMessage, OnEnd]] = {}
+        self._consumers: dict[str, _Consumer] = {}
         self._ends: dict[bytes, tuple[str, str]] = {}  # Of deliveries: exchange and routing key.
 
     def check(self) -> None:
@@ -102,7 +108,8 @@ class Channel:
     async def consume(self, method: basic.Consume, on_message: OnMessage, on_end: OnEnd) -> str:
         """Begin to consume; return the consumer's tag. `on_end` is told when it is over, with the
         failure of the channel, or None if the broker cancelled it."""
-        self._consumers[method.consumer_tag] = (on_message, on_end)
+        holder = None if method.no_ack else self
+        self._consumers[method.consumer_tag] = _Consumer(on_message, on_end, holder)
         try:
             return (await self.ask(method, basic.ConsumeOk)).consumer_tag
         except BaseException:
@@ -144,14 +151,14 @@ class Channel:
         self.failure = failure
         self._answers.put_nowait(None)
         consumers, self._consumers = self._consumers, {}
-        for _, on_end in consumers.values():
-            on_end(failure)
+        for each in consumers.values():
+            each.on_end(failure)
 
     def hear_method(self, method: Method) -> None:
         if isinstance(method, basic.Cancel):
             found = self._consumers.pop(method.consumer_tag, None)
             if found is not None:
-                found[1](None)
+                found.on_end(None)
         else:
             self._answers.put_nowait(method)
 
@@ -170,7 +177,7 @@ class Channel:
             known = method.exchange, method.routing_key
             if len(self._ends) < CHANNELS_MAX:
                 self._ends[end] = known
-        consumer[0](
+        consumer.on_message(
             Message(
                 as_bytes(body),
                 known[1],
@@ -178,7 +185,7 @@ class Channel:
                 head,
                 is_redelivered=bool(payload[tag_end + 8]),
                 tag=int.from_bytes(payload[tag_end : tag_end + 8], "big"),
-                holder=self,
+                holder=consumer.holder,
             )
         )
 

@@ -9,7 +9,7 @@ which is atomic through any crash, and is of topics only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,11 +30,18 @@ class QueueTransaction:
         self._channel = channel
 
     async def get(
-        self, name: str, timeout_s: float | None = None, where: Any = None, **properties: str
+        self,
+        name: str,
+        timeout_s: float | None = None,
+        where: Any = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        type: str | None = None,
     ) -> Message:
         """Get a message, as outside; it is ready again if the transaction does not commit."""
         await self._verbs.ensure_queue(name)
-        text = selector(where, **properties)
+        text = selector(where, id, correlation_id, type)
         found = None if text else await self._channel.get(name, settles=False)
         if found is None and (text is not None or timeout_s != 0):
             found = await first_of(self._channel, name, timeout_s, text)
@@ -43,19 +50,49 @@ class QueueTransaction:
         found.ack()
         return found
 
-    async def put(self, name: str, value: Any, **properties: Any) -> None:
+    async def put(
+        self,
+        name: str,
+        value: Any,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        expires_s: float | None = None,
+    ) -> None:
         """Put a message into a queue; nobody sees it before the commit."""
         await self._verbs.ensure_queue(name)
-        self._publish("", name, value, properties)
-
-    async def publish(self, subject: str, event: Any, **properties: Any) -> None:
-        """Publish an event; nobody hears it before the commit."""
-        self._publish(SUBJECTS, subject, event, properties)
-
-    def _publish(self, exchange: str, key: str, value: Any, properties: dict[str, Any]) -> None:
         body, content_type = encoded(value)
+        head = head_of(
+            content_type,
+            headers=headers,
+            id=id,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            type=type,
+            priority=priority,
+            expires_s=expires_s,
+        )
+        self._publish("", name, head, body)
+
+    async def publish(
+        self,
+        subject: str,
+        event: Any,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        type: str | None = None,
+    ) -> None:
+        """Publish an event; nobody hears it before the commit."""
+        body, content_type = encoded(event)
+        head = head_of(content_type, headers=headers, type=type)
+        self._publish(SUBJECTS, subject, head, body)
+
+    def _publish(self, exchange: str, key: str, head: bytes, body: bytes) -> None:
         self._channel.check()
-        head = head_of(content_type, **properties)
         self._channel.publish(exchange, key, head, [body], mandatory=False)
 
 
