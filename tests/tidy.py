@@ -27,6 +27,7 @@ LONG_FILES = {
     "virtual_host/publisher.py": "where the messages of a run go, and when, is one thought",
     "broker/session/registry.py": "sessions: opened, taken over, resumed, expired, deleted",
     "broker/session/session.py": "what a session gets and has in flight is one thought",
+    "wire/amqp/scan.py": "what one read holds is found in one pass: frames, runs, contents",
     "wire/mqtt/scan.py": "what one read holds is found in one pass: packets, runs and their rest",
 }
 

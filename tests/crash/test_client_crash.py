@@ -17,8 +17,6 @@ from entrepot.testing import Broker, broker
 KILLS = 3
 WAIT_S = 60.0
 
-Work = Callable[[], Awaitable[None]]
-
 
 @asynccontextmanager
 async def killed_meanwhile(server: Broker, kills: int = KILLS) -> AsyncIterator[asyncio.Event]:
@@ -64,8 +62,14 @@ def test_one_kill() -> None:
             await client.put("kept", "before")
             waiting = asyncio.create_task(client.get("later", WAIT_S))
             asked = asyncio.create_task(client.request("service", 20, WAIT_S))
-            while not await count(client, "service"):
-                await asyncio.sleep(0.01)
+
+            async def is_asked() -> bool:
+                return await count(client, "service") > 0
+
+            async def is_heard() -> bool:
+                return events == ["after"]
+
+            await until(is_asked)
             server.kill()
             await asyncio.to_thread(server.start)
             await client.put("later", "came")
@@ -75,11 +79,15 @@ def test_one_kill() -> None:
             await serving.stop()
             await client.publish("news.a", "after")
             assert (await client.get("kept", WAIT_S)).value == "before"
-            async with asyncio.timeout(WAIT_S):
-                while events != ["after"]:
-                    await asyncio.sleep(0.01)
+            await until(is_heard)
 
     asyncio.run(work())
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not await is_so():  # noqa: ASYNC110  # Nothing says when.
+            await asyncio.sleep(0.02)
 
 
 async def count(client: entrepot.AsyncClient, name: str) -> int:
@@ -126,9 +134,11 @@ def test_every_message_is_handled_and_what_was_settled_before_the_kill_is_not_lo
             await client.notify("work", handle)
             async with killed_meanwhile(server):
                 await client.put_many("work", range(3_000, 4_000))
-            async with asyncio.timeout(WAIT_S):
-                while len(handled) < 4_000:
-                    await asyncio.sleep(0.05)
+
+            async def is_done() -> bool:
+                return len(handled) == 4_000
+
+            await until(is_done)
             assert sorted(handled) == list(range(4_000))
 
     asyncio.run(work())

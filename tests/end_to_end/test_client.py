@@ -165,6 +165,20 @@ def test_what_a_handler_fails_at_comes_once_more(client: entrepot.Client, name: 
     assert client.poll(name) is None
 
 
+def test_a_handler_may_settle_itself(client: entrepot.Client, name: str) -> None:
+    seen: list[bool] = []
+
+    def handle(message: entrepot.Message) -> None:
+        seen.append(message.is_redelivered)
+        message.ack() if message.is_redelivered else message.requeue()
+
+    handler = client.notify(name, handle)
+    client.put(name, "x")
+    eventually(lambda: seen == [False, True])
+    handler.stop()
+    assert client.poll(name) is None
+
+
 def test_a_handler_may_call_the_client(client: entrepot.Client, name: str) -> None:
     handler = client.notify(name, lambda message: client.put(f"{name}-next", message.value + 1))
     client.put(name, 1)
@@ -174,9 +188,14 @@ def test_a_handler_may_call_the_client(client: entrepot.Client, name: str) -> No
 
 def test_a_lease_that_fails_gives_back(client: entrepot.Client, name: str) -> None:
     client.put(name, "a")
-    with pytest.raises(KeyError), client.lease(name, 5) as message:
-        assert client.poll(name) is None
-        raise KeyError(message.text)
+
+    def fail() -> None:
+        with client.lease(name, 5) as message:
+            assert client.poll(name) is None
+            raise KeyError(message.text)
+
+    with pytest.raises(KeyError):
+        fail()
     with client.lease(name, 5, "TRUE") as message:
         assert message.is_redelivered
     assert client.poll(name) is None
@@ -321,7 +340,7 @@ def test_a_request_and_its_answer(client: entrepot.Client, server: Broker, name:
         assert client.request(name, 21, WAIT_S).value == 42
         serving.stop()
         failing = service.serve(name, lambda request: request.value["missing"])
-        with pytest.raises(RequestFailed, match="TypeError|KeyError"):
+        with pytest.raises(RequestFailed, match="TypeError"):
             client.request(name, 1, WAIT_S)
         failing.stop()
 
@@ -385,10 +404,15 @@ def test_records_and_positions_are_committed_together(client: entrepot.Client, n
     orders.append("one")
     reader = orders.read(group=name)
     assert len(read(reader, 1)) == 1
-    with pytest.raises(KeyError), client.topic_transaction(name) as transaction:
-        transaction.append(name, "bill")
-        transaction.commit_position(reader)
-        raise KeyError
+
+    def fail() -> None:
+        with client.topic_transaction(name) as transaction:
+            transaction.append(name, "bill")
+            transaction.commit_position(reader)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert bills.read().poll(0.1) == []
     assert orders.read(group=name).positions == {0: 0}
     with client.topic_transaction(name) as transaction:
@@ -400,10 +424,15 @@ def test_records_and_positions_are_committed_together(client: entrepot.Client, n
 
 def test_a_transaction_of_queues(client: entrepot.Client, name: str) -> None:
     client.put(name, "in")
-    with pytest.raises(KeyError), client.transaction() as transaction:
-        assert transaction.get(name, 5).value == "in"
-        transaction.put(f"{name}-out", "never")
-        raise KeyError
+
+    def fail() -> None:
+        with client.transaction() as transaction:
+            assert transaction.get(name, 5).value == "in"
+            transaction.put(f"{name}-out", "never")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     events: list[Any] = []
     client.subscribe(f"{name}.done", lambda _, event: events.append(event.value))
     with client.transaction() as transaction:

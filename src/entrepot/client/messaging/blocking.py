@@ -28,7 +28,8 @@ CALLBACKS_AT_ONCE = 16
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
 
 
 class Loop:
@@ -86,20 +87,24 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class Blocking(Generic[T]):
+class Blocking(Generic[T_co]):
     """Something of `AsyncClient`, and the loop that it lives in."""
 
-    def __init__(self, inner: T, loop: Loop) -> None:
-        self.inner = inner
+    def __init__(self, inner: T_co, loop: Loop) -> None:
+        self._inner = inner
         self._loop = loop
+
+    @property
+    def inner(self) -> T_co:
+        return self._inner
 
 
 def waits(
-    verb: Callable[Concatenate[T, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Blocking[T], P], R]:
+    verb: Callable[Concatenate[V, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Blocking[V], P], R]:
     """Return a method that calls the verb of the inner object, and waits for it."""
 
-    def call(self: Blocking[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+    def call(self: Blocking[V], /, *arguments: P.args, **options: P.kwargs) -> R:
         return self._loop.wait(verb(self.inner, *arguments, **options))
 
     call.__name__, call.__doc__ = verb.__name__, verb.__doc__
@@ -269,7 +274,8 @@ class Client(Blocking[AsyncClient]):
     ) -> Iterator[list[Message]]:
         """Yield what comes, many messages at a time; settled when the next are asked for.
 
-        It ends when nothing has come for that time. Who leaves before has not settled the last ones.
+        It ends when nothing has come for that time. Who leaves before that
+        has not settled the last ones.
         """
         return self._iterate(self.inner.batches(name, size_max, where, timeout_s=timeout_s))
 

@@ -259,7 +259,8 @@ class QueueVerbs:
         dictionary of headers and their values; `id="..."` and `correlation_id="..."` choose by
         these. Raises TimeoutError, and AmqpRefused for a selector that does not parse.
         """
-        await self.ensure_queue(name)
+        if name not in self._known:
+            await self.ensure_queue(name)
         found = await self._take(name, timeout_s, selector(where, id, correlation_id, type))
         if found is None:
             raise TimeoutError(f"nothing came to queue '{name}' in {timeout_s} s")
@@ -327,7 +328,8 @@ class QueueVerbs:
     ) -> AsyncIterator[list[Message]]:
         """Yield what comes, many messages at a time; settled when the next are asked for.
 
-        It ends when nothing has come for that time. Who leaves before has not settled the last ones.
+        It ends when nothing has come for that time. Who leaves before that
+        has not settled the last ones.
         """
         await self.ensure_queue(name)
         text = selector(where)
@@ -362,6 +364,13 @@ class QueueVerbs:
                     await channel.close()
 
     async def _take(self, name: str, timeout_s: float | None, where: str | None) -> Message | None:
+        if where is None and self._gets is not None and self._gets.failure is None:
+            with contextlib.suppress(Unreachable):  # Then it is tried again below.
+                first = await self._gets.get(name, settles=False)
+                if first is not None or timeout_s == 0:
+                    if first is not None:
+                        first.ack()
+                    return first
         async with self._leased(name, timeout_s, where) as found:
             if found is not None:
                 found.ack()

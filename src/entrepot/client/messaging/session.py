@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from entrepot.client.amqp_connection import CHANNEL, TIMEOUT_S, AmqpConnection, AmqpRefused
@@ -42,7 +43,9 @@ class Channel:
         self.number = number
         self.session = session
         self.failure: ClientError | None = None
-        self._answers: asyncio.Queue[Method | tuple[Method, bytes, bytes] | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[object] | None = None  # Of the question that was asked.
+        self._settled: list[bytes] = []  # Acknowledgements that are sent with what comes next.
         self._lock = asyncio.Lock()
         self._consumers: dict[str, _Consumer] = {}
         self._ends: dict[bytes, tuple[str, str]] = {}  # Of deliveries: exchange and routing key.
@@ -52,7 +55,11 @@ class Channel:
             raise self.failure
 
     def tell(self, *methods: Method) -> None:
-        self.session.send([method_frame(self.number, each) for each in methods])
+        frames = [method_frame(self.number, each) for each in methods]
+        if self._settled:
+            frames = [*self._settled, *frames]
+            self._settled = []
+        self.session.send(frames)
 
     async def ask(self, method: Method, kind: type[_Answer]) -> _Answer:
         """Raises Unreachable, AmqpRefused, BadAnswer."""
@@ -83,19 +90,27 @@ class Channel:
     async def _ask(self, method: Method) -> object:
         async with self._lock:
             self.check()
+            loop = asyncio.get_running_loop()
+            answer = self._answer = loop.create_future()
             self.tell(method)
+            limit = loop.call_later(TIMEOUT_S, self._not_answered, method.NAME)
             try:
-                async with asyncio.timeout(TIMEOUT_S):
-                    found = await self._answers.get()
-            except TimeoutError:
-                self.session.give_up(f"{method.NAME} was not answered")
-                raise Unreachable(f"the broker does not answer {method.NAME}") from None
+                return await answer
             except asyncio.CancelledError:  # Its answer would be taken for that of the next one.
                 self.fail(Unreachable("a question was given up"))
                 self.tell(channel.Close(200, "given up"))
                 raise
-            self.check()
-            return found
+            finally:
+                limit.cancel()
+                self._answer = None
+
+    def _not_answered(self, name: str) -> None:
+        self.session.give_up(f"{name} was not answered")
+        self.fail(Unreachable(f"the broker does not answer {name}"))
+
+    def _hear_answer(self, answer: object) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
 
     def publish(
         self, exchange: str, key: str, head: bytes, bodies: list[bytes], *, mandatory: bool
@@ -131,8 +146,16 @@ class Channel:
     # --- the holder of messages
 
     def settle(self, tag: int) -> None:
-        if self.failure is None:
-            self.tell(basic.Ack(tag))
+        if self.failure is not None or self._elsewhere(self.settle, tag):
+            return
+        if not self._settled:
+            self._loop.call_soon(self._send_settled)
+        self._settled.append(method_frame(self.number, basic.Ack(tag)))
+
+    def _send_settled(self) -> None:
+        if self._settled and self.failure is None:
+            frames, self._settled = self._settled, []
+            self.session.send(frames)
 
     def settle_through(self, tag: int) -> None:
         """Settle all that were delivered up to this one."""
@@ -140,8 +163,19 @@ class Channel:
             self.tell(basic.Ack(tag, multiple=True))
 
     def give_back(self, tag: int, *, requeue: bool) -> None:
-        if self.failure is None:
+        if self.failure is None and not self._elsewhere(
+            partial(self.give_back, requeue=requeue), tag
+        ):
             self.tell(basic.Reject(tag, requeue=requeue))
+
+    def _elsewhere(self, call: Callable[[int], None], tag: int) -> bool:
+        """Have it called in the loop, and return True, if we are in another thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop.call_soon_threadsafe(call, tag)
+            return True
+        return False
 
     # --- what comes
 
@@ -149,7 +183,9 @@ class Channel:
         if self.failure is not None:
             return
         self.failure = failure
-        self._answers.put_nowait(None)
+        self._settled = []
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(failure)
         consumers, self._consumers = self._consumers, {}
         for each in consumers.values():
             each.on_end(failure)
@@ -160,7 +196,7 @@ class Channel:
             if found is not None:
                 found.on_end(None)
         else:
-            self._answers.put_nowait(method)
+            self._hear_answer(method)
 
     def hear_delivery(self, payload: bytes, head: bytes, body: Buffer) -> None:
         # Read here: the general way takes as long as all the rest together.
@@ -190,7 +226,7 @@ class Channel:
         )
 
     def hear_content(self, method: Method, head: bytes, body: Buffer) -> None:
-        self._answers.put_nowait((method, head, as_bytes(body)))
+        self._hear_answer((method, head, as_bytes(body)))
 
 
 class Session(AmqpConnection):
