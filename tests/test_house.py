@@ -48,6 +48,7 @@ DOORS_OPEN = {
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
+    "client/messaging/blocking.py": ("threads", "a loop for programs that have none"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
     "testing.py": ("time disk threads network", "starts brokers from the outside"),
     "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),

@@ -7,6 +7,7 @@ sent `basic.consume-ok`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ class QueueConsumer(Delivering):
         self.prefetch = 0 if auto_ack else channel.prefetch  # 0 means: no limit.
         self._batching = patience(queue, arguments)
         self.is_started = False
+        self._is_ending = False
         self.is_active = not queue.settings.single_active
 
     # --- called by the queue
@@ -144,6 +146,18 @@ class QueueConsumer(Delivering):
 
     def activated(self, is_active: bool) -> None:
         self.is_active = is_active
+
+    def all_looked_at(self) -> None:
+        """End the consumer, which was to be there until all of the queue was looked at."""
+        if self._is_ending or not self.is_started:
+            return
+        self._is_ending = True
+        asyncio.get_running_loop().call_soon(self._channel.connection.guard, self._end)
+
+    def _end(self) -> None:
+        if self.is_started:
+            self.stop()
+            self._notify_cancelled()
 
     # --- called by the channel
 
