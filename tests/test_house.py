@@ -50,6 +50,7 @@ DOORS_OPEN = {
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
     "client/messaging/blocking.py": ("threads", "a loop for programs that have none"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
+    "lab/": ("chance", "so is a lab"),
     "testing.py": ("time disk threads network", "starts brokers from the outside"),
     "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),
 }
@@ -60,6 +61,7 @@ MAY_WAIT = (
     "core/ports.py",
     "cluster/etcd_coordinator.py",
     "cluster/joining.py",
+    "cluster/gossip/node.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
     "log/anew.py",
@@ -96,6 +98,7 @@ ORDERED = (
     "cluster/",
     "clustering/",
     "gateway/",
+    "lab/",
     "linking/",
     "sim/",
 )

@@ -43,6 +43,7 @@ COMMANDS = {
     "status": ("status", "Show what runs here, and what cannot be used."),
     "top": ("top", "Show what happens in a broker now."),
     "doctor": ("doctor", "Look for what a broker would suffer from here."),
+    "gossip": ("gossip", "Labs of gossip, and a node that gossips."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

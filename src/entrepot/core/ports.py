@@ -311,6 +311,31 @@ class Net(Protocol):
         """Drop every connection and stop listening, at the end of the process."""
 
 
+Address = tuple[str, int]  # Of a machine in digits, and a port.
+
+
+class Datagrams(Protocol):
+    """A socket for datagrams, each of which arrives whole, late, twice or never."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def send(self, data: bytes, to: Address) -> None:
+        """Send at once or not at all. Never blocks, and never raises for what the net cannot do."""
+
+    def close(self) -> None: ...
+
+
+class DatagramNet(Protocol):
+    async def bind(
+        self, host: str, port: int, received: Callable[[bytes, Address], None]
+    ) -> Datagrams:
+        """Receive datagrams at an address; port 0 takes any free one. Raises OSError.
+
+        One that is longer than what is allowed is passed on too, cut off but still too long.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The implementations of all ports, as `server` and the simulator pass them in."""
