@@ -46,10 +46,10 @@ class House:
             predeclared=PREDECLARED,
         )
         login = LoginPolicy(self.broker.users, self.broker.access, asks_users=asks)
-        context = Context(
+        self.context = Context(
             self.broker, self.clock, login, "1.2.3", "entrepot@here", 0, lambda: {"http": ("h", 1)}
         )
-        self.handle = Management(context)
+        self.handle = Management(self.context)
         self.who = BOSS if asks else "guest"
 
     async def add_user(self, name: str) -> None:
@@ -74,7 +74,7 @@ class House:
             body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         )
         response = await self.handle(Request(method, path, sent, data), "127.0.0.1")
-        return response.status, json.loads(response.body) if response.body else None
+        return response.status, json.loads(bytes(response.body)) if response.body else None
 
     async def get(self, path: str) -> Any:
         status, found = await self.call("GET", path)
