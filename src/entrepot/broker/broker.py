@@ -166,8 +166,7 @@ class Broker:
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
-        self.bridges = Bridges()
-        self.formats = formats or Formats()
+        self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
         views["link"] = self.stored_links
