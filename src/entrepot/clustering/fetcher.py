@@ -159,11 +159,18 @@ class Fetcher:
     async def _round(self, connection: Connection) -> None:
         """Ask about all partitions once."""
         now_s = self._clock.monotonic()
-        due = [each for each in self._followed.values() if each.retry_s <= now_s]
+        due = [
+            each
+            for each in self._followed.values()
+            if each.retry_s <= now_s and each.served.partition.stopped is None
+        ]
         asking = [each for each in due if not each.state.is_fetching]
         if asking:
             await self._ask_epochs(connection, asking)
         fetching = [each for each in due if each.state.is_fetching and self._is_followed(each)]
+        for each in fetching:  # As a leader it may have written what is not durable yet.
+            await self._durable(each)
+        fetching = [each for each in fetching if self._is_followed(each) and _has_all(each)]
         if fetching:
             await self._fetch(connection, fetching)
         elif not asking:
@@ -333,6 +340,12 @@ class Fetcher:
             self._wait(followed, str(error))
         if self._is_followed(followed) and partition.stopped is None:
             partition.show(followed.high_watermark)
+
+
+def _has_all(followed: Followed) -> bool:
+    """Return whether all that is written here is durable: the offset we ask for says so."""
+    partition = followed.served.partition
+    return partition.stopped is None and partition.offset_durable >= partition.offset_end
 
 
 def _milliseconds(count: int) -> i32Timedelta:

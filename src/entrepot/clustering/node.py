@@ -364,10 +364,14 @@ class ClusterNode:
                 to_check = [*self._roles]
             for identity in to_check:
                 role = self._roles.get(identity)
-                if role is not None and role.leads:
-                    wanted = role.propose(self._settings.lag_s, self._registrations)
-                    if wanted is not None:
-                        self._do(self._change_in_sync(role, wanted))
+                if role is None or not role.leads:
+                    continue
+                wanted = role.propose(self._settings.lag_s, self._registrations)
+                if wanted is not None:
+                    self._do(self._change_in_sync(role, wanted))
+                successor = role.hand_over(self._registrations)
+                if successor is not None:
+                    self._do(self._hand_over(role, successor))
 
     async def _change_in_sync(self, role: PartitionRole, wanted: tuple[int, ...]) -> None:
         """Let the coordinator have another in-sync set; ask until it is known what became of it."""
@@ -395,6 +399,16 @@ class ClusterNode:
             elif entry is not None:
                 self.told(key, entry.value, entry.revision)
             return
+
+    async def _hand_over(self, role: PartitionRole, successor: Assignment) -> None:
+        """Let another replica lead: the log here has failed."""
+        leader, key = role.leader, partition_key(role.identity)
+        assert leader is not None
+        try:
+            expected = [Expected(key, leader.revision)]
+            await self._coordinator.commit(expected, [Put(key, encode(successor))])
+        except CoordinatorUnavailable as error:
+            log.warning("%s is not handed over: %s", key, error)
 
     def _changed_in_sync(self, role: PartitionRole, now: Assignment, revision: int) -> None:
         log.info("%s: in sync are %s", partition_key(role.identity), list(now.in_sync))

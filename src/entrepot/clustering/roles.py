@@ -133,6 +133,19 @@ class PartitionRole:
         partition, now_s = served.partition, self._clock.monotonic()
         return leader.propose(now_s, lag_s, partition.offset_end, partition.high_watermark, alive)
 
+    def hand_over(self, alive: dict[int, int]) -> Assignment | None:
+        """Return who should hold the partition if its log here has failed; None if it has not, or
+        nobody else has everything."""
+        leader, served = self.leader, self._served
+        if leader is None or served is None or served.partition.stopped is None:
+            return None
+        present = leader.assignment
+        left = tuple(each for each in present.in_sync if each != leader.node and each in alive)
+        if not left or leader.proposed is not None:
+            return None
+        first = next(each for each in present.replicas if each in left)
+        return Assignment(present.replicas, left, first, present.leader_epoch + 1)
+
     def _durable(self) -> None:
         assert self.leader is not None
         assert self._served is not None
