@@ -57,6 +57,7 @@ MAY_WAIT = (
     "cluster/etcd_coordinator.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
+    "cluster/prefixed.py",
     "log/cleaner.py",
     "log/commit.py",
     "log/copier.py",
