@@ -1,6 +1,6 @@
 """A cluster of three nodes where everything goes wrong, and mistakes that must be found.
 
-Proves M-02, M-04, M-06, M-09 and M-10 on simulated disks, networks and a simulated coordinator. A
+Proves M-04, M-06 and M-09 on simulated disks, networks and a simulated coordinator. A
 seed that fails elsewhere is added.
 """
 
