@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -16,6 +17,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.list_offsets.v7.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from entrepot.client.connection import Connection
+from entrepot.net.sockets import SocketNet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 NODES = (1, 2, 3)
@@ -133,7 +145,7 @@ def read_all(bootstrap: str, name: str, partitions: int, count: int) -> list[byt
 
 
 def test_a_leader_is_killed_and_nothing_is_lost(cluster: ThreeNodes) -> None:
-    """Proves M-01, M-03, M-05, M-06 and M-09: each node leads, the others follow; the leader is
+    """Proves M-03, M-05, M-06 and M-09: each node leads, the others follow; the leader is
     killed in the middle of producing, comes back, and all that was acknowledged is there once."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     create(admin, "orders")
@@ -174,6 +186,39 @@ def test_a_leader_is_killed_and_nothing_is_lost(cluster: ThreeNodes) -> None:
     values = read_all(cluster.bootstrap, "orders", 3, len(acknowledged))
     assert sorted(values) == sorted(acknowledged)
     assert len(acknowledged) == 3_000
+
+
+async def ask_each(ports: dict[int, int], name: str) -> dict[int, str]:
+    """Ask every node, as its leader, where a partition ends."""
+    request = ListOffsetsRequest(
+        replica_id=BrokerId(-1),
+        isolation_level=i8(0),
+        topics=(
+            ListOffsetsTopic(
+                name=TopicName(name),
+                partitions=(ListOffsetsPartition(partition_index=i32(0), timestamp=i64(-1)),),
+            ),
+        ),
+    )
+    net, answers = SocketNet(), {}
+    for node, port in ports.items():
+        connection = await Connection.open(net, "127.0.0.1", port, client_id="test", timeout_s=10)
+        answer = await connection.ask(request, ListOffsetsResponse, 10)
+        answers[node] = answer.topics[0].partitions[0].error_code.name
+        connection.close()
+    net.close()
+    return answers
+
+
+def test_only_the_leader_serves(cluster: ThreeNodes) -> None:
+    """Proves M-01: three replicas are the leader and two followers, who send clients away."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create(admin, "one", 1)
+    (found,) = partitions_of(admin, "one").values()
+    assert sorted(found.replicas) == [1, 2, 3]
+    answers = asyncio.run(ask_each(cluster.ports, "one"))
+    assert answers.pop(found.leader) == "none"
+    assert list(answers.values()) == ["not_leader_or_follower"] * 2
 
 
 def attempt(bootstrap: str, name: str, acks: str) -> str | None:

@@ -47,6 +47,7 @@ def is_caught(bug: str, seeds: Iterable[int]) -> bool:
     return False
 
 
+@pytest.mark.pure
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(

@@ -569,10 +569,13 @@ class Broker:
         """Raise InvalidConfig for settings that a topic cannot have."""
         check_settings(settings)
         check_together(settings, self.defaults.settings)
-        if self.cluster is None and settings.get("min.insync.replicas", "1") != "1":
-            raise InvalidConfig("min.insync.replicas cannot be more than 1: this node is alone")
+        self._check_in_sync_min(settings)
         if self.cluster is not None and settings.get(TIER):
             raise InvalidConfig(f"{TIER} cannot be set in a cluster yet")
+
+    def _check_in_sync_min(self, settings: Mapping[str, str]) -> None:
+        if self.cluster is None and settings.get("min.insync.replicas", "1") != "1":
+            raise InvalidConfig("min.insync.replicas cannot be more than 1: this node is alone")
 
     async def _check_tier(self, address: str) -> None:
         """Raise InvalidConfig unless segments can be copied to this address."""
@@ -609,6 +612,7 @@ class Broker:
         """Set the settings of a node, or of all nodes if `name` is empty, to exactly these, and
         apply them to all topics."""
         check_server_settings(settings)
+        self._check_in_sync_min(settings)
         self._check_tiered_topics(settings.get(SERVER_NAMES["cleanup.policy"], ""))
         if self.cluster is not None:
             await self.cluster.change(settings_record(name, settings))
