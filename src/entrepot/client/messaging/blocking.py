@@ -346,6 +346,30 @@ class Client(Blocking[AsyncClient]):
         )
         return BlockingSubscription(found, self._loop)
 
+    # --- types of events
+
+    declare_type = waits(AsyncClient.declare_type)
+    event_type = waits(AsyncClient.event_type)
+    publish_event = waits(AsyncClient.publish_event)
+
+    def subscribe_type(
+        self,
+        type: str,
+        callback: Callable[[BlockingSubscription, Message], Any],
+        expiry_s: float | None = None,
+        *,
+        where: Any = None,
+    ) -> BlockingSubscription:
+        """Call a function with each event of a type or one of its subtypes."""
+
+        def hear(handle: Subscription, event: Message) -> Any:
+            return callback(BlockingSubscription(handle, self._loop), event)
+
+        found = self._loop.wait(
+            self.inner.subscribe_type(type, self._loop.in_thread(hear), expiry_s, where=where)
+        )
+        return BlockingSubscription(found, self._loop)
+
     # --- requests
 
     request = waits(AsyncClient.request)
