@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.replica import Replica
+from entrepot.client.messaging.spaces import SpaceVerbs
 from entrepot.client.messaging.subjects import OnEvent, Subscription
-from entrepot.client.messaging.topics import Entry, TopicVerbs, record_of
+from entrepot.client.messaging.topics import Entry, record_of
 
 TYPES = "entrepot.types"  # The topic of declarations.
 _PREFIX = "types"
@@ -50,7 +51,7 @@ class EventType(NamedTuple):
             raise ClientError(f"field '{name}' of type {self.name} is a {kind}, and {value!r} not")
 
 
-class TypeVerbs(TopicVerbs):
+class TypeVerbs(SpaceVerbs):
     """The part of a client that is about types of events."""
 
     def __post_init__(self) -> None:
