@@ -66,3 +66,12 @@ def test_a_large_payload_goes_by_reference() -> None:
         "20971520 bytes received, the same",
         "0 payloads are left in the store",
     ]
+
+
+@pytest.mark.slow
+def test_a_master_and_its_workers_share_a_space() -> None:
+    """Proves Z-05."""
+    lines = said("examples.spaces.master_worker")
+    assert lines[0] == "a worker is killed"
+    assert "task 5 is written again" in lines
+    assert lines[-1] == "2668 primes below 24000"

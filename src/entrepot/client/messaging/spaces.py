@@ -26,7 +26,7 @@ from entrepot.core.record import Record
 
 TUPLES_MAX = 1_000_000  # Of a space: every client holds all of them.
 FIELDS_MAX = 100
-CHOSEN_FROM = 64  # Several takers shall not all want the same tuple.
+CHOSEN_FROM = 8  # Several takers shall not all want the same tuple.
 _ID_BYTES = 12
 _TAKER, _EXPIRES = "space-taker", "space-expires-ms"
 _FORMAL = (int, float, str, bool, list, type(None))
@@ -62,7 +62,6 @@ class Space:
         self._entropy = SystemEntropy()
         self._tuples: dict[str, _Held] = {}
         self._shapes: dict[object, dict[str, _Held]] = {}  # By length, and by first field.
-        self._claimed: dict[str, None] = {}  # That we are about to take.
         self._waiting: dict[asyncio.Future[None], Tuple] = {}
         self._watchers: dict[Watch, None] = {}
         self._replica = Replica(verbs, f"space.{name}", self._apply)
@@ -132,7 +131,8 @@ class Space:
 
     async def _claim(self, id: str) -> bool:
         """Append a take; return whether it is the first of this tuple."""
-        self._claimed[id] = None
+        held = self._tuples[id]
+        self._unfile(held)  # Nobody else here shall try to take it.
         try:
             record = Record(id.encode(), None, ((_TAKER, self._taker.encode()),))
             # Once it is under way it happens, even if who asked is gone: then it is given back.
@@ -142,8 +142,10 @@ class Space:
             except asyncio.CancelledError:
                 change.add_done_callback(self._give_back)
                 raise
-        finally:
-            self._claimed.pop(id, None)
+        except ClientError:
+            if id in self._tuples:  # Nobody knows; whoever tries next will see.
+                self._file(held)
+            raise
 
     def _give_back(self, change: asyncio.Future[object]) -> None:
         """Write a tuple again that was taken for somebody whose time was over."""
@@ -161,19 +163,17 @@ class Space:
 
     def _find(self, template: Tuple) -> _Held | None:
         """Return one of the first tuples that match and that nobody here is taking."""
-        now_ms = self._clock.now_ms()
-        found: list[_Held] = []
+        now_ms, found = self._clock.now_ms(), None
+        left = self._entropy.token(1)[0] % CHOSEN_FROM
         for held in self._candidates(template).values():
-            if held.id in self._claimed or not matches(template, held.value):
-                continue
             if held.expires_ms is not None and held.expires_ms <= now_ms:
                 continue
-            found.append(held)
-            if len(found) == CHOSEN_FROM:
-                break
-        if not found:
-            return None
-        return found[self._entropy.token(1)[0] % len(found)]
+            if matches(template, held.value):
+                found = held
+                left -= 1
+                if left < 0:
+                    break
+        return found
 
     def _candidates(self, template: Tuple) -> dict[str, _Held]:
         first = template[0] if template else None
@@ -214,8 +214,7 @@ class Space:
 
     def _add(self, held: _Held) -> None:
         self._tuples[held.id] = held
-        for key in _keys(held.value):
-            self._shapes.setdefault(key, {})[held.id] = held
+        self._file(held)
         if held.expires_ms is not None:
             left_s = (held.expires_ms - self._clock.now_ms()) / 1000
             asyncio.get_running_loop().call_later(max(0.0, left_s) + 1, self._remove, held.id)
@@ -228,12 +227,19 @@ class Space:
     def _remove(self, id: str) -> _Held | None:
         held = self._tuples.pop(id, None)
         if held is not None:
-            for key in _keys(held.value):
-                among = self._shapes[key]
-                del among[id]
-                if not among:
-                    del self._shapes[key]
+            self._unfile(held)
         return held
+
+    def _file(self, held: _Held) -> None:
+        for key in _keys(held.value):
+            self._shapes.setdefault(key, {})[held.id] = held
+
+    def _unfile(self, held: _Held) -> None:
+        """Have it found no more. Without effect if it is not."""
+        for key in _keys(held.value):
+            among = self._shapes.get(key)
+            if among is not None and among.pop(held.id, None) is not None and not among:
+                del self._shapes[key]
 
 
 class Watch:
