@@ -86,3 +86,12 @@ def test_shops_reach_each_other_by_the_office() -> None:
         for one in sorted(shops)
         if one != other
     ]
+
+
+@pytest.mark.slow
+def test_a_master_and_its_workers_share_a_space() -> None:
+    """Proves Z-05."""
+    lines = said("examples.spaces.master_worker")
+    assert lines[0] == "a worker is killed"
+    assert "task 5 is written again" in lines
+    assert lines[-1] == "2668 primes below 24000"
