@@ -82,12 +82,21 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._call_waiting)
         action()
 
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Call this in one of the next iterations, for what very many may do at the same time."""
+        self._calls.append(action)
+        if not self._is_calling:
+            self._is_calling = True
+            asyncio.get_running_loop().call_soon(self._call_waiting)
+
     def _call_waiting(self) -> None:
         clock = self._clock
         until_s = clock.monotonic() + limits.TURN_MS / 1_000
         try:
-            while self._calls and clock.monotonic() < until_s:
+            for _ in range(len(self._calls)):  # What these cause comes in the next iteration.
                 self._calls.popleft()()
+                if clock.monotonic() >= until_s:
+                    break
         finally:
             self._is_calling = bool(self._calls)
             if self._calls:

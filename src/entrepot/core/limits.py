@@ -210,7 +210,9 @@ SHARE_DEAD_LETTERS_MAX = 1_000  # Dead letters copied at once; others wait.
 
 # Lanes of queues: the partitions, or memory, that messages are kept in.
 QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
-QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
+QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger,
+QUEUE_READ_RUNS = 64  # and decoded, unless one batch has more.
+QUEUE_READ_RUN_BYTES = 32 * KIB  # What is read in one turn: a small run takes as long as so many.
 # Messages of durable queues cached in memory, unless one is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB
 # Cached messages of one lane; more than a batch of the smallest messages takes.

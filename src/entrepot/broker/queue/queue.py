@@ -617,10 +617,10 @@ class Queue:
             self._failed(error)
 
     def _continue(self) -> None:
-        """Dispatch in the next turn of the loop."""
+        """Dispatch again, in the turn of this queue: very many may have much to do at once."""
         if not self._is_continuing:
             self._is_continuing = True
-            self._loop.call_soon(self._continued)
+            self._turns.call_soon(self._continued)
 
     def _continued(self) -> None:
         self._is_continuing = self._is_spent = False
