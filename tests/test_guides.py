@@ -35,6 +35,7 @@ NOT_RUN = {
     "docs/guides/connect.md": 2,
     "docs/guides/exactly-once.md": 1,
     "docs/guides/gossip.md": 1,
+    "docs/guides/operating.md": 3,
     "docs/guides/multicast.md": 1,
     "docs/guides/pipelines.md": 2,
     "docs/guides/spark.md": 4,
