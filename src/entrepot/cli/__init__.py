@@ -19,6 +19,7 @@ import click
 # of Kafka and RabbitMQ.
 COMMANDS = {
     "serve": ("serve", "Start a broker."),
+    "cluster": ("cluster", "Start a cluster here, show who does what in one."),
     "topics": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Send lines of text as records."),
     "consume": ("consume", "Print records."),
@@ -40,6 +41,11 @@ COMMANDS = {
     "connect": ("connect", "Move data between topics and files, databases, HTTP."),
     "pipeline": ("pipeline", "Run pipelines on Spark."),
     "status": ("status", "Show what runs here, and what cannot be used."),
+    "top": ("top", "Show what happens in a broker now."),
+    "doctor": ("doctor", "Look for what a broker would suffer from here."),
+    "gossip": ("gossip", "Labs of gossip, and a node that gossips."),
+    "multicast": ("multicast", "Labs of multicast; groups of IP multicast."),
+    "routing": ("event_routing", "Labs of event routing over nodes."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

@@ -5,6 +5,10 @@ finds that there is no controller tries to become it, under the same lease: one 
 lease is gone, the node registers again. When the coordinator has forgotten changes that the watch
 was to tell, or does not answer, it reads everything and watches from there.
 
+A process that begins may have lost what its predecessor wrote and did not make permanent. So it
+gives up, before it registers, what the coordinator still has of its predecessor: its leaderships,
+and its places in sync where others are. An epoch that it leads has begun after it did.
+
 Whether a node is a member is judged by its own clock, from before its last call that was answered:
 it stops believing so no later than the coordinator does.
 """
@@ -13,10 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
-from entrepot.cluster.controller import Controller
-from entrepot.cluster.state import CONTROLLER, Node, encode, node_key
-from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
+from entrepot.cluster.controller import Controller, settle
+from entrepot.cluster.state import (
+    CONTROLLER,
+    NODES,
+    PARTITIONS,
+    Node,
+    encode,
+    node_key,
+    read_assignment,
+)
+from entrepot.core.coordinator import Coordinator, Entry, Expected, Put, Snapshot
 from entrepot.core.errors import CoordinatorUnavailable, LeaseLost, RevisionCompacted
 from entrepot.core.ports import Clock
 
@@ -26,11 +39,29 @@ _RETRY_S = 0.5
 _KEEP_ALIVE_PER_LEASE = 4  # So often a lease is kept alive before it would end.
 
 
+class Observer(Protocol):
+    """Who is told of everything that the coordinator has, besides the controller."""
+
+    def began(self, snapshot: Snapshot) -> None:
+        """Take in everything there is: at the beginning, and again after a gap."""
+
+    def told(self, key: str, value: bytes | None, revision: int) -> None:
+        """Take in a change; None means: the key is gone."""
+
+
 class Membership:
     def __init__(
-        self, coordinator: Coordinator, clock: Clock, node: Node, lease_seconds: int
+        self,
+        coordinator: Coordinator,
+        clock: Clock,
+        node: Node,
+        lease_seconds: int,
+        observer: Observer | None = None,
     ) -> None:
         self._coordinator = coordinator
+        self._observer = observer
+        self._lease = 0  # 0 means: none.
+        self._is_new = True  # This process was never registered.
         self._clock = clock
         self._node = node
         self._lease_seconds = lease_seconds
@@ -47,6 +78,13 @@ class Membership:
         """Return whether this node decides, as far as it knows."""
         return self._controller is not None and self.is_member
 
+    async def leave(self) -> None:
+        """Say that this node has no part in the cluster any more, once `run` has ended: others lead
+        what it led, without waiting for its lease to end."""
+        self._member_until = 0.0
+        if self._lease:
+            await self._coordinator.revoke(self._lease)
+
     async def run(self) -> None:
         """Take part for ever."""
         while True:
@@ -58,15 +96,18 @@ class Membership:
 
     async def _take_part(self) -> None:
         """Register and take part until something goes wrong. Raises that."""
+        key = node_key(self._node.id)
+        if self._is_new:
+            await self._give_up_predecessors(key)
         before = self._clock.monotonic()
         lease = await self._coordinator.grant(self._lease_seconds)
-        key = node_key(self._node.id)
         put = Put(key, encode(self._node), lease.id)
         if await self._coordinator.commit([Expected(key, 0)], [put]) is None:
             # Another node has this id; or we had it, and that lease has not ended yet.
             await self._coordinator.revoke(lease.id)
             raise LeaseLost(f"the id {self._node.id} is taken")
         self._member_until = before + lease.seconds
+        self._lease, self._is_new = lease.id, False
         tasks = [
             asyncio.get_running_loop().create_task(work)
             for work in (self._keep_alive(lease.id), self._keep_following(lease.id))
@@ -84,6 +125,31 @@ class Membership:
             for task in tasks:
                 if not task.cancelled():
                     task.exception()  # One of them was raised.
+
+    async def _give_up_predecessors(self, key: str) -> None:
+        """Give up the roles that an earlier process of this node had. Raises LeaseLost while that
+        is registered, or another node with the same id."""
+        snapshot = await self._coordinator.range("")
+        nodes = [each.key for each in snapshot.entries if each.key.startswith(NODES)]
+        if key in nodes:
+            raise LeaseLost(f"the id {self._node.id} is taken")
+        alive = [int(each.removeprefix(NODES)) for each in nodes]
+        for entry in snapshot.entries:
+            if not entry.key.startswith(PARTITIONS):
+                continue
+            present: Entry | None = entry
+            while present is not None:
+                assignment = read_assignment(present.value)
+                if self._node.id not in (assignment.leader, *assignment.in_sync):
+                    break
+                left = settle(assignment, alive)
+                expected = [Expected(entry.key, present.revision)]
+                is_done = left == assignment or await self._coordinator.commit(
+                    expected, [Put(entry.key, encode(left))]
+                )
+                if is_done:
+                    break
+                present = await self._coordinator.get(entry.key)
 
     async def _keep_alive(self, lease: int) -> None:
         """Keep the lease alive; a call without an answer is repeated while there is time."""
@@ -113,11 +179,15 @@ class Membership:
         await self._elect(snapshot, lease)
         snapshot = await self._coordinator.range("")
         self._begin(snapshot, lease)
+        if self._observer is not None:
+            self._observer.began(snapshot)
         watch = self._coordinator.watch("", snapshot.revision + 1)
         try:
             while True:
                 await self._decide()
                 for key, value, revision in await watch.next():
+                    if self._observer is not None:
+                        self._observer.told(key, value, revision)
                     if key == CONTROLLER:
                         return
                     if self._controller is not None:

@@ -114,7 +114,9 @@ class Partition(Segments):
         self._unsynced_views: list[File] = []
         self.faults: Faults = Uncaught()
         self._waiters: list[tuple[int, Waiter]] = []  # (end offset, callback), offsets ascending.
-        self._listeners: dict[object, Callable[[], None]] = {}
+        self._durable_waiters: list[tuple[int, Waiter]] = []  # Of a replicated partition.
+        self._listeners: dict[object, Callable[[], object]] = {}
+        self._append_listeners: dict[object, Callable[[], object]] = {}
         # A large batch that is being written and not appended yet.
         self._ahead: Ahead | None = None
         # (first offset, batches) of appends above the watermark, for the journal. If some are not
@@ -144,9 +146,8 @@ class Partition(Segments):
     def append(self, batches: Batches, *, is_stamped: bool = False) -> int:
         """Give the batches the next offsets and write them; all of them or none.
 
-        Return the first offset. The caller has checked the batches, and asks the committer for a
-        commit when `needs_commit` says so. With `is_stamped` they have offsets and epochs, a
-        leader's or the journal's, which must follow: raises InvalidBatch, StaleEpoch.
+        Return the first offset. The batches are checked; when `needs_commit` says so, the caller
+        asks for a commit. With `is_stamped` they have offsets and epochs, which must follow.
         """
         if self._ahead is not None and not self._is_ahead(batches):
             self.drop_ahead()
@@ -176,10 +177,9 @@ class Partition(Segments):
                 chunks += batch[1:]
             else:
                 chunks.append(memoryview(batch)[_STAMP.size :])
-            batch_size = header.size
             last = offset + header.offset_delta_last
-            added.append(Glance(position, offset, batch_size, last, header.timestamp_max))
-            offset, position = last + 1, position + batch_size
+            added.append(Glance(position, offset, header.size, last, header.timestamp_max))
+            offset, position = last + 1, position + header.size
         if ahead is not None:
             self._write(file, active, chunks[:_HEADER_CHUNKS])
         elif size + self._recent_bytes > RECENT_BYTES_MAX:
@@ -200,7 +200,13 @@ class Partition(Segments):
             self.unsynced.append(active)
         if self.policy.durability is not _FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
+        if self._append_listeners:
+            self._tell_appended()
         return offset_first
+
+    def _tell_appended(self) -> None:
+        for listener in list(self._append_listeners.values()):
+            self._call(listener)
 
     def _check_follows(self, batches: Batches) -> None:
         """Raise an error unless offsets and epochs of these batches continue this log."""
@@ -406,6 +412,11 @@ class Partition(Segments):
         self._durable = mark
         self.offset_durable = mark.offset
         if self.is_replicated:
+            waiters, self._durable_waiters = self._durable_waiters, []
+            self._durable_waiters = [each for each in waiters if each[0] > mark.offset]
+            for offset_end, waiter in waiters:
+                if offset_end <= mark.offset:
+                    self._call(waiter, None)
             self._call(self.on_durable)
         else:
             self._reveal(mark)
@@ -476,22 +487,43 @@ class Partition(Segments):
         else:
             self._waiters.append((offset_end, waiter))
 
-    def listen(self, token: object, listener: Callable[[], None]) -> None:
-        """Call the listener whenever the watermark moves, until `unlisten`."""
-        self._listeners[token] = listener
+    def when_durable(self, offset_end: int, waiter: Waiter) -> None:
+        """Call the waiter once everything below `offset_end` is durable here, whatever other
+        replicas have, or the partition has stopped."""
+        if not self.is_replicated or self.stopped is not None:
+            self.when_committed(offset_end, waiter)
+        elif offset_end <= self.offset_durable:
+            waiter(None)
+        else:
+            self._durable_waiters.append((offset_end, waiter))
+
+    def fail_waiters(self, error: StorageError) -> None:
+        """Tell all who wait for a commit that they wait in vain here: another replica leads."""
+        waiters = [*self._waiters, *self._durable_waiters]
+        self._waiters, self._durable_waiters = [], []
+        for _, waiter in waiters:
+            self._call(waiter, error)
+
+    def listen(
+        self, token: object, listener: Callable[[], object], *, to_appends: bool = False
+    ) -> None:
+        """Call the listener whenever the watermark moves, until `unlisten`; with `to_appends`,
+        for another replica, after each append."""
+        (self._append_listeners if to_appends else self._listeners)[token] = listener
 
     def unlisten(self, token: object) -> None:
         self._listeners.pop(token, None)
+        self._append_listeners.pop(token, None)
 
     def stop(self, reason: str) -> None:
         """Refuse appends from now on; what is committed stays readable."""
         if self.stopped is None:
             self.stopped = reason
-            waiters, self._waiters = self._waiters, []
-            for _, waiter in waiters:
-                self._call(waiter, StorageError(reason))
+            self.fail_waiters(StorageError(reason))
+            if self.is_replicated:
+                self._call(self.on_durable)
 
-    def _call(self, waiter: Callable[..., None], *arguments: object) -> None:
+    def _call(self, waiter: Callable[..., object], *arguments: object) -> None:
         """Call a waiter or listener. If it fails, the others are called all the same."""
         try:
             waiter(*arguments)
@@ -551,14 +583,38 @@ class Partition(Segments):
             self._keep(Mark(min(durable.offset, mark.offset), shortened, position))
         if visible is not None and visible.segment.cut:
             self._show(Mark(visible.offset, shortened, visible.position))
-        waiters, self._waiters = self._waiters, []
-        for offset_end, waiter in waiters:
-            if offset_end <= mark.offset:
-                self._waiters.append((offset_end, waiter))
-            else:
+        for waiters in (self._waiters, self._durable_waiters):
+            told = [each for each in waiters if each[0] > mark.offset]
+            waiters[:] = [each for each in waiters if each[0] <= mark.offset]
+            for _, waiter in told:
                 reason = f"{self.directory}: the log was cut at offset {mark.offset}"
                 self._call(waiter, StorageError(reason))
         return cut[1:]
+
+    def begin_anew(self, offset: int) -> None:
+        """Forget everything. The log begins and ends at this offset, in an empty segment that is
+        permanent; damage that was found is gone with the rest."""
+        for segment in self.segments:
+            segment.cut = True
+        first = Segment(self.directory, offset, self._clock.now_ms())
+        self.segments = [first]
+        self._last = self._next = None
+        self._recent.clear()
+        self._recent_bytes = 0
+        self.unsynced = [first]
+        self._unsynced_views.clear()
+        self.names_changed, self.unsynced_names = True, False
+        self.epochs.cut(0)  # The index stays the same object: whoever follows has it.
+        self.epochs.is_saved = True
+        self.offset_start = self.offset_synced = offset
+        self.offset_journaled = 0
+        self.stopped, self.refused, self.damage = None, False, None
+        self._keep(self.end_mark())
+        self._show(self.end_mark())
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
+            reason = f"{self.directory}: the log has begun anew at offset {offset}"
+            self._call(waiter, StorageError(reason))
 
     # --- compaction
 

@@ -111,7 +111,8 @@ class Front:
     def ready_count_most(self) -> int:
         """Return an upper bound of `ready_count` quickly: deferred messages may be included."""
         ledger = self.ledger
-        return ledger.returned.count + max(0, self.lane.offset_end - ledger.offset_fresh)
+        fresh = self.lane.offset_end - ledger.offset_fresh
+        return ledger.returned.count + fresh if fresh > 0 else ledger.returned.count
 
     @property
     def waiting_count(self) -> int:
@@ -169,8 +170,12 @@ class Front:
     def append(self, pending: Sequence[Pending]) -> None:
         """Append these runs, and set the `offsets` of each. Raises StorageError."""
         bytes_before = self._known_bytes() if self._counts_bytes else None
-        runs = [each.run for each in pending]
-        count = sum([len(run.messages) for run in runs])
+        if len(pending) == 1:
+            run = pending[0].run
+            runs, count = [run], len(run.messages)
+        else:
+            runs = [each.run for each in pending]
+            count = sum([len(run.messages) for run in runs])
         end = self.appended_end = self.lane.append(runs)
         offset = end - count
         for each in pending:
