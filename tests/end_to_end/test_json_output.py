@@ -25,6 +25,7 @@ ARGUMENTS = {
     "groups describe": ["g"],
     "groups list": [],
     "groups reset-offsets": ["g", "--to", "earliest"],
+    "link list": [],
     "links": [],
     "log dump": ["DATA"],
     "log verify": ["DATA"],
