@@ -42,6 +42,7 @@ from entrepot.broker.router.matching import (
     Routed,
 )
 from entrepot.broker.router.ring import RingMatcher
+from entrepot.broker.router.selecting import SelectorMatcher
 from entrepot.broker.router.topic import TopicMatcher
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeRefused, UnknownExchange
@@ -140,6 +141,8 @@ def _matcher(exchange: Exchange) -> Matcher:
             return TopicMatcher()
         case ExchangeType.HEADERS:
             return HeadersMatcher()
+        case ExchangeType.SELECTOR:
+            return SelectorMatcher()
         case _:
             return RingMatcher(exchange)
 

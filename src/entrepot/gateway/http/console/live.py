@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
 import msgspec
 
 from entrepot.broker.broker import Broker
-from entrepot.core.ports import Clock
+from entrepot.core.ports import Clock, Space
 from entrepot.gateway.http.console.feed import Feed
 from entrepot.gateway.http.console.samples import Sampler
 from entrepot.gateway.http.management.call import Sources
@@ -112,11 +112,11 @@ def live(
     broker: Broker,
     clock: Clock,
     sources: Sources,
-    disk_space: Callable[[], tuple[int, int]],
+    space: Callable[[], Awaitable[Space]],
     feed: Feed,
 ) -> Live:
     """Make what tells the pages of all endpoints."""
-    return Live(broker, clock, Sampler(broker, clock, sources, disk_space), feed)
+    return Live(broker, clock, Sampler(broker, clock, sources, space), feed)
 
 
 def event(name: str, data: object) -> bytes:

@@ -70,7 +70,8 @@ def row(queue: Queue) -> Row:
             "unacked": queue.unacked_count,
             "deferred": queue.deferred_count,
         }
-        found["accepted"], found["settled"] = queue.flow
+        accepted, *settled = queue.turnover
+        found["accepted"], found["settled"] = accepted, sum(settled)
     return found
 
 

@@ -2,12 +2,13 @@
 
 Rates are differences between two looks. What is known at once (counters of protocols, of commits,
 of the process) is taken each time. What has to be added up over all queues and partitions is a
-sweep, in steps; the next one waits until the last has cost at most a hundredth of the time.
+sweep, in turns; the next one waits until the last has cost at most a hundredth of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from entrepot.broker.broker import Broker
 from entrepot.core.errors import UnknownTopic, UnknownVhost
 from entrepot.core.measures import Traffic
-from entrepot.core.ports import Clock
+from entrepot.core.ports import Clock, Space
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.call import Sources
 
@@ -25,6 +26,7 @@ SWEEP_S_MIN = 2.0
 _SWEEP_SHARE = 100  # A sweep waits as often its own duration.
 _STEP = 50  # Queues or partitions in a step.
 _ALARMS_MAX = 20
+_UNKNOWN = Space(0, 0)
 _DISK_LOW_SHARE, _DISK_LOW_BYTES = 0.05, 2**30
 # Kafka's clients fetch ranges of files, and nobody counts the records in them.
 _NOT_COUNTED = ("kafka", "kafka_tls")
@@ -34,6 +36,7 @@ _NOT_COUNTED = ("kafka", "kafka_tls")
 class Totals:
     """What is added up over everything, at one time."""
 
+    space: Space = _UNKNOWN
     ready: int = 0
     unacked: int = 0
     queues: int = 0
@@ -55,20 +58,18 @@ class Sampler:
         broker: Broker,
         clock: Clock,
         sources: Sources,
-        disk_space: Callable[[], tuple[int, int]],
+        space: Callable[[], Awaitable[Space]],
     ) -> None:
-        """`disk_space` returns how many bytes are free, and how many there are; zeros mean: that
-        is not known."""
         self._broker = broker
         self._clock = clock
         self._sources = sources
-        self._disk_space = disk_space
+        self._space = space
         # Returns seconds of processor and bytes of memory; None until it is loaded.
         self.process: Callable[[], tuple[float, float]] | None = None
         self._before: dict[str, tuple[float, ...]] = {}
         self._time_s = 0.0
         self._totals = Totals()
-        self._is_sweeping = False
+        self._sweeping: asyncio.Future[None] | None = None
         self._sweep_s = 0.0  # When the next sweep is due.
 
     def forget(self) -> None:
@@ -80,8 +81,8 @@ class Sampler:
         now_s = self._clock.monotonic()
         seconds = max(now_s - self._time_s, 0.001) if self._before else 0.0
         self._time_s = now_s
-        free, size = self._disk_space()
         totals, broker = self._totals, self._broker
+        free, size = totals.space
         row: Row = {
             "t": self._clock.now_ms(),
             "protocols": dict(self._protocols(seconds)),
@@ -157,21 +158,29 @@ class Sampler:
 
     def sweep_if_due(self) -> None:
         """Add up everything again, in the background, if it is time."""
-        if not self._is_sweeping and self._sweep_s <= self._clock.monotonic():
-            self._is_sweeping = True
-            self._broker.turns.start(self._sweep())
+        if self._sweeping is None and self._sweep_s <= self._clock.monotonic():
+            self._sweeping = asyncio.ensure_future(self._sweep())
+            self._sweeping.add_done_callback(self._swept)
 
-    def _sweep(self) -> Steps[None]:
+    async def _sweep(self) -> None:
         started_s = self._clock.monotonic()
         try:
-            totals = Totals()
-            yield from self._add_queues(totals)
-            yield from self._add_topics(totals)
+            totals = Totals(space=await self._space())
+            await self._broker.turns.run(self._add_up(totals))
             self._totals = totals
         finally:
-            self._is_sweeping = False
             now_s = self._clock.monotonic()
             self._sweep_s = now_s + max(SWEEP_S_MIN, (now_s - started_s) * _SWEEP_SHARE)
+
+    def _swept(self, done: asyncio.Future[None]) -> None:
+        self._sweeping = None
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._broker.faults.caught("the console's totals", error)
+
+    def _add_up(self, totals: Totals) -> Steps[None]:
+        yield from self._add_queues(totals)
+        yield from self._add_topics(totals)
 
     def _add_queues(self, totals: Totals) -> Steps[None]:
         for name in list(self._broker.vhosts.names):

@@ -19,7 +19,7 @@ from entrepot.gateway.http.console.logins import TOKEN_HEADER
 from entrepot.gateway.http.json_reader import AT_ONCE_BYTES_MAX
 from entrepot.gateway.http.json_writer import encoded
 from entrepot.gateway.http.login import log_in
-from entrepot.gateway.http.management import metrics
+from entrepot.gateway.http.management import health, metrics
 from entrepot.gateway.http.management.call import Call, Context
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.gateway.http.management.listing import arranged
@@ -54,6 +54,7 @@ _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused
 class Management:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._health = health.Health(context)
 
     async def __call__(self, request: Request, peer_host: str) -> Response:
         """Answer a request. Errors of the client become answers and are not raised."""
@@ -73,6 +74,8 @@ class Management:
 
     async def _serve(self, request: Request, peer_host: str) -> Response:
         asked = target.split(request.target)
+        if asked.path[:1] == (health.PREFIX,):
+            return await self._health.answer(asked.path, request)
         is_own = request.method in _READING or not is_foreign(request)
         if asked.path == entering.PATH and is_own:
             return await entering.serve(self._context, request, peer_host)

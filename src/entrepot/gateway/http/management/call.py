@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +14,8 @@ from entrepot.broker.login import LoginPolicy
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
-from entrepot.core.measures import MessageCount, Traffic
-from entrepot.core.ports import Clock
+from entrepot.core.measures import MessageCount, Pulse, Traffic
+from entrepot.core.ports import Clock, Space
 from entrepot.core.steps import finish, listed
 from entrepot.gateway.http.console.logins import Logins
 from entrepot.gateway.http.management.fields import Fields
@@ -32,7 +32,11 @@ class Sources:
     traffic: Callable[[], Mapping[str, Traffic]] = dict
     messages: Mapping[str, MessageCount] = field(default_factory=dict)
     unfinished_bytes: Callable[[], int] = int
-    rows_max: int = limits.METRICS_ROWS_MAX  # Partitions that are listed, and queues.
+    # Of a kind that are listed: partitions, queues, and partitions that groups read.
+    rows_max: int = limits.METRICS_ROWS_MAX
+    unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
+    pulse: Pulse = field(default_factory=Pulse)
+    space: Callable[[], Awaitable[Space]] | None = None  # Of the disk. None means: not known.
 
 
 class Setting(NamedTuple):
