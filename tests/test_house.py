@@ -59,6 +59,7 @@ MAY_WAIT = (
     "cluster/joining.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
+    "cluster/prefixed.py",
     "log/anew.py",
     "log/cleaner.py",
     "log/commit.py",

@@ -123,13 +123,12 @@ class Fetcher:
     def leave(self, identity: PartitionId) -> None:
         self._followed.pop(identity, None)
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._followed
-
     async def run(self) -> None:
         """Copy for ever."""
         while True:
+            if not self._followed:
+                self._changed.clear()
+                await self._changed.wait()
             try:
                 connection = await self._connect()
                 try:
