@@ -591,6 +591,30 @@ class Partition(Segments):
                 self._call(waiter, StorageError(reason))
         return cut[1:]
 
+    def begin_anew(self, offset: int) -> None:
+        """Forget everything. The log begins and ends at this offset, in an empty segment that is
+        permanent; damage that was found is gone with the rest."""
+        for segment in self.segments:
+            segment.cut = True
+        first = Segment(self.directory, offset, self._clock.now_ms())
+        self.segments = [first]
+        self._last = self._next = None
+        self._recent.clear()
+        self._recent_bytes = 0
+        self.unsynced = [first]
+        self._unsynced_views.clear()
+        self.names_changed, self.unsynced_names = True, False
+        self.epochs = EpochIndex()
+        self.offset_start = self.offset_synced = offset
+        self.offset_journaled = 0
+        self.stopped, self.refused, self.damage = None, False, None
+        self._keep(self.end_mark())
+        self._show(self.end_mark())
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
+            reason = f"{self.directory}: the log has begun anew at offset {offset}"
+            self._call(waiter, StorageError(reason))
+
     # --- compaction
 
     def has(self, group: Sequence[Segment]) -> bool:
