@@ -21,6 +21,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v13.response import FetchResponse, PartitionData
+from kio.schema.list_offsets.v7.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -44,7 +50,7 @@ from entrepot.core.batch import check, walk
 from entrepot.core.errors import OffsetOutOfRange, PeerError, StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Net
-from entrepot.log.epochs import EpochEnd
+from entrepot.log.epochs import NO_EPOCH, EpochEnd
 from entrepot.log.log import Log
 
 log = logging.getLogger("entrepot.cluster")
@@ -54,6 +60,8 @@ _RETRY_S = 0.2  # After a failed connection, or an error of a partition.
 _WAIT_MS = 500  # How long the leader may wait for more.
 _WAIT_SOON_MS = 50  # The same, while other partitions may be about to come.
 _SOON_S = 2.0
+_NOWHERE = 2**63
+_EARLIEST = -2  # As a timestamp: where the log begins.
 
 
 class Followed:
@@ -276,11 +284,58 @@ class Fetcher:
             for data in topic.partitions:
                 assert topic.topic_id is not None
                 followed = asked.get((topic.topic_id, int(data.partition_index)))
-                if followed is not None and self._is_followed(followed):
-                    self._take(followed, data)
-                    written.append(followed)
+                if followed is None or not self._is_followed(followed):
+                    continue
+                if data.error_code is ErrorCode.offset_out_of_range:
+                    await self._catch_up(connection, followed)
+                    continue
+                first = _first_offset(data)
+                if first < followed.served.partition.offset_end and _is_empty(followed):
+                    # Of the leader's first batch the beginning is deleted.
+                    await self._begin_anew(followed, first)
+                    if not self._is_followed(followed):
+                        continue
+                self._take(followed, data)
+                written.append(followed)
         for followed in written:
             await self._durable(followed)
+
+    async def _catch_up(self, connection: Connection, followed: Followed) -> None:
+        """Begin anew where the leader's log begins, if it has no more what would follow here."""
+        place = ListOffsetsPartition(
+            partition_index=i32(followed.number),
+            current_leader_epoch=i32(followed.state.epoch),
+            timestamp=i64(_EARLIEST),
+        )
+        topic = ListOffsetsTopic(name=TopicName(followed.name), partitions=(place,))
+        request = ListOffsetsRequest(
+            replica_id=BrokerId(self._node), isolation_level=i8(0), topics=(topic,)
+        )
+        response = await connection.ask(request, ListOffsetsResponse, _PATIENCE_S)
+        answer = response.topics[0].partitions[0]
+        if not self._is_followed(followed):
+            return
+        partition, start = followed.served.partition, int(answer.offset)
+        if answer.error_code is not ErrorCode.none or start <= partition.offset_end:
+            followed.state.is_fetching = partition.epochs.last == NO_EPOCH
+            self._wait(followed, answer.error_code.name)
+            return
+        await self._begin_anew(followed, start)
+
+    async def _begin_anew(self, followed: Followed, offset: int) -> None:
+        log.info("%s begins anew at offset %d", followed.served.partition.directory, offset)
+        followed.is_cutting = True
+        # In a task of its own: it must not be left halfway.
+        await asyncio.shield(asyncio.ensure_future(self._drop_copy(followed, offset)))
+
+    async def _drop_copy(self, followed: Followed, offset: int) -> None:
+        try:
+            await self._log.begin_anew(followed.served.partition, offset)
+        except StorageError as error:
+            self._wait(followed, str(error))
+        finally:
+            followed.is_cutting = False
+            followed.when_cut()
 
     def _wanted(self, followed: Followed) -> FetchPartition:
         partition = followed.served.partition
@@ -345,6 +400,17 @@ def _has_all(followed: Followed) -> bool:
     """Return whether all that is written here is durable: the offset we ask for says so."""
     partition = followed.served.partition
     return partition.stopped is None and partition.offset_durable >= partition.offset_end
+
+
+def _is_empty(followed: Followed) -> bool:
+    return not followed.served.partition.size
+
+
+def _first_offset(data: PartitionData) -> int:
+    """Return where the first batch begins; beyond every log if there is none."""
+    if data.error_code is not ErrorCode.none or not data.records:
+        return _NOWHERE
+    return int.from_bytes(memoryview(data.records)[:8], "big")
 
 
 def _milliseconds(count: int) -> i32Timedelta:
