@@ -164,8 +164,8 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
-        self.sessions = Sessions()  # Connections of clients that use queues.
-        self.bridges = Bridges()
+        # Connections of clients that use queues, and to other brokers of MQTT.
+        self.sessions, self.bridges = Sessions(), Bridges()
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
