@@ -164,9 +164,8 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
-        # Connections of clients that use queues, and to other brokers of MQTT.
-        self.sessions, self.bridges = Sessions(), Bridges()
-        self.formats = formats or Formats()
+        self.sessions = Sessions()  # Connections of clients that use queues.
+        self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
         views["link"] = self.stored_links

@@ -21,12 +21,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v13.response import FetchResponse, PartitionData
-from kio.schema.list_offsets.v7.request import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -46,12 +40,13 @@ from entrepot.client.sasl import Credentials
 from entrepot.cluster.replica import Follower
 from entrepot.cluster.state import Node
 from entrepot.core import limits
-from entrepot.core.batch import check, walk
+from entrepot.core.batch import check, read_header, walk
 from entrepot.core.errors import OffsetOutOfRange, PeerError, StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Net
-from entrepot.log.epochs import NO_EPOCH, EpochEnd
+from entrepot.log.epochs import EpochEnd
 from entrepot.log.log import Log
+from entrepot.log.partition import Partition
 
 log = logging.getLogger("entrepot.cluster")
 
@@ -60,8 +55,6 @@ _RETRY_S = 0.2  # After a failed connection, or an error of a partition.
 _WAIT_MS = 500  # How long the leader may wait for more.
 _WAIT_SOON_MS = 50  # The same, while other partitions may be about to come.
 _SOON_S = 2.0
-_NOWHERE = 2**63
-_EARLIEST = -2  # As a timestamp: where the log begins.
 
 
 class Followed:
@@ -171,6 +164,10 @@ class Fetcher:
             for each in self._followed.values()
             if each.retry_s <= now_s and each.served.partition.stopped is None
         ]
+        damaged = [each for each in self._followed.values() if each.served.partition.refused]
+        for each in damaged:
+            if each.retry_s <= now_s and self._is_followed(each):
+                await self._begin_anew(each, 0)
         asking = [each for each in due if not each.state.is_fetching]
         if asking:
             await self._ask_epochs(connection, asking)
@@ -249,12 +246,43 @@ class Fetcher:
         partition = followed.served.partition
         try:
             await self._log.truncate(partition, max(offset, partition.offset_start))
-        except (StorageError, OffsetOutOfRange) as error:
+        except OffsetOutOfRange:  # Readers were shown what the leader has not.
+            return await self._drop(followed, 0)
+        except StorageError as error:
             self._wait(followed, str(error))
             return False
         finally:
             followed.is_cutting = False
             followed.when_cut()
+        return True
+
+    # --- beginning anew
+
+    async def _begin_anew(self, followed: Followed, offset: int) -> None:
+        """Drop the copy, and fetch from this offset on. If the leader has not that one either, it
+        says where its log begins."""
+        followed.is_cutting, followed.state.is_fetching = True, False
+        dropping = asyncio.ensure_future(self._dropping(followed, offset))
+        if await asyncio.shield(dropping):
+            followed.state.was_cut()
+
+    async def _dropping(self, followed: Followed, offset: int) -> bool:
+        try:
+            return await self._drop(followed, offset)
+        finally:
+            followed.is_cutting = False
+            followed.when_cut()
+
+    async def _drop(self, followed: Followed, offset: int) -> bool:
+        """Drop the copy. Return whether it is done."""
+        partition = followed.served.partition
+        log.warning("%s is copied again, from offset %d on", partition.directory, offset)
+        try:
+            await self._log.begin_anew(partition, offset)
+        except StorageError as error:
+            self._wait(followed, str(error))
+            return False
+        followed.high_watermark = 0
         return True
 
     # --- copying
@@ -280,62 +308,27 @@ class Fetcher:
         )
         response = await connection.ask(request, FetchResponse, _PATIENCE_S)
         written: list[Followed] = []
+        behind: list[tuple[Followed, int, PartitionData]] = []  # With where to begin anew.
         for topic in response.responses:
             for data in topic.partitions:
                 assert topic.topic_id is not None
                 followed = asked.get((topic.topic_id, int(data.partition_index)))
                 if followed is None or not self._is_followed(followed):
                     continue
-                if data.error_code is ErrorCode.offset_out_of_range:
-                    await self._catch_up(connection, followed)
-                    continue
-                first = _first_offset(data)
-                if first < followed.served.partition.offset_end and _is_empty(followed):
-                    # Of the leader's first batch the beginning is deleted.
-                    await self._begin_anew(followed, first)
-                    if not self._is_followed(followed):
-                        continue
-                self._take(followed, data)
-                written.append(followed)
+                start = _start_of(followed.served.partition, data)
+                if start is None:
+                    self._take(followed, data)
+                    written.append(followed)
+                else:
+                    behind.append((followed, start, data))
         for followed in written:
             await self._durable(followed)
-
-    async def _catch_up(self, connection: Connection, followed: Followed) -> None:
-        """Begin anew where the leader's log begins, if it has no more what would follow here."""
-        place = ListOffsetsPartition(
-            partition_index=i32(followed.number),
-            current_leader_epoch=i32(followed.state.epoch),
-            timestamp=i64(_EARLIEST),
-        )
-        topic = ListOffsetsTopic(name=TopicName(followed.name), partitions=(place,))
-        request = ListOffsetsRequest(
-            replica_id=BrokerId(self._node), isolation_level=i8(0), topics=(topic,)
-        )
-        response = await connection.ask(request, ListOffsetsResponse, _PATIENCE_S)
-        answer = response.topics[0].partitions[0]
-        if not self._is_followed(followed):
-            return
-        partition, start = followed.served.partition, int(answer.offset)
-        if answer.error_code is not ErrorCode.none or start <= partition.offset_end:
-            followed.state.is_fetching = partition.epochs.last == NO_EPOCH
-            self._wait(followed, answer.error_code.name)
-            return
-        await self._begin_anew(followed, start)
-
-    async def _begin_anew(self, followed: Followed, offset: int) -> None:
-        log.info("%s begins anew at offset %d", followed.served.partition.directory, offset)
-        followed.is_cutting = True
-        # In a task of its own: it must not be left halfway.
-        await asyncio.shield(asyncio.ensure_future(self._drop_copy(followed, offset)))
-
-    async def _drop_copy(self, followed: Followed, offset: int) -> None:
-        try:
-            await self._log.begin_anew(followed.served.partition, offset)
-        except StorageError as error:
-            self._wait(followed, str(error))
-        finally:
-            followed.is_cutting = False
-            followed.when_cut()
+        for followed, start, data in behind:
+            if self._is_followed(followed):
+                await self._begin_anew(followed, start)
+            if self._is_followed(followed) and data.error_code is ErrorCode.none:
+                self._take(followed, data)  # It begins before the leader's first offset.
+                await self._durable(followed)
 
     def _wanted(self, followed: Followed) -> FetchPartition:
         partition = followed.served.partition
@@ -372,7 +365,7 @@ class Fetcher:
                 break
             if header.offset_end > partition.offset_end:
                 batch = view[position:end]
-                check(batch, allow_gaps=partition.policy.compacts)
+                check(batch, allow_gaps=True)  # Of a topic that was ever compacted.
                 batches.append((header, batch))
         if batches:
             self._log.append(partition, batches, is_stamped=True)
@@ -402,15 +395,18 @@ def _has_all(followed: Followed) -> bool:
     return partition.stopped is None and partition.offset_durable >= partition.offset_end
 
 
-def _is_empty(followed: Followed) -> bool:
-    return not followed.served.partition.size
-
-
-def _first_offset(data: PartitionData) -> int:
-    """Return where the first batch begins; beyond every log if there is none."""
-    if data.error_code is not ErrorCode.none or not data.records:
-        return _NOWHERE
-    return int.from_bytes(memoryview(data.records)[:8], "big")
+def _start_of(partition: Partition, data: PartitionData) -> int | None:
+    """Return where to begin anew, because what was asked for cannot follow what is here; None if
+    it can."""
+    if data.error_code is ErrorCode.offset_out_of_range:
+        start = int(data.log_start_offset)
+        return start if start > partition.offset_end else None
+    is_empty = not partition.segments or partition.segments[0].offset_base == partition.offset_end
+    if is_empty and data.records and data.error_code is ErrorCode.none:
+        # The leader's first offset may be within its first batch.
+        first = read_header(data.records).offset_first
+        return first if first < partition.offset_end else None
+    return None
 
 
 def _milliseconds(count: int) -> i32Timedelta:

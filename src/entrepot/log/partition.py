@@ -604,7 +604,8 @@ class Partition(Segments):
         self.unsynced = [first]
         self._unsynced_views.clear()
         self.names_changed, self.unsynced_names = True, False
-        self.epochs = EpochIndex()
+        self.epochs.cut(0)  # The index stays the same object: whoever follows has it.
+        self.epochs.is_saved = True
         self.offset_start = self.offset_synced = offset
         self.offset_journaled = 0
         self.stopped, self.refused, self.damage = None, False, None
