@@ -9,9 +9,9 @@ busy machine three times that. All of them take about ten MiB of memory.
 partitions it takes more than a second. Most of these objects live as long as the process. So
 objects that survived a long collection are frozen (`gc.freeze`), and later collections visit only
 objects made since. A frozen object is still freed when its last reference goes; only cycles of
-frozen objects are not. So when the process has become large, and has doubled since the last time,
-all objects are unfrozen and visited once: as soon as nobody asks for anything, because that may
-take seconds.
+frozen objects are not, and a closed connection is one. So when the process has become large, and
+has grown by half since the last time, all objects are unfrozen and visited once: as soon as nobody
+asks for anything, because that may take seconds; or at last, if it goes on growing, all the same.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ LATE_S = 0.005  # The loop is busy if a timer fires later than this.
 BUSY_MAX = 50  # How often an import is put off because the loop is busy.
 LOOK_EVERY_S = 10.0  # Between collections, unless there are many new objects earlier.
 CHECK_EVERY_S = 0.1
+BEAT_S = 0.025  # Between two looks at how late the loop is.
 NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
 # After a collection that took longer, the survivors are frozen. In processor time: on a busy
 # machine every collection takes long, and connections that are frozen are not collected.
 LOOK_S_MAX = 0.02
-MEMORY_MAX = 2 * limits.GIB  # Of the process, before all objects are visited for the first time.
+MEMORY_MAX = 512 * limits.MIB  # Of the process, before all objects are visited for the first time.
+GROWTH = 1.5  # How much larger it has become when they are visited again,
+BUSY_GROWTH = 1.5  # and how much more until others have to wait for it.
 IDLE_SHARE_MAX = 0.02  # Of the processor, since the last look, if nobody asks for anything.
 _NEVER = 1_000_000_000
 
@@ -100,10 +103,21 @@ def processor_time() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def collect_garbage(clock: Clock) -> None:
-    """Collect garbage again and again, until the task is cancelled."""
+async def keep_beating(beat: Callable[[float], None], clock: Clock) -> None:
+    """Call `beat` some times a second with how late that is, until the task is cancelled."""
+    while True:
+        due_s = clock.monotonic() + BEAT_S
+        await asyncio.sleep(BEAT_S)
+        beat(max(0.0, clock.monotonic() - due_s))
+
+
+async def collect_garbage(clock: Clock, took: Callable[[float], None] | None = None) -> None:
+    """Collect garbage again and again, until the task is cancelled.
+
+    `took` is called with the seconds of each collection.
+    """
     gc.freeze()  # Objects made during the start live as long as the process.
-    memory_max, looked_s, used_s = MEMORY_MAX, clock.monotonic(), processor_time()
+    memory_max, looked_s, used_s = float(MEMORY_MAX), clock.monotonic(), processor_time()
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)  # Full collections happen only below.
     try:
@@ -111,10 +125,14 @@ async def collect_garbage(clock: Clock) -> None:
             await _until_there_is_much()
             used_before_s, used_s = used_s, processor_time()
             is_idle = used_s - used_before_s < IDLE_SHARE_MAX * (clock.monotonic() - looked_s)
-            if is_idle and memory_peak() > memory_max:
+            peak = memory_peak()
+            if peak > (memory_max if is_idle else BUSY_GROWTH * memory_max):
                 gc.unfreeze()
-                memory_max = 2 * memory_peak()
+                memory_max = GROWTH * peak
+            begun_s = clock.monotonic()
             gc.collect()
+            if took is not None:
+                took(clock.monotonic() - begun_s)
             looked_s, used_before_s, used_s = clock.monotonic(), used_s, processor_time()
             if used_s - used_before_s > LOOK_S_MAX:
                 gc.freeze()

@@ -75,3 +75,22 @@ def test_a_master_and_its_workers_share_a_space() -> None:
     assert lines[0] == "a worker is killed"
     assert "task 5 is written again" in lines
     assert lines[-1] == "2668 primes below 24000"
+
+
+def test_orders_cross_three_managers_while_the_middle_is_killed() -> None:
+    """Proves F-02 and F-08."""
+    lines = said("examples.links.three_hops")
+    assert len(lines) == 6
+    assert lines[-1] == "100 of 100 orders are in Tokyo, 0 of them more than once"
+
+
+@pytest.mark.slow
+def test_shops_reach_each_other_by_the_office() -> None:
+    """Proves AA-03: hub and spoke."""
+    shops = ("rome", "oslo", "lima")
+    assert said("examples.links.hub_and_spoke") == [
+        f"{one} asks {other} for two shirts"
+        for other in shops
+        for one in sorted(shops)
+        if one != other
+    ]

@@ -19,7 +19,9 @@ CONNECTIONS_MAX = 20_000  # Without TLS; as many again with TLS.
 UNFINISHED_BYTES_MAX = 256 * MIB
 # How long such input waits for its rest while nothing arrives; configurable.
 UNFINISHED_MS_MAX = 60_000
-METRICS_ROWS_MAX = 1_000  # Partitions that metrics list one by one, and queues.
+# Of a kind that metrics list one by one: partitions, queues, partitions that groups read.
+METRICS_ROWS_MAX = 1_000
+DISK_FREE_BYTES_LOW = 512 * MIB  # With less free, health and metrics say so.
 
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.
@@ -210,7 +212,9 @@ SHARE_DEAD_LETTERS_MAX = 1_000  # Dead letters copied at once; others wait.
 
 # Lanes of queues: the partitions, or memory, that messages are kept in.
 QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
-QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger.
+QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger,
+QUEUE_READ_RUNS = 64  # and decoded, unless one batch has more.
+QUEUE_READ_RUN_BYTES = 32 * KIB  # What is read in one turn: a small run takes as long as so many.
 # Messages of durable queues cached in memory, unless one is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB
 # Cached messages of one lane; more than a batch of the smallest messages takes.
@@ -271,8 +275,15 @@ BRIDGE_RETRY_MS_MAX = 60_000  # and after many.
 
 # The coordinator.
 TRANSACTION_CHANGES_MAX = 128  # In one transaction, and conditions: etcd's default.
+COORDINATOR_ENDPOINTS_MAX = 16  # Addresses of one etcd.
 COORDINATOR_EVENTS_MAX = 10_000  # Changes that a local coordinator remembers for its watches.
 COORDINATOR_ANSWER_BYTES_MAX = 64 * MIB  # One answer, or one message of a watch.
 COORDINATOR_ANSWER_MS = 5_000  # How long an answer is waited for.
 COORDINATOR_REQUESTS_MAX = 16  # At once, each on a connection of its own; others wait.
 COORDINATOR_SILENCE_MS = 60_000  # A watch that says nothing for so long is begun anew.
+
+# A cluster.
+REPLICAS_MAX = 16  # Of a partition.
+REPLICA_FETCH_BYTES = 10 * MIB  # That a follower asks for at once,
+REPLICA_FETCH_PARTITION_BYTES = 1 * MIB  # and of one partition.
+REPLICAS_CHANGED_AT_ONCE_MAX = 100  # Partitions whose holders one transaction changes.

@@ -119,7 +119,11 @@ class LogLane:
         left = sys.maxsize if bytes_max is None else bytes_max
         while position < end and left > 0:
             book = self._shelf.at(position)
-            books = [book] if book is not None else self._load(position)
+            if book is not None:
+                books = [book]
+            else:
+                books = self._load(position)
+                left -= limits.QUEUE_READ_RUN_BYTES * len(books)
             pieces += [each.part(position, end) for each in books if each.offset_first < end]
             position = books[-1].offset_end if books else self._shelf.next_start(position, end)
             left -= sum([each.size for each in books])
@@ -137,7 +141,7 @@ class LogLane:
                 for offsets, run in self._decoder.decode(batch):
                     if position < offsets.stop and offsets.start < stop:
                         books.append(Book(offsets.start, run).cut(position, stop))
-                if header.offset_end >= stop:
+                if header.offset_end >= stop or len(books) >= limits.QUEUE_READ_RUNS:
                     break
         except Corruption as error:
             self._partition.refuse(str(error))

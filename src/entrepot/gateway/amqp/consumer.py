@@ -115,14 +115,17 @@ class QueueConsumer(Delivering):
         channel = self._channel
         room = channel.connection.room()
         if not self.auto_ack:
-            if self.prefetch:
-                room = min(room, self.prefetch - self.unacked)
-            room = min(room, amqp_limits.UNACKED_MAX - channel.unacked.count)
+            # Compared rather than with `min`: it is asked for every message.
+            left = amqp_limits.UNACKED_MAX - channel.unacked.count
+            if self.prefetch and self.prefetch - self.unacked < left:
+                left = self.prefetch - self.unacked
+            if left < room:
+                room = left
             if room > 0 and channel.prefetch_global:
                 room = channel.shared_room(self, room)
         if room > 0 and self._batching is not None and not self._batching.is_over():
             return 0
-        return max(room, 0)
+        return room if room > 0 else 0
 
     def deliver(self, lane: int, taken: Taken) -> None:
         """Deliver messages. An error closes this connection only: the queue goes on."""

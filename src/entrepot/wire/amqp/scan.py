@@ -454,7 +454,11 @@ def _method_frame(block: bytes, position: int, channel: int) -> bytes:
 
 def _acks(block: bytes, position: int, channel: int, events: list[Event]) -> int:
     """Read acknowledgements that differ only in their tags; return where the next frame begins."""
-    lead, _, tail = _ACK_FRAME.unpack_from(block, position)
+    lead, first, tail = _ACK_FRAME.unpack_from(block, position)
+    end_first = position + _ACK_FRAME.size
+    if not block.startswith(lead, end_first):  # Alone, as when messages come one at a time.
+        events.append(Acks(channel, tail[0] & 1 != 0, [first]))
+        return end_first
     count = (len(block) - position) // _ACK_FRAME.size
     run = memoryview(block)[position : position + count * _ACK_FRAME.size]
     tags = []

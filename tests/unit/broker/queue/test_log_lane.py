@@ -87,6 +87,19 @@ async def test_memory_has_a_bound_for_all_lanes_together(bed: LaneBed) -> None:
 
 
 @simulated
+async def test_small_batches_are_read_a_few_at_a_time(bed: LaneBed) -> None:
+    await bed.start("a")
+    for number in range(500):
+        await bed.publish("a", run(b"%d" % number))
+    bed.kill()
+    await bed.start("a")
+    lane = bed.lanes["a"]
+    first = bodies(lane.read(range(500), limits.QUEUE_TURN_BYTES_MAX))
+    assert len(first) <= limits.QUEUE_TURN_BYTES_MAX // limits.QUEUE_READ_RUN_BYTES
+    assert first + bodies(lane.read(range(len(first), 500))) == [b"%d" % n for n in range(500)]
+
+
+@simulated
 async def test_settled_messages_leave_memory_not_the_log(bed: LaneBed) -> None:
     await bed.start("a")
     lane = bed.lanes["a"]
