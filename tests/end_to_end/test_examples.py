@@ -77,6 +77,7 @@ def test_a_master_and_its_workers_share_a_space() -> None:
     assert lines[-1] == "2668 primes below 24000"
 
 
+@pytest.mark.slow
 def test_orders_cross_three_managers_while_the_middle_is_killed() -> None:
     """Proves F-02 and F-08."""
     lines = said("examples.links.three_hops")
