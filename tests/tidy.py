@@ -22,6 +22,7 @@ LONG_FILES = {
     "broker/consumer_group/coordinator.py": "what groups of both protocols need of the world",
     "broker/consumer_group/modern.py": "the modern protocol of a group is one machine",
     "broker/broker.py": "the verbs of all gateways, and the making of the parts behind them",
+    "client/messaging/blocking.py": "each verb of the client that waits in a loop, once more",
     "broker/selector.py": "a grammar, and what each of its rules is compiled to",
     "broker/queue/queue.py": "what a queue does, on every occasion, is one thought",
     "virtual_host/publisher.py": "where the messages of a run go, and when, is one thought",
