@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.access import Operation, ResourceKind
@@ -18,7 +19,7 @@ from entrepot.core.errors import UnknownVhost
 from entrepot.core.measures import Histogram
 from entrepot.core.ports import Space
 from entrepot.core.steps import Steps
-from entrepot.gateway.http.management.call import Call, denied
+from entrepot.gateway.http.management.call import Call, Context, denied
 from entrepot.gateway.http.management.metrics_rows import all_rows
 from entrepot.gateway.http.management.metrics_text import (
     Family,
@@ -47,35 +48,37 @@ async def scrape(call: Call) -> Response:
     if call.context.sources.space is not None:
         with suppress(OSError):
             space = await call.context.sources.space()
-    return Response(200, await call.broker.turns.run(_page(call, library, space)), (_TYPE,))
+    return Response(
+        200, await call.broker.turns.run(page_in_steps(call.context, library, space)), (_TYPE,)
+    )
 
 
-def _page(call: Call, library: Any, space: Space | None) -> Steps[bytearray]:
+def page_in_steps(context: Context, library: Any, space: Space | None) -> Steps[bytearray]:
     page = bytearray()
     for collector in (library.PROCESS_COLLECTOR, library.GC_COLLECTOR):
         for metric in collector.collect():
             page += text_of(library, metric)
         yield
-    for metric in _latencies(call, library):
+    for metric in _latencies(context, library):
         page += text_of(library, metric)
         yield
-    for family in (*_of_node(call), *_of_resources(call, space), *_of_listeners(call)):
+    for family in chain(_of_node(context), _of_resources(context, space), _of_listeners(context)):
         yield from write(library, family, page)
-    kinds = yield from all_rows(call)
+    kinds = yield from all_rows(context)
     for rows in kinds:
         yield from write_rows(library, rows, page)
     yield from write(library, _left_out(kinds), page)
     return page
 
 
-def _latencies(call: Call, library: Any) -> Iterator[Metric]:
-    sources = call.context.sources
+def _latencies(context: Context, library: Any) -> Iterator[Metric]:
+    sources = context.sources
 
     def histogram(name: str, text: str, found: Mapping[str, Histogram]) -> Metric:
         return histogram_of(library, name, text, found)
 
     text = "How long commits took, from the start of each to the end of its sync."
-    yield histogram("commit_latency_seconds", text, {"": call.broker.commit_latency})
+    yield histogram("commit_latency_seconds", text, {"": context.broker.commit_latency})
     kafka = {name: each for name, each in sources.messages.items() if name in _KAFKA}
     others = {name: each for name, each in sources.messages.items() if name not in _KAFKA}
     text = "How long requests to produce took until their answer, of a sample."
@@ -96,8 +99,8 @@ def _latencies(call: Call, library: Any) -> Iterator[Metric]:
 # --- the broker as a whole
 
 
-def _of_node(call: Call) -> Iterator[Family]:
-    broker, context = call.broker, call.context
+def _of_node(context: Context) -> Iterator[Family]:
+    broker = context.broker
     yield _one("build_info", "1, with the version as a label.", 1, version=context.version)
     topics = list(broker.topics.values())
     yield _one("topics", "Topics, with those of queues and the broker's own.", len(topics))
@@ -116,16 +119,16 @@ def _of_node(call: Call) -> Iterator[Family]:
     yield _one("sync_errors", text, broker.sync_errors, is_counter=True)
     text = "Mistakes in the broker's own code; the log has their tracebacks."
     yield _one("internal_errors", text, broker.faults.count, is_counter=True)
-    yield from _of_copier(call)
+    yield from _of_copier(context)
     text = "Input that all connections together have sent and that is not processed yet."
     yield _one("unfinished_input_bytes", text, context.sources.unfinished_bytes())
     text = "What entrepot_unfinished_input_bytes may be."
     yield _one("unfinished_input_limit_bytes", text, context.sources.unfinished_bytes_max)
 
 
-def _of_resources(call: Call, space: Space | None) -> Iterator[Family]:
+def _of_resources(context: Context, space: Space | None) -> Iterator[Family]:
     """Yield what there is of memory and disk, and what is short."""
-    memory = call.broker.vhosts.memory_use
+    memory = context.broker.vhosts.memory_use
     alarms = []
     if memory is not None:
         text = "Memory of messages that are not on disk."
@@ -141,8 +144,8 @@ def _of_resources(call: Call, space: Space | None) -> Iterator[Family]:
     yield Family("alarm", text, ("kind",), alarms)
 
 
-def _of_copier(call: Call) -> Iterator[Family]:
-    copier = call.broker.copier
+def _of_copier(context: Context) -> Iterator[Family]:
+    copier = context.broker.copier
     text = "Segments copied to the tiers of topics."
     yield _one("tier_segments_copied", text, copier.segments_copied, is_counter=True)
     text = "Bytes of segments copied to the tiers of topics."
@@ -157,8 +160,8 @@ def _one(name: str, text: str, value: float, *, is_counter: bool = False, **labe
     return Family(name, text, tuple(labels), [(tuple(labels.values()), value)], is_counter)
 
 
-def _of_listeners(call: Call) -> Iterator[Family]:
-    sources = call.context.sources
+def _of_listeners(context: Context) -> Iterator[Family]:
+    sources = context.sources
     traffic, messages = dict(sources.traffic()), dict(sources.messages)
 
     def family(name: str, text: str, found: Mapping[str, float], is_counter: bool = True) -> Family:

@@ -13,7 +13,7 @@ from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.queue.queue import Queue
 from entrepot.core.errors import UnknownTopic, UnknownVhost
 from entrepot.core.steps import Steps
-from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.call import Context
 from entrepot.gateway.http.management.metrics_text import Column, Labels, Rows, label_of
 
 Row = tuple[Labels, tuple[float, ...]]
@@ -40,11 +40,11 @@ _GROUP = (
 )
 
 
-def all_rows(call: Call) -> Steps[list[Rows]]:
+def all_rows(context: Context) -> Steps[list[Rows]]:
     return [
-        (yield from _partitions(call)),
-        (yield from _queues(call)),
-        (yield from _groups(call)),
+        (yield from _partitions(context)),
+        (yield from _queues(context)),
+        (yield from _groups(context)),
     ]
 
 
@@ -64,8 +64,8 @@ def rows_of(
     return Rows(kind, labels, columns, found, count)
 
 
-def _partitions(call: Call) -> Steps[Rows]:
-    broker = call.broker
+def _partitions(context: Context) -> Steps[Rows]:
+    broker = context.broker
 
     def row(name: str, index: int) -> Row | None:
         with suppress(UnknownTopic):  # It may be deleted by now.
@@ -84,11 +84,11 @@ def _partitions(call: Call) -> Steps[Rows]:
         for topic in topics
         for index in range(topic.partition_count)
     )
-    count_max = call.context.sources.rows_max
+    count_max = context.sources.rows_max
     return (yield from rows_of("partition", ("topic", "partition"), _PARTITION, looks, count_max))
 
 
-def _queues(call: Call) -> Steps[Rows]:
+def _queues(context: Context) -> Steps[Rows]:
     def row(queue: Queue) -> Row | None:
         if queue.fault is not None:
             return None
@@ -97,16 +97,16 @@ def _queues(call: Call) -> Steps[Rows]:
         return (queue.vhost, queue.name), (*now, *queue.turnover)
 
     queues: list[Queue] = []
-    for name in list(call.broker.vhosts.names):
+    for name in list(context.broker.vhosts.names):
         with suppress(UnknownVhost):  # It may be about to be deleted.
-            queues += call.broker.vhosts.get(name).queues.values()
+            queues += context.broker.vhosts.get(name).queues.values()
     looks = (lambda queue=queue: row(queue) for queue in queues)
-    count_max = call.context.sources.rows_max
+    count_max = context.sources.rows_max
     return (yield from rows_of("queue", ("vhost", "queue"), _QUEUE, looks, count_max))
 
 
-def _groups(call: Call) -> Steps[Rows]:
-    broker = call.broker
+def _groups(context: Context) -> Steps[Rows]:
+    broker = context.broker
 
     def row(group: str, place: TopicPartition, offset: int) -> Row | None:
         topic, index = place
@@ -121,6 +121,6 @@ def _groups(call: Call) -> Steps[Rows]:
         for group in broker.groups.ids
         for place, stored in list(broker.groups.committed(group).items())
     )
-    count_max = call.context.sources.rows_max
+    count_max = context.sources.rows_max
     labels = ("group", "topic", "partition")
     return (yield from rows_of("group", labels, _GROUP, looks, count_max))

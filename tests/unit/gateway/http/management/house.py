@@ -48,7 +48,7 @@ class House:
         )
         self.login = LoginPolicy(self.broker.users, self.broker.access, asks_users=asks)
         self.logins = Logins(self.login, self.clock, self.broker.entropy, "here", is_tls=False)
-        context = Context(
+        self.context = Context(
             self.broker,
             self.clock,
             self.login,
@@ -59,7 +59,7 @@ class House:
             logins=self.logins,
             settings=lambda: [Setting("host", "h", "h"), Setting("node_id", "7", "1")],
         )
-        self.handle = Management(context)
+        self.handle = Management(self.context)
         self.who = BOSS if asks else "guest"
 
     async def add_user(self, name: str) -> None:
@@ -84,7 +84,7 @@ class House:
             body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         )
         response = await self.handle(Request(method, path, sent, data), "127.0.0.1")
-        return response.status, json.loads(response.body) if response.body else None
+        return response.status, json.loads(bytes(response.body)) if response.body else None
 
     async def get(self, path: str) -> Any:
         status, found = await self.call("GET", path)
