@@ -69,15 +69,6 @@ def test_a_large_payload_goes_by_reference() -> None:
 
 
 @pytest.mark.slow
-def test_a_master_and_its_workers_share_a_space() -> None:
-    """Proves Z-05."""
-    lines = said("examples.spaces.master_worker")
-    assert lines[0] == "a worker is killed"
-    assert "task 5 is written again" in lines
-    assert lines[-1] == "2668 primes below 24000"
-
-
-@pytest.mark.slow
 def test_orders_cross_three_managers_while_the_middle_is_killed() -> None:
     """Proves F-02 and F-08."""
     lines = said("examples.links.three_hops")
