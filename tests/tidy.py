@@ -23,6 +23,8 @@ LONG_FILES = {
     "broker/consumer_group/classic.py": "the classic protocol of a group is one machine",
     "broker/consumer_group/modern.py": "the modern protocol of a group is one machine",
     "broker/broker.py": "the verbs of all gateways, and the making of the parts behind them",
+    "router/router.py": "the exchanges of a virtual host: how they change, and routes through them",
+    "client/messaging/blocking.py": "each verb of the client that waits in a loop, once more",
     "broker/selector.py": "a grammar, and what each of its rules is compiled to",
     "broker/queue/queue.py": "what a queue does, on every occasion, is one thought",
     "virtual_host/publisher.py": "where the messages of a run go, and when, is one thought",

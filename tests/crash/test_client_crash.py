@@ -52,8 +52,9 @@ async def drain(client: entrepot.AsyncClient, name: str) -> list[Any]:
     return found
 
 
-def test_one_kill() -> None:
-    """What is waited for survives it: a get, a subscription, and a request."""
+@pytest.mark.parametrize("kills", [True, False])
+def test_one_kill(kills: bool) -> None:
+    """What is waited for survives it, or a restart: a get, a subscription, and a request."""
 
     async def work() -> None:
         async with broker() as server, connect(server) as client:
@@ -70,7 +71,7 @@ def test_one_kill() -> None:
                 return events == ["after"]
 
             await until(is_asked)
-            server.kill()
+            await asyncio.to_thread(server.kill if kills else server.stop)
             await asyncio.to_thread(server.start)
             await client.put("later", "came")
             assert (await waiting).value == "came"

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from entrepot.client.messaging.client import AMQP, KAFKA, AsyncClient
 from entrepot.client.messaging.consuming import PREFETCH, Consumption
+from entrepot.client.messaging.groups import Group, Sent, View
 from entrepot.client.messaging.keeper import PATIENCE_S
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.queues import BATCH
@@ -183,6 +184,26 @@ class BlockingSpace(Blocking[Space]):
     def notify(self, callback: Callable[[tuple[Any, ...]], Any], *template: Any) -> Watch:
         """Call a function with each matching tuple that is written from now on."""
         return self.inner.notify(self._loop.in_thread(callback), *template)
+
+
+class BlockingGroup(Blocking[Group]):
+    """A group of processes, and perhaps our membership."""
+
+    join = waits(Group.join)
+    leave = waits(Group.leave)
+    send = waits(Group.send)
+
+    @property
+    def view(self) -> View:
+        return self.inner.view
+
+    @property
+    def leader(self) -> str | None:
+        return self.inner.leader
+
+    @property
+    def is_member(self) -> bool:
+        return self.inner.is_member
 
 
 class BlockingTransaction(Blocking[QueueTransaction]):
@@ -429,6 +450,21 @@ class Client(Blocking[AsyncClient]):
     def space(self, name: str) -> BlockingSpace:
         """Return a tuple space, made if there is none, with all that is in it."""
         return BlockingSpace(self._loop.wait(self.inner.space(name)), self._loop)
+
+    def group(
+        self,
+        name: str,
+        on_event: Callable[[View | Sent], Any] | None = None,
+        *,
+        member: str | None = None,
+        is_closed: bool = True,
+    ) -> BlockingGroup:
+        """Return a group of processes, made if there is none: see `AsyncClient.group`."""
+        callback = None if on_event is None else self._loop.in_thread(on_event)
+        made = self.inner.group(name, callback, member=member, is_closed=is_closed)
+        return BlockingGroup(self._loop.wait(made), self._loop)
+
+    delete_group = waits(AsyncClient.delete_group)
 
     @contextmanager
     def transaction(self) -> Iterator[BlockingTransaction]:

@@ -6,8 +6,8 @@ on what stood before it in the log, and everybody comes to the same result. No l
 client that dies leaves nothing undone. A record that was sent again after a connection broke is
 there once.
 
-The topic is compacted, so a state may be as old as it likes: records with a key that was written
-again, or deleted, go some time.
+The topic is compacted where that is possible, so a state may be as old as it likes: records with a
+key that was written again, or deleted, go some time.
 """
 
 from __future__ import annotations
@@ -35,9 +35,15 @@ Apply = Callable[[Entry], object]
 class Replica:
     """Reads a topic from its start, and applies every record once."""
 
-    def __init__(self, verbs: TopicVerbs, topic: str, apply: Apply) -> None:
+    def __init__(
+        self, verbs: TopicVerbs, topic: str, apply: Apply, *, is_compacted: bool = True
+    ) -> None:
+        """Records of a topic that is not compacted have no keys, and are kept for ever."""
         self.topic = topic
         self.failure: ClientError | None = None
+        self._settings = {"cleanup.policy": "compact"}
+        if not is_compacted:
+            self._settings = {"retention.ms": "-1", "retention.bytes": "-1"}
         self._verbs = verbs
         self._apply = apply
         self._reader: TopicReader | None = None
@@ -54,8 +60,7 @@ class Replica:
         from entrepot.client.client import LATEST, TopicPartition
 
         client = await self._verbs.kafka()
-        settings = {"cleanup.policy": "compact"}
-        await Admin(client).ensure_topic(NewTopic(self.topic, 1, settings=settings))
+        await Admin(client).ensure_topic(NewTopic(self.topic, 1, settings=self._settings))
         self._reader = await self._verbs.reader(self.topic, FIRST, None, committed=True)
         part = TopicPartition(self.topic, 0)
         end = (await client.list_offsets({part: LATEST}))[part].offset

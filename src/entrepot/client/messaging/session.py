@@ -274,6 +274,9 @@ class Session(AmqpConnection):
         self._has_begun = True
 
     def _fail(self, failure: ClientError) -> None:
+        if isinstance(failure, AmqpRefused) and failure.retriable:
+            # A broker that stops says so; to us it is a connection that was lost.
+            failure = Unreachable(str(failure))
         super()._fail(failure)
         for each in list(self._channels.values()):
             each.fail(failure)

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrepot.client.errors import ClientError
+from entrepot.client.messaging.groups import GroupVerbs
 from entrepot.client.messaging.replica import Replica
-from entrepot.client.messaging.spaces import SpaceVerbs
 from entrepot.client.messaging.subjects import OnEvent, Subscription
 from entrepot.client.messaging.topics import Entry, record_of
 
@@ -51,7 +51,7 @@ class EventType(NamedTuple):
             raise ClientError(f"field '{name}' of type {self.name} is a {kind}, and {value!r} not")
 
 
-class TypeVerbs(SpaceVerbs):
+class TypeVerbs(GroupVerbs):
     """The part of a client that is about types of events."""
 
     def __post_init__(self) -> None:
