@@ -38,6 +38,8 @@ ENDED = "closed by peer"
 
 LINGER_SECONDS = 10.0  # As the real net: how long a closing link may take to send the rest.
 
+_HELD_BACK_SECONDS = 0.05  # Between two looks whether what is held back may arrive.
+
 logger = logging.getLogger("entrepot.net")
 
 
@@ -67,6 +69,7 @@ class SimNetwork:
         self.links: dict[SimLink, None] = {}  # Both ends of each.
         self._ports = itertools.count(PORT_FIRST)
         self._islands: list[tuple[str, ...]] = []
+        self._muted: dict[tuple[str, str], None] = {}  # What the first sends, the second misses.
 
     def door(self, machine: str, unfinished: UnfinishedInput | None = None) -> "SimNet":
         return SimNet(self, machine, unfinished)
@@ -84,8 +87,16 @@ class SimNetwork:
             if self.is_parted(link.machine, link.other.machine):
                 link.reset()
 
+    def mute(self, sender: str, receiver: str) -> None:
+        """Hold back all that goes this one way, until `heal`. Nobody notices: links stay open."""
+        self._muted[sender, receiver] = None
+
     def heal(self) -> None:
         self._islands.clear()
+        self._muted.clear()
+
+    def is_muted(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._muted
 
     def is_parted(self, one: str, other: str) -> bool:
         return any((one in island) != (other in island) for island in self._islands)
@@ -144,7 +155,10 @@ class SimNet:
         listener = network.listeners.get((host, port))
         if listener is None:
             raise _error(errno.ECONNREFUSED)
-        if network.is_parted(self._machine, listener.machine):
+        is_lost = network.is_muted(self._machine, listener.machine) or network.is_muted(
+            listener.machine, self._machine
+        )
+        if is_lost or network.is_parted(self._machine, listener.machine):
             if network.random.random() < 0.5:
                 raise _error(errno.EHOSTUNREACH)
             await asyncio.sleep(network.random.uniform(0, network.weather.connect_seconds_max))
@@ -340,6 +354,11 @@ class SimLink:
         self._delivery = None
         other = self.other
         if self._is_cut:
+            return
+        if self._network.is_muted(self.machine, other.machine):
+            self._delivery = self._loop.call_later(
+                _HELD_BACK_SECONDS, self._deliver, context=other._context
+            )
             return
         if other._state is not _State.OPEN:
             self._forget_queue()  # Nobody reads there any more: it is thrown away.

@@ -31,6 +31,7 @@ NOT_RUN = {
     "docs/guides/compiled.md": 3,
     "docs/guides/connect.md": 2,
     "docs/guides/exactly-once.md": 1,
+    "docs/guides/gossip.md": 1,
     "docs/guides/operating.md": 3,
     "docs/guides/pipelines.md": 2,
     "docs/guides/spark.md": 4,

@@ -28,6 +28,7 @@ DOORS_OPEN = {
     "core/compression.py": ("disk", "a mapping that is of no file, only memory"),
     "log/disk.py": ("disk threads", "the real Disk; a thread waits for its syncs"),
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
+    "cli/local_etcd.py": ("time disk threads network", "runs a program, and asks it how it is"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
     "cli/doctor_checks.py": ("network", "asks whether the ports are free"),
     "cli/top.py": ("network", "waits for keys with select"),
@@ -47,7 +48,9 @@ DOORS_OPEN = {
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
+    "client/messaging/blocking.py": ("threads", "a loop for programs that have none"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
+    "lab/": ("chance", "so is a lab"),
     "testing.py": ("time disk threads network", "starts brokers from the outside"),
     "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),
 }
@@ -57,8 +60,11 @@ MAY_WAIT = (
     "core/coordinator.py",
     "core/ports.py",
     "cluster/etcd_coordinator.py",
+    "cluster/joining.py",
+    "cluster/gossip/node.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
+    "log/anew.py",
     "log/cleaner.py",
     "log/commit.py",
     "log/copier.py",
@@ -71,6 +77,7 @@ MAY_WAIT = (
     "gateway/",
     "net/",
     "client/",
+    "clustering/",
     "linking/",
     "server.py",
     "workers.py",
@@ -83,7 +90,18 @@ MAY_WAIT = (
 )
 
 # Where one seed must give one trace.
-ORDERED = ("core/", "wire/", "log/", "broker/", "cluster/", "gateway/", "linking/", "sim/")
+ORDERED = (
+    "core/",
+    "wire/",
+    "log/",
+    "broker/",
+    "cluster/",
+    "clustering/",
+    "gateway/",
+    "lab/",
+    "linking/",
+    "sim/",
+)
 
 Check = Callable[[Module], Iterator[str]]
 
@@ -226,7 +244,7 @@ def test_no_dead_modules(all_python: list[Module], source: list[Module]) -> None
     # Spark starts the last one.
     for_users = ["entrepot.once", "entrepot.spark.progress", "entrepot.spark.daemon"]
     # A cluster's parts, until a server can be told to join one: docs/decisions/0024.
-    parts = ["etcd_coordinator", "local_coordinator", "membership", "placement"]
+    parts = ["etcd_coordinator", "joining", "local_coordinator", "membership", "placement"]
     ahead = [f"entrepot.cluster.{name}" for name in parts]
     alive = [name.partition(":")[0] for name in started] + for_users + ahead
     assert list(tidy.dead_modules("entrepot", source, alive)) == []

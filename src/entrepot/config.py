@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -187,6 +188,15 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Sns:
+    """Settings of Amazon SNS: to which HTTP endpoints messages may be sent."""
+
+    # As in "https://hooks.example.com/orders": that address, and all below it.
+    endpoints: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
+    ca: str = ""  # A PEM file with who signs their certificates. Empty means: the system's.
+
+
+@dataclass(frozen=True, slots=True)
 class Manager:
     """This broker as a queue manager, which relays messages to others."""
 
@@ -217,6 +227,24 @@ class ManagerRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manager: str
     via: str | None = None  # The neighbour. None means: as it is learned, or the neighbour itself.
     queues: tuple[str, ...] = ()  # Queues of that manager that are addressed without its name.
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """This node as one of several. Without a coordinator it is alone, and none of this counts."""
+
+    # Where etcd answers, as in "http://10.0.0.1:2379".
+    coordinator: Annotated[tuple[str, ...], Meta(max_length=limits.COORDINATOR_ENDPOINTS_MAX)] = ()
+    # What the cluster is called in etcd, where several may be.
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$")] = "entrepot"
+    rack: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,100}$")] = ""  # Or the machine.
+    # Of topics whose creator does not say, and of the broker's own.
+    replication_factor: Annotated[int, Meta(ge=1, le=limits.REPLICAS_MAX)] = 3
+    min_insync_replicas: Annotated[int, Meta(ge=1, le=limits.REPLICAS_MAX)] = 1
+    # A node that says nothing for so long has no part in the cluster any more.
+    session_timeout_ms: Annotated[int, Meta(ge=1_000, le=600_000)] = 6_000
+    # A replica that has not had everything for so long is not in sync any more.
+    replica_lag_time_max_ms: Annotated[int, Meta(ge=100, le=600_000)] = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +289,9 @@ class Config:
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    sns: Sns = field(default_factory=Sns)
     manager: Manager = field(default_factory=Manager)
+    cluster: Cluster = field(default_factory=Cluster)
     link: Annotated[tuple[ManagerLink, ...], Meta(max_length=limits.LINKS_MAX)] = ()
     route: Annotated[tuple[ManagerRoute, ...], Meta(max_length=limits.LINK_MANAGERS_MAX)] = ()
     bridge: Annotated[tuple[Bridge, ...], Meta(max_length=limits.BRIDGES_MAX)] = ()
@@ -313,11 +343,30 @@ def _convert(document: Mapping[str, Any], source: str) -> Config:
     ports = document.get("ports", {})
     opened = {name: None if port == "off" else port for name, port in ports.items()}
     try:
-        return msgspec.convert({**document, "ports": opened}, Config)
+        config = msgspec.convert({**document, "ports": opened}, Config)
     except msgspec.ValidationError as error:
         problem, _, where = str(error).partition(" - at `$.")
         where = where.rstrip("`")
         raise ConfigError(f"{source}: {where}: {_lower_first(problem)}{_choices(where)}") from None
+    for each in config.cluster.coordinator:
+        if coordinator_address(each) is None:
+            raise ConfigError(
+                f'{source}: cluster.coordinator: {each!r} is no address such as "http://host:2379"'
+            )
+    return config
+
+
+def coordinator_address(url: str) -> tuple[str, int] | None:
+    """Return the host and the port of an address of etcd; None if it is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    has_more = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username
+    if parts.scheme != "http" or not parts.hostname or not port or has_more:
+        return None
+    return parts.hostname, port
 
 
 def _check_keys(document: Mapping[str, Any], model: type, source: str, prefix: str) -> None:

@@ -66,3 +66,23 @@ def test_a_large_payload_goes_by_reference() -> None:
         "20971520 bytes received, the same",
         "0 payloads are left in the store",
     ]
+
+
+@pytest.mark.slow
+def test_orders_cross_three_managers_while_the_middle_is_killed() -> None:
+    """Proves F-02 and F-08."""
+    lines = said("examples.links.three_hops")
+    assert len(lines) == 6
+    assert lines[-1] == "100 of 100 orders are in Tokyo, 0 of them more than once"
+
+
+@pytest.mark.slow
+def test_shops_reach_each_other_by_the_office() -> None:
+    """Proves AA-03: hub and spoke."""
+    shops = ("rome", "oslo", "lima")
+    assert said("examples.links.hub_and_spoke") == [
+        f"{one} asks {other} for two shirts"
+        for other in shops
+        for one in sorted(shops)
+        if one != other
+    ]

@@ -17,6 +17,8 @@ from tests.end_to_end.mqtt_peers import Client
 ARGUMENTS = {
     "bindings": [],
     "connect list": [],
+    "cluster nodes": [],
+    "cluster status": [],
     "consume": ["t"],
     "exchanges list": [],
     "doctor": ["--data-dir", "DATA"],

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from entrepot.config import Config, ConfigError, Ports, Topics, build, legal_keys, load
+from entrepot.config import (
+    Config,
+    ConfigError,
+    Ports,
+    Topics,
+    build,
+    coordinator_address,
+    legal_keys,
+    load,
+)
 from entrepot.log.policy import Durability
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "entrepot.toml"
@@ -48,6 +57,15 @@ def test_the_ports_that_people_know() -> None:
     assert (ports.kafka, ports.amqp, ports.mqtt, ports.http) == (9092, 5672, 1883, 15672)
     assert ports.sqs == 9324  # As local servers of SQS have it.
     assert ports.stomp == 61613
+
+
+def test_where_the_coordinator_is() -> None:
+    config = build({}, "test", {"cluster.coordinator": ["http://10.0.0.1:2379"], "node_id": 3})
+    assert (config.node_id, config.cluster.coordinator) == (3, ("http://10.0.0.1:2379",))
+    assert coordinator_address("http://[::1]:2379/") == ("::1", 2379)
+    for wrong in ("10.0.0.1:2379", "https://a:1", "http://a", "http://a:x", "http://a:1/v3", ""):
+        with pytest.raises(ConfigError, match=r"^test: cluster\.coordinator: .* is no address"):
+            build({"cluster": {"coordinator": [wrong]}}, "test")
 
 
 def test_off_is_no_port() -> None:

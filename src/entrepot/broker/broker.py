@@ -26,16 +26,18 @@ from entrepot.broker.catalog import (
     Topic,
     cluster_id_record,
     producer_id_record,
+    read_topic,
     start_record,
     topic_deleted_record,
     topic_record,
 )
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
-from entrepot.broker.links import Links
+from entrepot.broker.links import Links, StoredLinks
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.push import PushTopics
 from entrepot.broker.quotas import Quotas
+from entrepot.broker.replication import Cluster, Peer
 from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.server_settings import CATALOG_KIND as SERVER_SETTINGS
@@ -104,6 +106,7 @@ class PartitionFault(NamedTuple):
 
 class Broker:
     links: Links | None = None  # None means: it is no queue manager. Set by the server.
+    cluster: Cluster | None = None  # None means: this node is alone. Set before `open`.
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class Broker:
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users, self.push = Users(entropy, worker), PushTopics()
-        self.quotas = Quotas()
+        self.quotas, self.stored_links = Quotas(), StoredLinks()
         views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
@@ -152,6 +155,8 @@ class Broker:
         self._internal: dict[str, asyncio.Future[None]] = {}  # Internal topics, being created.
         # The next id to give out. Ids below the catalog's `producer_id_next` are reserved.
         self._producer_id = 0
+        self._producer_ids_end = 0  # In a cluster: of the block that is this node's.
+        self._reserving = asyncio.Lock()
         group_settings, has = groups or GroupSettings(), self._has_share_group
         needs = self.catalog, self.turns, has, clock, entropy
         self.groups = Coordinator(self, *needs, group_settings)
@@ -165,11 +170,13 @@ class Broker:
         self.formats = formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
+        views["link"] = self.stored_links
 
     # --- life
 
-    async def open(self) -> None:
-        """Restore everything from the disk. Raises BlockingIOError when another broker uses it."""
+    async def open(self, cluster_id: str | None = None) -> None:
+        """Restore everything from the disk. In a cluster its id is given, and the data must be of
+        that cluster. Raises BlockingIOError when another broker uses the disk."""
         self._log.begin()
         self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
         self._fold_catalog(self._changes)
@@ -178,13 +185,18 @@ class Broker:
                 f"{self._changes.directory} is missing or empty, which says what the other "
                 f"partitions are. {_RESTORE}"
             )
+        known_id = self.catalog.cluster_id
+        if cluster_id is not None and known_id and known_id != cluster_id:
+            raise StorageError(
+                f"the data is of another cluster, or of a broker alone: {known_id}, not "
+                f"{cluster_id}. A node begins with an empty data directory"
+            )
         for topic in self.catalog.all_topics():
             self.open_partitions(topic)
         await self._log.ready(self.catalog.directory_names.__contains__)
         self._producer_id = self.catalog.producer_id_next
         if not self.catalog.cluster_id:
-            token = urlsafe_b64encode(self.entropy.token(16)).decode().rstrip("=")
-            await self._change(cluster_id_record(token))
+            await self._change(cluster_id_record(cluster_id or self.new_cluster_id()))
         self.groups.open(power_failed=self._log.power_failed)
         self.share_groups.open()
         if await self.transactions.open(power_failed=self._log.power_failed):
@@ -225,6 +237,9 @@ class Broker:
             if partition.offset_start < start <= partition.offset_end:
                 partition.offset_start = start
             served = ServedPartition(self._log, self._clock, opened, config)
+            if self.cluster is not None:
+                served.role = self.cluster.role(identity)
+                partition.replicate(partition.offset_start)
             if not topic.is_queue and not topic.is_hidden and topic.name not in INTERNAL_NAMES:
                 served.on_append = self._appended
             served_partitions[topic.id.int, index] = served
@@ -259,6 +274,32 @@ class Broker:
         """Return the end of the catalog's partition, and its high watermark."""
         assert self._changes is not None
         return self._changes.offset_end, self._changes.high_watermark
+
+    # --- in a cluster
+
+    def began_to_lead(self, topic: Topic, served: ServedPartition) -> None:
+        """Take up what is folded out of a partition that this node leads now."""
+        if topic.name == self.groups.topic_name:
+            self.groups.began_to_lead(served.partition.id.number)
+        elif topic.name == self.transactions.topic_name:
+            self.transactions.began_to_lead(served.partition.id.number)
+
+    def ended_to_lead(self, identity: PartitionId) -> None:
+        """Drop what is folded out of a partition that this node leads no more."""
+        topic = self.catalog.by_id.get(identity.topic)
+        if topic is not None and topic.name == self.groups.topic_name:
+            self.groups.ended_to_lead(identity.number)
+        elif topic is not None and topic.name == self.transactions.topic_name:
+            self.transactions.ended_to_lead(identity.number)
+
+    def leader_of(self, name: str, index: int) -> Peer | None:
+        """Return the node that leads a partition; None if nobody does, or it is not known."""
+        topic = self.catalog.topics.get(name)
+        if self.cluster is None or topic is None:
+            return None
+        holders = self.cluster.holders(PartitionId(topic.id, index))
+        peers = {peer.id: peer for peer in self.cluster.peers()}
+        return None if holders is None else peers.get(holders.leader)
 
     # --- finding
 
@@ -343,6 +384,11 @@ class Broker:
         return self._log.committer.sync_errors
 
     @property
+    def log(self) -> Log:
+        """Return the log, for what copies partitions from other nodes."""
+        return self._log
+
+    @property
     def copier(self) -> Copier:
         """Return what copies segments to topics' tiers."""
         return self._log.copier
@@ -372,8 +418,16 @@ class Broker:
         name: str,
         partition_count: int | None = None,
         settings: Mapping[str, str] | None = None,
+        *,
+        replication: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
+        """Create a topic. In a cluster each partition has so many replicas (None means: as many
+        as the cluster's settings say), or those on the nodes of its assignment."""
         topic = self.check_new_topic(name, partition_count, settings or {})
+        if self.cluster is not None:
+            await self.cluster.create_topic(topic, replication, assignments)
+            return topic
         if topic.settings.get(TIER):
             await self._check_tier(topic.settings[TIER])
             self.check_new_topic(name, partition_count, topic.settings)  # It may be there by now.
@@ -391,12 +445,26 @@ class Broker:
         if name not in self.catalog.topics:
             if name not in self._internal:
                 topic = Topic(TopicName(name), self.new_id(), partition_count, dict(settings))
-                self.claims.take(name)
-                self._partitions_coming += partition_count
-                self._internal[name] = asyncio.ensure_future(self._create(topic))
+                self._internal[name] = asyncio.ensure_future(self._create_internal(topic))
                 self._internal[name].add_done_callback(lambda _: self._internal.pop(name))
             await asyncio.shield(self._internal[name])
         return self.catalog.topics[name]
+
+    async def _create_internal(self, topic: Topic) -> None:
+        if self.cluster is None:
+            await self._create_here(topic)
+            return
+        try:
+            await self.cluster.create_topic(topic)
+        except TopicExists:
+            await self.cluster.topic_known(topic.name)
+        except PeerError as error:
+            raise StorageError(f"{topic.name}: {error}") from None
+
+    async def _create_here(self, topic: Topic) -> None:
+        self.claims.take(topic.name)
+        self._partitions_coming += topic.partition_count
+        await self._create(topic)
 
     async def _create(self, topic: Topic) -> None:
         """Create a topic. It can be found only once its creation is committed: otherwise a crash
@@ -417,6 +485,12 @@ class Broker:
 
     async def delete_topic(self, topic: Topic) -> None:
         self.check_foreign(topic.name)
+        if self.cluster is not None:
+            await self.cluster.delete_topic(topic)
+        else:
+            await self._delete_here(topic)
+
+    async def _delete_here(self, topic: Topic) -> None:
         topic = await self._unclaimed(topic)
         deleted = topic_deleted_record(topic.name)
         self.vhosts.default.remove_stream(topic.name, deleted)
@@ -462,7 +536,21 @@ class Broker:
             )
         self._check_partition_count(count, count - topic.partition_count)
 
-    async def create_partitions(self, topic: Topic, count: int) -> None:
+    async def create_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Give a topic more partitions; in a cluster on the nodes of these assignments, if there
+        are any."""
+        if self.cluster is not None:
+            self.check_partition_count(topic, count)
+            await self.cluster.grow_topic(topic, count, assignments)
+        else:
+            await self._grow_here(topic, count)
+
+    async def _grow_here(self, topic: Topic, count: int) -> None:
         topic = await self._unclaimed(topic)
         self.check_partition_count(topic, count)
         self.claims.take(topic.name)
@@ -487,6 +575,10 @@ class Broker:
         """Raise InvalidConfig for settings that a topic cannot have."""
         check_settings(settings)
         check_together(settings, self.defaults.settings)
+        if self.cluster is None and settings.get("min.insync.replicas", "1") != "1":
+            raise InvalidConfig("min.insync.replicas cannot be more than 1: this node is alone")
+        if self.cluster is not None and settings.get(TIER):
+            raise InvalidConfig(f"{TIER} cannot be set in a cluster yet")
 
     async def _check_tier(self, address: str) -> None:
         """Raise InvalidConfig unless segments can be copied to this address."""
@@ -506,6 +598,9 @@ class Broker:
             if self.topic_by_id(topic.id) != topic:
                 raise PeerError(f"topic {topic.name!r} was altered meanwhile; try again")
         altered = replace(topic, settings=dict(settings))
+        if self.cluster is not None:
+            await self.cluster.change(topic_record(altered))
+            return
         permanent = self._change(topic_record(altered))
         self._configure(altered)
         await permanent
@@ -521,6 +616,9 @@ class Broker:
         apply them to all topics."""
         check_server_settings(settings)
         self._check_tiered_topics(settings.get(SERVER_NAMES["cleanup.policy"], ""))
+        if self.cluster is not None:
+            await self.cluster.change(settings_record(name, settings))
+            return
         permanent = self._change(settings_record(name, settings))
         # Shielded: the topics are changed even if the caller is cancelled.
         await asyncio.shield(asyncio.ensure_future(self._configure_all()))
@@ -556,10 +654,48 @@ class Broker:
     async def change_security(self, *records: Record) -> None:
         """Change users, ACLs and quotas, all or none. Returns when that is committed."""
         if records:
+            await self.change_catalog(*records)
+
+    async def change_catalog(self, *records: Record) -> None:
+        """Append records to the catalog; in a cluster, to that of all nodes."""
+        if self.cluster is not None:
+            await self.cluster.change(*records)
+        else:
             await self._change(*records)
+
+    async def take_over(self, record: Record) -> None:
+        """Do here what was decided for all nodes of the cluster. Raises StorageError."""
+        assert record.key is not None
+        kind, _, name = record.key.decode().partition(":")
+        if kind == "topic":
+            await self._take_over_topic(name, record.value)
+            return
+        await self._change(record)
+        if kind == SERVER_SETTINGS:
+            await self._configure_all()
+
+    async def _take_over_topic(self, name: str, value: bytes | None) -> None:
+        present = self.catalog.topics.get(name)
+        wanted = None if value is None else read_topic(name, value)
+        if present is not None and (wanted is None or wanted.id != present.id):
+            await self._delete_here(present)
+            present = None
+        if wanted is None:
+            return
+        if present is None:
+            await self._create_here(wanted)
+            return
+        if wanted.partition_count > present.partition_count:
+            await self._grow_here(present, wanted.partition_count)
+        if wanted.settings != present.settings:
+            permanent = self._change(topic_record(wanted))
+            self._configure(wanted)
+            await permanent
 
     async def new_producer_id(self) -> int:
         """Return a producer id that was never used, even before a crash: blocks are reserved."""
+        if self.cluster is not None:
+            return await self._new_shared_producer_id(self.cluster)
         mine = self._producer_id
         self._producer_id += 1
         if mine >= self.catalog.producer_id_next:
@@ -567,6 +703,14 @@ class Broker:
         else:  # The record that reserves the block may not be committed yet.
             await self.changes_committed()
         return mine
+
+    async def _new_shared_producer_id(self, cluster: Cluster) -> int:
+        async with self._reserving:
+            if self._producer_id >= self._producer_ids_end:
+                self._producer_id = await cluster.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK)
+                self._producer_ids_end = self._producer_id + _PRODUCER_IDS_PER_BLOCK
+            self._producer_id += 1
+            return self._producer_id - 1
 
     def _check_partition_count(self, count: int, added: int) -> None:
         count_max = limits.PARTITIONS_PER_TOPIC_MAX
@@ -577,6 +721,9 @@ class Broker:
     def check_partitions_in_all(self, added: int) -> None:
         if len(self._served) + self._partitions_coming + added > limits.PARTITIONS_MAX:
             raise InvalidPartitions(f"more than {limits.PARTITIONS_MAX} partitions in all")
+
+    def new_cluster_id(self) -> str:
+        return urlsafe_b64encode(self.entropy.token(16)).decode().rstrip("=")
 
     def new_id(self) -> UUID:
         return UUID(bytes=self.entropy.token(16), version=4)

@@ -74,6 +74,12 @@ class _TopicValue(msgspec.Struct):
     settings: dict[str, str]
 
 
+def read_topic(name: str, value: bytes) -> Topic:
+    """Return the topic of a record's value, as `topic_record` makes it."""
+    found = msgspec.json.decode(value, type=_TopicValue)
+    return Topic(TopicName(name), found.id, found.partitions, found.settings)
+
+
 class CatalogView(Protocol):
     def apply(self, name: str, value: bytes | None, /) -> None: ...
 
@@ -138,8 +144,7 @@ class Catalog:
         if value is None:
             self._remove_topic(name)
             return
-        found = msgspec.json.decode(value, type=_TopicValue)
-        self._add_topic(Topic(name, found.id, found.partitions, found.settings))
+        self._add_topic(read_topic(name, value))
 
     def _add_topic(self, topic: Topic) -> None:
         self._note_change(topic.name)

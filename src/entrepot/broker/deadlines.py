@@ -8,7 +8,7 @@ member costs a dictionary update per heartbeat, and a heap entry per session tim
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -30,6 +30,11 @@ class Deadlines(Generic[K]):
 
     def cancel(self, key: K) -> None:
         self._when.pop(key, None)
+
+    def cancel_all(self, is_meant: Callable[[K], bool]) -> None:
+        """Cancel the deadlines of all keys that are meant."""
+        for key in [key for key in self._when if is_meant(key)]:
+            del self._when[key]
 
     def get(self, key: K) -> int | None:
         return self._when.get(key)

@@ -28,6 +28,7 @@ from entrepot.core.errors import PeerError
 from entrepot.core.scram import Mechanism, Verifier
 
 GUEST = "guest"  # Its password is the same.
+NODE = "__node"  # Another node of the cluster, which knows its secret.
 
 
 class LoginRefused(PeerError):
@@ -54,21 +55,34 @@ class Challenge(NamedTuple):
 
 class LoginPolicy:
     def __init__(
-        self, users: Users, access: Access, *, asks_users: bool = False, is_open: bool = False
+        self,
+        users: Users,
+        access: Access,
+        *,
+        asks_users: bool = False,
+        is_open: bool = False,
+        secret: str = "",
     ) -> None:
         """Make the policy.
 
         `is_open` means: with authentication off, guest may log in from other machines, too.
+        `secret` is the cluster's: who knows it logs in as NODE, by SCRAM, which never sends it.
         """
         self.asks_users = asks_users
         self._users = users
         self._access = access
         self._is_open = is_open
+        self._nodes = {each: _node_verifier(each, secret) for each in Mechanism} if secret else {}
 
     @property
     def guest(self) -> str | None:
         """Return the user who exists without being stored; None with authentication on."""
         return None if self.asks_users else GUEST
+
+    def stored(self, user: str) -> object:
+        """Return what is stored of a user, to compare by identity: it is another object, or None,
+        when the password was changed or the user deleted."""
+        return self._users.get(user)
 
     def identify(self, subject: str | None, host: str) -> Principal:
         """Return the principal of a peer that has not logged in.
@@ -122,7 +136,12 @@ class LoginPolicy:
 
     def challenge(self, user: str, mechanism: Mechanism) -> Challenge:
         """Begin a SCRAM exchange. An unknown user gets a challenge, too, which no proof meets."""
-        return Challenge(user, mechanism, self._users.verifier(user, mechanism))
+        return Challenge(user, mechanism, self._verifier(user, mechanism))
+
+    def _verifier(self, user: str, mechanism: Mechanism) -> Verifier:
+        if user == NODE and self._nodes:
+            return self._nodes[mechanism]
+        return self._users.verifier(user, mechanism)
 
     async def by_proof(
         self, challenge: Challenge, exchanged: bytes, proof: bytes, origin: Origin
@@ -133,7 +152,7 @@ class LoginPolicy:
         user, mechanism, verifier = challenge
         is_right = scram.proves(mechanism, verifier, exchanged, proof)
         # The password may have been changed, or the user deleted, since the challenge.
-        if not is_right or self._users.verifier(user, mechanism) != verifier:
+        if not is_right or self._verifier(user, mechanism) != verifier:
             await _refuse(user, "wrong user or password", origin, answer_at)
         return self._access.principal(user, origin.host)
 
@@ -141,6 +160,13 @@ class LoginPolicy:
         """Refuse a login whose messages are invalid for its mechanism. Raises LoginRefused,
         delayed."""
         await _refuse(user, reason, origin, _failure_time())
+
+
+def _node_verifier(mechanism: Mechanism, secret: str) -> Verifier:
+    """Return the same on every node. A secret is long and random, so the salt need not be."""
+    salt, iterations = f"nodes, {mechanism}".encode(), limits.SCRAM_ITERATIONS
+    salted = scram.salted_password(mechanism, secret, salt, iterations)
+    return scram.verifier(mechanism, salted, salt, iterations)
 
 
 def _failure_time() -> float:

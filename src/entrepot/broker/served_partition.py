@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.broker.topic_config import TopicConfig
 from entrepot.broker.turns import Turns
@@ -33,7 +33,10 @@ from entrepot.core.errors import (
     InvalidRecord,
     InvalidTimestamp,
     InvalidTransactionState,
+    NotEnoughReplicas,
     NotInTransaction,
+    NotLeader,
+    OffsetNotAvailable,
     StorageError,
 )
 from entrepot.core.ports import Buffer, Clock, FileRange, Worker
@@ -44,6 +47,9 @@ from entrepot.log.partition import Partition, Waiter
 from entrepot.log.producers import WrittenBatch
 from entrepot.log.recovery import SavedView
 from entrepot.log.view import PartitionView, fold
+
+if TYPE_CHECKING:
+    from entrepot.broker.replication import Role
 
 log = logging.getLogger("entrepot.partition")
 
@@ -62,6 +68,7 @@ class ServedPartition:
     def __init__(self, log: Log, clock: Clock, opened: Opened, config: TopicConfig) -> None:
         self.partition: Partition = opened.partition
         self.config = config
+        self.role: Role | None = None  # None means: there is no cluster.
         self._log = log
         self._clock = clock
         self._use(fold(opened))
@@ -89,6 +96,35 @@ class ServedPartition:
         self.isolation.forget_before(self.partition.offset_start)
         self._view.markers.forget_before(self.partition.offset_start)
         return self._view.snapshot()
+
+    # --- in a cluster
+
+    def check_leads(self) -> None:
+        """Raise NotLeader if another node leads the partition."""
+        if self.role is not None and not self.role.leads:
+            raise NotLeader(f"this node does not lead {self.partition.directory}")
+
+    def check_enough_in_sync(self) -> None:
+        """Raise NotEnoughReplicas if fewer replicas are in sync than the topic requires."""
+        role = self.role
+        if role is not None and role.in_sync_count < self.config.in_sync_min:
+            self.check_leads()
+            raise NotEnoughReplicas(
+                f"{role.in_sync_count} replicas are in sync; the topic requires "
+                f"{self.config.in_sync_min}"
+            )
+
+    def check_knows_end(self) -> None:
+        """Raise OffsetNotAvailable while a new leader does not know what is committed."""
+        if self.role is not None and not self.role.knows_end:
+            raise OffsetNotAvailable("this node has begun to lead and does not know the end yet")
+
+    def read_as_replica(self, node: int, offset: int, bytes_max: int) -> FileRange | None:
+        """Return batches for another replica, which has all below the offset; committed or not."""
+        assert self.role is not None
+        found = self.partition.read(offset, bytes_max, to_end=True)
+        self.role.fetched(node, offset)
+        return found
 
     # --- appending
 
@@ -118,7 +154,8 @@ class ServedPartition:
 
     def write(self, *batches: bytes, may_wait: bool = False) -> Appended:
         """Append batches that the broker made, all or none. They may have a producer's id, or
-        end its transaction."""
+        end its transaction. In a cluster as many replicas must be in sync as the topic requires."""
+        self.check_enough_in_sync()
         return self._append([(read_header(data), data) for data in batches], may_wait=may_wait)
 
     def hurry(self) -> None:
@@ -256,6 +293,8 @@ class ServedPartition:
             raise InvalidTimestamp("timestamps further from the broker's clock than allowed")
 
     def _append(self, batches: Batches, *, may_wait: bool = False) -> Appended:
+        if self.role is not None:
+            self.check_leads()
         offset = self._log.append(self.partition, batches, may_wait=may_wait)
         if self.on_append is not None:
             self.on_append(self, offset)

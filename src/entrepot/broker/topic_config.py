@@ -167,7 +167,8 @@ SETTINGS = {
         ),
         Setting(
             "min.insync.replicas", SettingType.INT, "1",
-            "How many replicas must have a record. There is one.", whole_number(1, 1),
+            "How many replicas must be in sync for a record that all of them are to have.",
+            whole_number(1, limits.REPLICAS_MAX),
         ),
         Setting(
             "retention.bytes", SettingType.LONG, "-1",
@@ -224,6 +225,7 @@ class TopicConfig:
     append_time: bool
     timestamp_before_ms: int
     timestamp_after_ms: int
+    in_sync_min: int = 1
 
 
 def topic_config(values: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
@@ -262,4 +264,5 @@ def topic_config(values: Mapping[str, str], defaults: Mapping[str, str]) -> Topi
         append_time=text("message.timestamp.type") == "LogAppendTime",
         timestamp_before_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_ms=number("message.timestamp.after.max.ms"),
+        in_sync_min=number("min.insync.replicas"),
     )

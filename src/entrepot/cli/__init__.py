@@ -19,6 +19,7 @@ import click
 # of Kafka and RabbitMQ.
 COMMANDS = {
     "serve": ("serve", "Start a broker."),
+    "cluster": ("cluster", "Start a cluster here, show who does what in one."),
     "topics": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Send lines of text as records."),
     "consume": ("consume", "Print records."),
@@ -33,6 +34,7 @@ COMMANDS = {
     "sub": ("sub", "Print what is published on topics of MQTT."),
     "sessions": ("sessions", "List, show and delete sessions of MQTT's clients."),
     "retained": ("sessions", "List and clear retained messages."),
+    "link": ("links", "Add and remove links to other queue managers, list them."),
     "links": ("links", "List the links to other queue managers."),
     "routes": ("links", "Show which queue manager is reached by way of which."),
     "users": ("users", "Add, list and delete users, set passwords."),
@@ -41,6 +43,7 @@ COMMANDS = {
     "status": ("status", "Show what runs here, and what cannot be used."),
     "top": ("top", "Show what happens in a broker now."),
     "doctor": ("doctor", "Look for what a broker would suffer from here."),
+    "gossip": ("gossip", "Labs of gossip, and a node that gossips."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

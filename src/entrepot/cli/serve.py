@@ -68,6 +68,14 @@ def port_options(command: _Command) -> _Command:
     "--data-dir", metavar="DIR", envvar="ENTREPOT_DATA_DIR", help="Where everything is kept."
 )
 @click.option("--host", metavar="ADDRESS", help="The address to listen on.")
+@click.option("--node-id", type=int, metavar="N", help="This node's number in a cluster.")
+@click.option(
+    "--coordinator",
+    multiple=True,
+    metavar="URL",
+    help="Where the cluster's etcd answers, as in http://10.0.0.1:2379; once for each member. "
+    "Without it the node is alone.",
+)
 @port_options
 @click.option(
     "--durability",
@@ -102,7 +110,7 @@ def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> N
 
 def chosen_config(config_file: str | None, settings: tuple[str, ...], **given: Any) -> Config:
     """What the options of `serve` say."""
-    flags = {_key(name): value for name, value in given.items() if value is not None}
+    flags = {_key(name): value for name, value in given.items() if value not in (None, ())}
     try:
         for setting in settings:
             key, value = _parse_setting(setting)
@@ -113,8 +121,8 @@ def chosen_config(config_file: str | None, settings: tuple[str, ...], **given: A
 
 
 def _key(flag: str) -> str:
-    if flag == "insecure":
-        return "security.insecure"
+    if flag in ("insecure", "coordinator"):
+        return {"insecure": "security.insecure", "coordinator": "cluster.coordinator"}[flag]
     return f"ports.{flag.removesuffix('_port')}" if flag.endswith("_port") else flag
 
 
@@ -210,8 +218,10 @@ def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:
     lines = [
         f"data in {Path(config.data_dir).absolute()}, durability {config.durability}",
         *(f"  {name:<10} {_address(*end)}" for name, end in endpoints.items()),
-        "ready",
     ]
+    if "http" in endpoints:
+        lines.append(f"  {'console':<10} http://{_address(*endpoints['http'])}/")
+    lines.append("ready")
     with contextlib.suppress(BrokenPipeError):  # Nobody reads. That does not stop a broker.
         print("\n".join(lines), flush=True)
 

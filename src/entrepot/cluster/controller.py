@@ -6,7 +6,8 @@ controller decides that was deposed without knowing, or that saw too little, is 
 change it missed comes with the watch, and it decides again.
 
 A leader is one of those in sync, or nobody: whoever else led would lose what was committed. The
-last one in sync stays in the set when it dies, because only it may have everything.
+first replica is preferred, and leads again when it is in sync again. The last one in sync stays in
+the set when it dies, because only it may have everything.
 """
 
 from __future__ import annotations
@@ -89,8 +90,7 @@ def settle(assignment: Assignment, alive: Container[int]) -> Assignment:
         assignment.leader_epoch,
     )
     left = tuple(node for node in in_sync if node in alive)
-    if leader not in left:
-        leader = next((node for node in replicas if node in left), NOBODY)
+    leader = next((node for node in replicas if node in left), NOBODY)
     if leader != assignment.leader:
         epoch += 1
     if not left:  # The last leader may be the only one that has everything.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
 from entrepot.cluster.controller import Controller
 from entrepot.cluster.state import CONTROLLER, Node, encode, node_key
@@ -26,11 +27,28 @@ _RETRY_S = 0.5
 _KEEP_ALIVE_PER_LEASE = 4  # So often a lease is kept alive before it would end.
 
 
+class Observer(Protocol):
+    """Who is told of everything that the coordinator has, besides the controller."""
+
+    def began(self, snapshot: Snapshot) -> None:
+        """Take in everything there is: at the beginning, and again after a gap."""
+
+    def told(self, key: str, value: bytes | None, revision: int) -> None:
+        """Take in a change; None means: the key is gone."""
+
+
 class Membership:
     def __init__(
-        self, coordinator: Coordinator, clock: Clock, node: Node, lease_seconds: int
+        self,
+        coordinator: Coordinator,
+        clock: Clock,
+        node: Node,
+        lease_seconds: int,
+        observer: Observer | None = None,
     ) -> None:
         self._coordinator = coordinator
+        self._observer = observer
+        self._lease = 0  # 0 means: none.
         self._clock = clock
         self._node = node
         self._lease_seconds = lease_seconds
@@ -46,6 +64,13 @@ class Membership:
     def is_controller(self) -> bool:
         """Return whether this node decides, as far as it knows."""
         return self._controller is not None and self.is_member
+
+    async def leave(self) -> None:
+        """Say that this node has no part in the cluster any more, once `run` has ended: others lead
+        what it led, without waiting for its lease to end."""
+        self._member_until = 0.0
+        if self._lease:
+            await self._coordinator.revoke(self._lease)
 
     async def run(self) -> None:
         """Take part for ever."""
@@ -67,6 +92,7 @@ class Membership:
             await self._coordinator.revoke(lease.id)
             raise LeaseLost(f"the id {self._node.id} is taken")
         self._member_until = before + lease.seconds
+        self._lease = lease.id
         tasks = [
             asyncio.get_running_loop().create_task(work)
             for work in (self._keep_alive(lease.id), self._keep_following(lease.id))
@@ -113,11 +139,15 @@ class Membership:
         await self._elect(snapshot, lease)
         snapshot = await self._coordinator.range("")
         self._begin(snapshot, lease)
+        if self._observer is not None:
+            self._observer.began(snapshot)
         watch = self._coordinator.watch("", snapshot.revision + 1)
         try:
             while True:
                 await self._decide()
                 for key, value, revision in await watch.next():
+                    if self._observer is not None:
+                        self._observer.told(key, value, revision)
                     if key == CONTROLLER:
                         return
                     if self._controller is not None:

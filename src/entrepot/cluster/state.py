@@ -3,6 +3,8 @@
     nodes/<id>                      a node that is alive; held by its lease
     controller                      the id of the node that decides; held by its lease
     partitions/<topic id>/<number>  replicas, in-sync set, leader and its epoch
+    catalog/<kind>:<name>           what all nodes share: topics, users, rules, settings; the value
+                                    is that of the record in each node's own catalogue
 
 The values are JSON, for people with etcd's own tools.
 """
@@ -10,16 +12,19 @@ The values are JSON, for people with etcd's own tools.
 from __future__ import annotations
 
 from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 
 from entrepot.core.errors import Corruption
+from entrepot.core.names import PartitionId
 
 T = TypeVar("T")
 
 NODES = "nodes/"
 CONTROLLER = "controller"
 PARTITIONS = "partitions/"
+CATALOG = "catalog/"
 NOBODY = -1
 
 
@@ -41,6 +46,19 @@ class Assignment(msgspec.Struct, frozen=True):
 
 def node_key(node: int) -> str:
     return f"{NODES}{node}"
+
+
+def partition_key(partition: PartitionId) -> str:
+    return f"{PARTITIONS}{partition.topic}/{partition.number}"
+
+
+def read_partition_key(key: str) -> PartitionId:
+    """Return the partition of a key. Raises Corruption."""
+    topic, _, number = key.removeprefix(PARTITIONS).partition("/")
+    try:
+        return PartitionId(UUID(topic), int(number))
+    except ValueError:
+        raise Corruption(f"the coordinator has a key {key!r}") from None
 
 
 def encode(value: Node | Assignment) -> bytes:

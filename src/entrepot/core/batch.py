@@ -71,6 +71,7 @@ _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
+OFFSET_DELTA_MAX = 2**31 - 1
 _SEQUENCE_END = 2**31  # Sequence numbers start again at 0 here.
 
 
@@ -145,7 +146,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
     """Check one whole batch, checksum included, and return its header. Raises InvalidBatch.
 
-    Offsets are without gaps unless `allow_gaps`: in a log, compaction may have removed records.
+    Offsets are without gaps unless `allow_gaps`: in a log, compaction may have removed records,
+    even all of a batch.
     """
     header = read_header(batch)
     (_, length, _, magic, crc, attributes, delta_last, first, latest, *producer, count) = header
@@ -157,7 +159,7 @@ def check(batch: Buffer, *, allow_gaps: bool = False) -> BatchHeader:
         raise InvalidBatch("the checksum does not match")
     if attributes & _CODEC_BITS > _CODEC_LAST:
         raise _unknown_codec(attributes)
-    if not 1 <= count <= limits.RECORDS_PER_BATCH_MAX:
+    if not (0 if allow_gaps else 1) <= count <= limits.RECORDS_PER_BATCH_MAX:
         raise InvalidBatch(f"a count of {count} records")
     if not attributes & _CODEC_BITS and length < _LENGTH_MIN + count * _RECORD_BYTES_MIN:
         raise InvalidBatch(f"{count} records in {length} bytes")
@@ -261,6 +263,16 @@ def retained(batch: Buffer, kept: Sequence[Record]) -> Steps[bytearray]:
         body += encode(some, times, deltas, time_first)
         yield
     return body
+
+
+def empty(offset_first: int, offset_end: int, leader_epoch: int) -> bytes:
+    """Build a batch without records: it says that compaction removed what had these offsets."""
+    delta_last = offset_end - offset_first - 1
+    assert 0 <= delta_last <= OFFSET_DELTA_MAX, (offset_first, offset_end)
+    return _assemble(
+        BatchHeader(offset_first, 0, leader_epoch, MAGIC, 0, 0, delta_last, -1, -1, -1, -1, -1, 0),
+        b"",
+    )
 
 
 def _assemble(header: BatchHeader, body: Buffer) -> bytes:

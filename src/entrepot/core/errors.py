@@ -186,6 +186,10 @@ class InvalidSelector(PeerError):
 # Queues.
 
 
+class InvalidLink(PeerError):
+    """There is no such link to another queue manager, or there cannot be."""
+
+
 class InvalidQueue(PeerError):
     """An unknown argument of a queue, or an invalid value of one."""
 
@@ -217,6 +221,38 @@ class Corruption(StorageError):
 
 class DamagedBatch(Corruption):
     """A damaged batch found by a reader. Batches before and after it can still be read."""
+
+
+class NotLeader(StorageError):
+    """Another node leads the partition, or nobody. The client asks who it is, and goes there."""
+
+
+class StillLoading(StorageError):
+    """This node leads since a moment ago, and still reads what it has to know."""
+
+
+class NotEnoughReplicas(StorageError):
+    """Fewer replicas are in sync than the topic requires. Nothing was written."""
+
+
+class NotEnoughReplicasAfterAppend(StorageError):
+    """It is written, but by the time it was committed too few replicas were in sync."""
+
+
+class OffsetNotAvailable(PeerError):
+    """A new leader does not know yet how far records are committed. Soon it will."""
+
+
+class InvalidReplication(PeerError):
+    """A replication factor for which there are not enough nodes, or that is none."""
+
+
+class InvalidAssignment(PeerError):
+    """An assignment of replicas to nodes that is impossible."""
+
+
+class ClusterChanged(PeerError):
+    """What was to be changed was changed by another node meanwhile. The client may try again."""
 
 
 class StoreUnavailable(Exception):

@@ -275,8 +275,15 @@ BRIDGE_RETRY_MS_MAX = 60_000  # and after many.
 
 # The coordinator.
 TRANSACTION_CHANGES_MAX = 128  # In one transaction, and conditions: etcd's default.
+COORDINATOR_ENDPOINTS_MAX = 16  # Addresses of one etcd.
 COORDINATOR_EVENTS_MAX = 10_000  # Changes that a local coordinator remembers for its watches.
 COORDINATOR_ANSWER_BYTES_MAX = 64 * MIB  # One answer, or one message of a watch.
 COORDINATOR_ANSWER_MS = 5_000  # How long an answer is waited for.
 COORDINATOR_REQUESTS_MAX = 16  # At once, each on a connection of its own; others wait.
 COORDINATOR_SILENCE_MS = 60_000  # A watch that says nothing for so long is begun anew.
+
+# A cluster.
+REPLICAS_MAX = 16  # Of a partition.
+REPLICA_FETCH_BYTES = 10 * MIB  # That a follower asks for at once,
+REPLICA_FETCH_PARTITION_BYTES = 1 * MIB  # and of one partition.
+REPLICAS_CHANGED_AT_ONCE_MAX = 100  # Partitions whose holders one transaction changes.

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
+from entrepot.core.coordinator import Coordinator
 from entrepot.core.errors import StoreUnavailable
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.measures import Traffic
@@ -310,6 +311,31 @@ class Net(Protocol):
         """Drop every connection and stop listening, at the end of the process."""
 
 
+Address = tuple[str, int]  # Of a machine in digits, and a port.
+
+
+class Datagrams(Protocol):
+    """A socket for datagrams, each of which arrives whole, late, twice or never."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def send(self, data: bytes, to: Address) -> None:
+        """Send at once or not at all. Never blocks, and never raises for what the net cannot do."""
+
+    def close(self) -> None: ...
+
+
+class DatagramNet(Protocol):
+    async def bind(
+        self, host: str, port: int, received: Callable[[bytes, Address], None]
+    ) -> Datagrams:
+        """Receive datagrams at an address; port 0 takes any free one. Raises OSError.
+
+        One that is longer than what is allowed is passed on too, cut off but still too long.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The implementations of all ports, as `server` and the simulator pass them in."""
@@ -323,3 +349,5 @@ class World:
     # Returns how much unfinished input all connections hold.
     unfinished_bytes: Callable[[], int] = int
     open_store: OpenStore = no_stores
+    # What the nodes of a cluster agree on. None means: what the configuration says, or nothing.
+    coordinator: Coordinator | None = None

@@ -183,7 +183,8 @@ class Cleaner:
         cleaned = Segment(partition.directory, group[0].offset_base, group[0].opened_ms)
         file = self._create_empty(cleaned.path + layout.CLEANED)
         await self._write_kept(partition, group, work, cleaned, file)
-        cleaned.offset_end, cleaned.compacted = group[-1].offset_end, True
+        assert cleaned.offset_end == group[-1].offset_end
+        cleaned.compacted = True
         cleaned.followed = True  # The active segment is never among them, so another one follows.
         seal_file = self._create_empty(cleaned.path_of(layout.INDEX) + layout.CLEANED)
         write_all(seal_file, 0, [cleaned.seal_bytes()])
@@ -223,27 +224,23 @@ class Cleaner:
     ) -> None:
         """Write the records that are kept into the file, and note their batches in `cleaned`."""
         unwritten: list[bytes] = []
-        written = 0
+        written = epoch = 0
         for segment in group:
             for data in partition.batches_of(segment):
                 await asyncio.sleep(0)
+                epoch = read_header(data).leader_epoch
                 kept = await self._kept(partition, data, work)
                 if kept is None:
                     continue
-                header = read_header(kept)
-                cleaned.note(
-                    Glance(
-                        cleaned.size,
-                        header.offset_first,
-                        header.size,
-                        header.offset_last,
-                        header.timestamp_max,
-                    )
-                )
+                _note(cleaned, kept)
                 unwritten.append(kept)
                 if cleaned.size - written >= _WRITE_BYTES:
                     written += write_all(file, written, unwritten)
                     unwritten.clear()
+        if cleaned.offset_end < group[-1].offset_end:
+            # So that whoever reads or copies the log gets to its end.
+            unwritten.append(batch.empty(cleaned.offset_end, group[-1].offset_end, epoch))
+            _note(cleaned, unwritten[-1])
         write_all(file, written, unwritten)
 
     async def _kept(self, partition: Partition, data: bytes, work: _Pass) -> bytes | None:
@@ -315,6 +312,13 @@ async def _slices(records: list[Record] | None) -> AsyncIterator[list[Record]]:
         del records[-_RECORDS_PER_SLICE:]
         if records:
             await asyncio.sleep(0)
+
+
+def _note(segment: Segment, data: bytes) -> None:
+    """Note in the segment that this batch comes next."""
+    header = read_header(data)
+    first, last = header.offset_first, header.offset_last
+    segment.note(Glance(segment.size, first, header.size, last, header.timestamp_max))
 
 
 def finish_swap(disk: Disk, directory: str) -> None:

@@ -6,6 +6,7 @@
     boot.checkpoint                         the machine's boot id, to notice that it was restarted
     cleaner.checkpoint                      up to which offset, and when, each was compacted
     coordinator.checkpoint                  what a coordinator of one node holds
+    identity.checkpoint                     which node of which cluster this is
     journal/<generation>-<0 or 1>.journal   the commit journal
     partitions/<topic>-<index>/             one partition
         00000000000000000042.log            a segment: record batches, nothing else
@@ -14,6 +15,7 @@
         *.cleaned                           a compacted segment, not in service yet
         cleaned.swap                        which segments it is about to replace
         begun                               empty: there is a segment, with a permanent name
+        anew                                at which offset the log is about to begin anew
         epochs                              which leader epoch begins where, if not all are 0
         *.deleted                           marked by retention, removed after a while
         *.aside                             cut off by recovery, kept for people to look at
@@ -31,6 +33,7 @@ BOOT_CHECKPOINT = "boot.checkpoint"
 JOURNAL_DIRECTORY = "journal"
 CLEANER_CHECKPOINT = "cleaner.checkpoint"
 COORDINATOR_CHECKPOINT = "coordinator.checkpoint"
+IDENTITY = "identity.checkpoint"
 PARTITIONS = "partitions"
 DELETED = "deleted"
 
@@ -41,6 +44,7 @@ CLEANED = ".cleaned"
 SWAP = "cleaned.swap"
 BEGUN = "begun"
 EPOCHS = "epochs"
+ANEW = "anew"
 MARKED = ".deleted"
 ASIDE = ".aside"
 

@@ -17,7 +17,7 @@ from entrepot.core.errors import InvalidBatch, StorageError
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import NO_STORES, Buffer, Clock, Disk, Stores, Worker, in_place
-from entrepot.log import layout
+from entrepot.log import anew, layout
 from entrepot.log.checkpoint import (
     PartitionState,
     RecoveryCheckpoint,
@@ -32,6 +32,7 @@ from entrepot.log.commit import Committer, write_seal
 from entrepot.log.copier import Copier
 from entrepot.log.epochs import EpochIndex
 from entrepot.log.files import FilePool, in_slices, load, replace
+from entrepot.log.gaps import filled
 from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
@@ -93,6 +94,7 @@ class Log:
         self._journaled: dict[PartitionId, list[JournalEntry]] = {}
         self._recovered: list[Partition] = []
         self._progress = Progress(clock)
+        self._begun_anew: list[Partition] = []  # By recovery: see `anew`.
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
         self.cleaner = Cleaner(disk, self._pool, clock, codec_worker)
@@ -204,6 +206,11 @@ class Log:
     def _opened_unclean(self, identity: PartitionId, directory: str, policy: Policy) -> Opened:
         point = self._checkpoint.point(identity)
         try:
+            offset = anew.read_anew(self._disk, directory)
+            if offset is not None:
+                anew.clear(self._disk, directory, offset)
+                self._journaled.pop(identity, None)
+                point = RecoveryPoint(offset, offset)
             segments = recover_segments(
                 self._disk,
                 directory,
@@ -222,6 +229,8 @@ class Log:
         partition.recovered()
         partition.offset_synced = max(partition.offset_synced, point.offset_end or 0)
         self._recovered.append(partition)
+        if offset is not None:
+            self._begun_anew.append(partition)
         return Opened(partition, newest_view(self._disk, partition))
 
     @staticmethod
@@ -259,12 +268,13 @@ class Log:
                 self._disk.remove(f"{partition.directory}/{layout.SWAP}")
         self._recovered.clear()
         self._journaled.clear()
-        await self._write_recovery_checkpoint()
+        is_written = await self._write_recovery_checkpoint()
         self._disk.remove(layout.CLEAN_CHECKPOINT)
         stopped = [p.id for p in self.partitions.values() if p.stopped is not None]
         remove_journals(self._disk, needed=stopped)
         self._remove_orphans(was_known)
         await self._sync_names("", layout.PARTITIONS)
+        await self._finish_anew(is_written)
         self.committer = Committer(
             self._pool, Journal(self._disk, self._generation), self.partitions.get, self._faults
         )
@@ -274,6 +284,16 @@ class Log:
         # A task of its own, because nothing else may wait for the removal of large files.
         self._removing = loop.create_task(self._keep_doing(TICK_S, self._remove_due))
         self._copying = loop.create_task(self._keep_doing(COPY_EVERY_S, self._copy_due))
+
+    async def _finish_anew(self, is_checkpoint_written: bool) -> None:
+        """Let partitions that recovery began anew be appended to; those that cannot be made
+        permanent are stopped, and begun anew again."""
+        begun, self._begun_anew = [p for p in self._begun_anew if p.stopped is None], []
+        if not is_checkpoint_written:
+            for partition in begun:
+                partition.stop(f"{partition.directory}: not begun anew: no recovery checkpoint")
+        elif begun:
+            await anew.finish(self._disk, [partition.directory for partition in begun])
 
     async def _sync_emptied(self) -> None:
         """Sync directories that recovery emptied: their files must not come back among later
@@ -321,11 +341,14 @@ class Log:
         """Append batches and request the commit. Return the first offset.
 
         `may_wait` means: nobody waits for this commit, so it may come a few milliseconds later;
-        `is_stamped`: they are a copy, with the offsets and epochs that the leader gave them.
+        `is_stamped`: they are a copy, with the offsets and epochs that the leader gave them; of
+        what its log has no more, ours says so (see `gaps`).
         """
         if self._is_closing:
             raise StorageError("the broker is stopping")
         segments = len(partition.segments)
+        if is_stamped:
+            batches = filled(batches, partition.offset_end)
         try:
             offset = partition.append(batches, is_stamped=is_stamped)
         except StorageError as error:
@@ -376,6 +399,23 @@ class Log:
         ):
             saved = newest_view(self._disk, partition) or SavedView(0, b"")
             partition.on_cut(*saved)
+
+    async def begin_anew(self, partition: Partition, offset: int) -> None:
+        """Drop all that a replica has of a partition, damaged or not; it begins, and ends, at
+        this offset: see `anew`."""
+
+        async def write_checkpoint() -> bool:
+            self._refused.pop(partition.id, None)
+            return await self._write_recovery_checkpoint()
+
+        marked = await anew.begin_anew(
+            partition, offset, self._pool, self.committer, write_checkpoint
+        )
+        self.cleaner.forget(partition.id)
+        self.copier.forget(partition)
+        due = self._clock.monotonic() + partition.policy.file_delete_delay_ms / 1_000
+        self._removals += [(due, path) for path in marked]
+        partition.on_cut(offset, b"")
 
     def drop(self, partition: Partition) -> None:
         """Take a deleted partition out of service; its files are removed after

@@ -114,7 +114,9 @@ class Partition(Segments):
         self._unsynced_views: list[File] = []
         self.faults: Faults = Uncaught()
         self._waiters: list[tuple[int, Waiter]] = []  # (end offset, callback), offsets ascending.
-        self._listeners: dict[object, Callable[[], None]] = {}
+        self._durable_waiters: list[tuple[int, Waiter]] = []  # Of a replicated partition.
+        self._listeners: dict[object, Callable[[], object]] = {}
+        self._append_listeners: dict[object, Callable[[], object]] = {}
         # A large batch that is being written and not appended yet.
         self._ahead: Ahead | None = None
         # (first offset, batches) of appends above the watermark, for the journal. If some are not
@@ -200,6 +202,9 @@ class Partition(Segments):
             self.unsynced.append(active)
         if self.policy.durability is not _FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
+        if self._append_listeners:
+            for listener in list(self._append_listeners.values()):
+                self._call(listener)
         return offset_first
 
     def _check_follows(self, batches: Batches) -> None:
@@ -406,6 +411,11 @@ class Partition(Segments):
         self._durable = mark
         self.offset_durable = mark.offset
         if self.is_replicated:
+            waiters, self._durable_waiters = self._durable_waiters, []
+            self._durable_waiters = [each for each in waiters if each[0] > mark.offset]
+            for offset_end, waiter in waiters:
+                if offset_end <= mark.offset:
+                    self._call(waiter, None)
             self._call(self.on_durable)
         else:
             self._reveal(mark)
@@ -476,22 +486,43 @@ class Partition(Segments):
         else:
             self._waiters.append((offset_end, waiter))
 
-    def listen(self, token: object, listener: Callable[[], None]) -> None:
-        """Call the listener whenever the watermark moves, until `unlisten`."""
-        self._listeners[token] = listener
+    def when_durable(self, offset_end: int, waiter: Waiter) -> None:
+        """Call the waiter once everything below `offset_end` is durable here, whatever other
+        replicas have, or the partition has stopped."""
+        if not self.is_replicated or self.stopped is not None:
+            self.when_committed(offset_end, waiter)
+        elif offset_end <= self.offset_durable:
+            waiter(None)
+        else:
+            self._durable_waiters.append((offset_end, waiter))
+
+    def fail_waiters(self, error: StorageError) -> None:
+        """Tell all who wait for a commit that they wait in vain here: another replica leads."""
+        waiters = [*self._waiters, *self._durable_waiters]
+        self._waiters, self._durable_waiters = [], []
+        for _, waiter in waiters:
+            self._call(waiter, error)
+
+    def listen(
+        self, token: object, listener: Callable[[], object], *, to_appends: bool = False
+    ) -> None:
+        """Call the listener whenever the watermark moves, until `unlisten`; with `to_appends`,
+        for another replica, after each append."""
+        (self._append_listeners if to_appends else self._listeners)[token] = listener
 
     def unlisten(self, token: object) -> None:
         self._listeners.pop(token, None)
+        self._append_listeners.pop(token, None)
 
     def stop(self, reason: str) -> None:
         """Refuse appends from now on; what is committed stays readable."""
         if self.stopped is None:
             self.stopped = reason
-            waiters, self._waiters = self._waiters, []
-            for _, waiter in waiters:
-                self._call(waiter, StorageError(reason))
+            self.fail_waiters(StorageError(reason))
+            if self.is_replicated:
+                self._call(self.on_durable)
 
-    def _call(self, waiter: Callable[..., None], *arguments: object) -> None:
+    def _call(self, waiter: Callable[..., object], *arguments: object) -> None:
         """Call a waiter or listener. If it fails, the others are called all the same."""
         try:
             waiter(*arguments)
@@ -551,14 +582,37 @@ class Partition(Segments):
             self._keep(Mark(min(durable.offset, mark.offset), shortened, position))
         if visible is not None and visible.segment.cut:
             self._show(Mark(visible.offset, shortened, visible.position))
-        waiters, self._waiters = self._waiters, []
-        for offset_end, waiter in waiters:
-            if offset_end <= mark.offset:
-                self._waiters.append((offset_end, waiter))
-            else:
+        for waiters in (self._waiters, self._durable_waiters):
+            told = [each for each in waiters if each[0] > mark.offset]
+            waiters[:] = [each for each in waiters if each[0] <= mark.offset]
+            for _, waiter in told:
                 reason = f"{self.directory}: the log was cut at offset {mark.offset}"
                 self._call(waiter, StorageError(reason))
         return cut[1:]
+
+    def begin_anew(self, offset: int) -> None:
+        """Forget everything. The log begins and ends at this offset, in an empty segment that is
+        permanent; damage that was found is gone with the rest."""
+        for segment in self.segments:
+            segment.cut = True
+        first = Segment(self.directory, offset, self._clock.now_ms())
+        self.segments = [first]
+        self._last = self._next = None
+        self._recent.clear()
+        self._recent_bytes = 0
+        self.unsynced = [first]
+        self._unsynced_views.clear()
+        self.names_changed, self.unsynced_names = True, False
+        self.epochs = EpochIndex()
+        self.offset_start = self.offset_synced = offset
+        self.offset_journaled = 0
+        self.stopped, self.refused, self.damage = None, False, None
+        self._keep(self.end_mark())
+        self._show(self.end_mark())
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
+            reason = f"{self.directory}: the log has begun anew at offset {offset}"
+            self._call(waiter, StorageError(reason))
 
     # --- compaction
 

@@ -176,9 +176,10 @@ class Segments:
         end = self.index_of(segment).offset_at(found.position + found.size)
         return segment.offset_end if end is None else end
 
-    def available(self, offset: int) -> int:
-        """Estimate how many committed bytes there are from `offset` on."""
-        visible = self._visible
+    def available(self, offset: int, *, to_end: bool = False) -> int:
+        """Estimate how many committed bytes there are from `offset` on; with `to_end`, for another
+        replica, they need not be committed."""
+        visible = self.end_mark() if to_end and self.segments else self._visible
         if visible is None or offset >= visible.offset:
             return 0
         last = self._last

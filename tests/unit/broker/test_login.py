@@ -8,7 +8,14 @@ import pytest
 
 from entrepot.broker.access import ANONYMOUS, Access, AccessSettings, Principal
 from entrepot.broker.acls import Acls
-from entrepot.broker.login import LoginPolicy, LoginRefused, Origin, host_of, is_loopback
+from entrepot.broker.login import (
+    NODE,
+    LoginPolicy,
+    LoginRefused,
+    Origin,
+    host_of,
+    is_loopback,
+)
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.users import User, Users, user_deleted_record, user_record
 from entrepot.core import limits, scram
@@ -28,7 +35,7 @@ def fold(users: Users, record: Record) -> None:
     users.apply((record.key or b"").decode().removeprefix("user:"), record.value)
 
 
-def run(attempt: Attempt, **options: bool) -> Principal | str:
+def run(attempt: Attempt, **options: Any) -> Principal | str:
     """Who is let in, or what the log is told of it; ana's password is `right`."""
 
     async def main(sim: loop.SimLoop) -> Principal | str:
@@ -192,3 +199,20 @@ def test_addresses() -> None:
     peers = ["127.0.0.1:5672", "[::1]:5672", "host:1"]
     assert [host_of(peer) for peer in peers] == ["127.0.0.1", "::1", "host"]
     assert [is_loopback(host_of(peer)) for peer in peers] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("secret", "said", "is_in"),
+    [("the secret", "the secret", True), ("the secret", "another", False), ("", "", False)],
+)
+def test_another_node_of_the_cluster(secret: str, said: str, is_in: bool) -> None:
+    async def attempt(policy: LoginPolicy, users: Users) -> Principal:
+        challenge = policy.challenge(NODE, Mechanism.SHA_512)
+        kept = challenge.verifier
+        salted = scram.salted_password(Mechanism.SHA_512, said, kept.salt, kept.iterations)
+        proof = scram.client_proof(Mechanism.SHA_512, salted, EXCHANGED)
+        return await policy.by_proof(challenge, EXCHANGED, proof, THERE)
+
+    found = run(attempt, secret=secret)
+    assert (getattr(found, "user", None) == NODE) is is_in
+    assert isinstance(run(by_password(NODE, secret, THERE), secret=secret), str), "by SCRAM only"

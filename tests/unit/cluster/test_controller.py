@@ -9,7 +9,11 @@ ALL = Assignment((1, 2, 3), (1, 2, 3), 1, 5)
 
 def test_nothing_changes_while_all_are_alive() -> None:
     assert settle(ALL, (1, 2, 3)) == ALL
-    assert settle(Assignment((1, 2, 3), (2, 3), 3, 5), (1, 2, 3)).leader == 3  # As it is.
+
+
+def test_the_first_replica_that_is_in_sync_leads() -> None:
+    assert settle(Assignment((1, 2, 3), (2, 3), 3, 5), (1, 2, 3)).leader == 2
+    assert settle(Assignment((1, 2, 3), (2, 3, 1), 2, 5), (1, 2, 3)).leader == 1
 
 
 def test_a_follower_that_dies_is_not_in_sync() -> None:

@@ -113,10 +113,14 @@ async def test_a_reader_in_a_gap_goes_on_behind_it(bed: Bed) -> None:
     first = contents(bed)[0][0]
     assert first > 5
     for offset in range(first + 1):
-        found = bed["t"].read(offset, 1)
-        assert found is not None
-        data = found.file.read(found.position, found.size)
-        assert batch.read_header(data).offset_first == first
+        header = None
+        while header is None or not header.count:  # It passes what says: here is nothing.
+            found = bed["t"].read(offset, 1)
+            assert found is not None
+            header = batch.read_header(found.file.read(found.position, found.size))
+            assert offset < header.offset_end
+            offset = header.offset_end
+        assert header.offset_first == first
 
 
 @simulated

@@ -449,6 +449,13 @@ class ClassicGroup:
             self._answer_join(member, JoinAnswer("", Fault.UNKNOWN_MEMBER_ID))
             self._answer_sync(member, SyncAnswer(Fault.UNKNOWN_MEMBER_ID))
 
+    def abandon(self) -> None:
+        """Answer all who wait: another node has the group now."""
+        for member in self.roster:
+            joined = JoinAnswer(member.id, Fault.NOT_COORDINATOR)
+            self._answer_join(member, joined)
+            self._answer_sync(member, SyncAnswer(Fault.NOT_COORDINATOR))
+
     def tombstones(self) -> list[Row]:
         """Return the rows that delete the stored group, which must be empty."""
         return [(Key(GroupRecordKind.CLASSIC_GROUP, self.id), None)]

@@ -41,14 +41,14 @@ from entrepot.broker.consumer_group.records import (
     encode,
 )
 from entrepot.broker.consumer_group.settings import GroupSettings
-from entrepot.broker.consumer_group.store import GroupStore, Kept
+from entrepot.broker.consumer_group.store import TOPIC, GroupStore, Kept
 from entrepot.broker.consumer_group.watch import Watch, Watched
 from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.one_at_a_time import OneAtATime
 from entrepot.broker.ports import TopicStorage
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotLeader, StorageError
 from entrepot.core.ports import Clock, Entropy
 from entrepot.core.steps import Steps, finish, listed
 
@@ -63,6 +63,8 @@ _BEATING_MS = 10  # A deadline that comes during a heartbeat of the same group i
 
 
 class Coordinator:
+    topic_name = TOPIC
+
     def __init__(
         self,
         topics: TopicStorage,
@@ -85,6 +87,8 @@ class Coordinator:
         # Wall time in ms; of classic groups that had members.
         self._empty_since_ms: dict[str, int] = {}
         self._deleted: dict[str, None] = {}  # Topics deleted in this turn of the loop.
+        # In a cluster: what reads partitions of groups that this node leads since a moment ago.
+        self._loading: dict[int, asyncio.Future[None]] = {}
         self._commits = Commits(self._store, clock)
         self._beating = OneAtATime()  # Modern groups with a heartbeat in progress.
         self._deadlines: Deadlines[Watched] = Deadlines()
@@ -100,15 +104,11 @@ class Coordinator:
         modern: dict[str, ModernGroup] = {}
         for kept in self._store.read():
             self._fold(kept, classic, modern)
-        for group_id, stored in classic.items():
-            self._add_classic(group_id).restore(stored, self._now())
-            self._empty_since_ms[group_id] = stored.state_ms
-        for group_id, group in modern.items():
-            if group.epoch.epoch > 0:  # Otherwise the group was deleted.
-                self._groups[group_id] = group
-                group.restore(self._now())
-                if power_failed and self._store.may_lose(group_id):
-                    self._remove_members(group)
+        self._restore(classic, modern)
+        for group_id in modern:
+            group = self._groups.get(group_id)
+            if power_failed and self._store.may_lose(group_id) and group is modern[group_id]:
+                self._remove_members(modern[group_id])
         for group_id in self._commits.offsets.groups():
             if group_id not in self._groups:
                 self._add_classic(group_id)
@@ -116,8 +116,21 @@ class Coordinator:
         self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
         self._alarm.arm()
 
+    def _restore(
+        self, classic: Mapping[str, StoredGroup], modern: Mapping[str, ModernGroup]
+    ) -> None:
+        for group_id, stored in classic.items():
+            self._add_classic(group_id).restore(stored, self._now())
+            self._empty_since_ms[group_id] = stored.state_ms
+        for group_id, group in modern.items():
+            if group.epoch.epoch > 0:  # Otherwise the group was deleted.
+                self._groups[group_id] = group
+                group.restore(self._now())
+
     def close(self) -> None:
         self._alarm.cancel()
+        for loading in self._loading.values():
+            loading.cancel()
 
     def _remove_members(self, group: ModernGroup) -> None:
         """Remove the members, so that they join again: their newest epochs may be lost.
@@ -166,6 +179,58 @@ class Coordinator:
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that the group is stored in."""
         return self._store.partition_of(group_id)
+
+    # --- in a cluster
+
+    def began_to_lead(self, number: int) -> None:
+        """Load the groups that are stored in this partition: this node leads it now."""
+        self._store.open()
+        loading = asyncio.ensure_future(self._load(number))
+        self._loading[number] = loading
+        loading.add_done_callback(lambda done: done.cancelled() or done.result())
+
+    async def _load(self, number: int) -> None:
+        try:
+            await self._turns.run(self._load_in_steps(number))
+        except Exception as error:
+            self._topics.faults.caught(f"groups of partition {number} are not loaded", error)
+        else:
+            self._store.begin(number)
+            self._alarm.arm()
+            log.info("groups of partition %d are loaded", number)
+
+    def _load_in_steps(self, number: int) -> Steps[None]:
+        classic: dict[str, StoredGroup] = {}
+        modern: dict[str, ModernGroup] = {}
+        for kept in self._store.read_partition(number):
+            self._fold(kept, classic, modern)
+            yield
+        self._restore(classic, modern)
+        for group_id in list(self._commits.offsets.groups()):
+            if group_id not in self._groups:
+                self._add_classic(group_id)
+
+    def ended_to_lead(self, number: int) -> None:
+        """Drop the groups that are stored in this partition: another node has them now."""
+        loading = self._loading.pop(number, None)
+        if loading is not None:
+            loading.cancel()
+        if not self._store.is_ready:
+            return
+
+        def is_there(group_id: str) -> bool:
+            return self._store.partition_of(group_id) == number
+
+        self._store.end(number)
+        for group_id in [each for each in self._groups if is_there(each)]:
+            group = self._groups.pop(group_id)
+            self._empty_since_ms.pop(group_id, None)
+            if isinstance(group, ClassicGroup):
+                group.abandon()
+                for token, answer in group.take_answers():
+                    _answer(token, answer, None)
+        self._commits.offsets.drop(is_there)
+        self._deadlines.cancel_all(lambda key: bool(key[0]) and is_there(key[0]))
 
     # --- time
 
@@ -227,7 +292,11 @@ class Coordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Fault | None:
-        if self._store.is_refused(group_id):
+        try:
+            self.check_readable(group_id)
+        except NotLeader:
+            return Fault.NOT_COORDINATOR
+        except StorageError:
             return Fault.COORDINATOR_NOT_AVAILABLE
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):

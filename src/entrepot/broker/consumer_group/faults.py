@@ -24,6 +24,7 @@ class Fault(Enum):
     INVALID_SESSION_TIMEOUT = auto()
     MEMBER_ID_REQUIRED = auto()
     NON_EMPTY_GROUP = auto()
+    NOT_COORDINATOR = auto()
     OFFSET_METADATA_TOO_LARGE = auto()
     REBALANCE_IN_PROGRESS = auto()
     STALE_MEMBER_EPOCH = auto()

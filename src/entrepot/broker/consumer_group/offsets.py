@@ -43,6 +43,13 @@ class Offsets:
             if not places:
                 offsets.pop(group, None)
 
+    def drop(self, is_meant: Callable[[str], bool]) -> None:
+        """Forget all offsets of the groups that are meant: another node has them now."""
+        for offsets in (self._committed, *self._pending.values()):
+            for group in [group for group in offsets if is_meant(group)]:
+                del offsets[group]
+        self._pending = {each: groups for each, groups in self._pending.items() if groups}
+
     def end_transaction(
         self,
         producer_id: int,

@@ -16,7 +16,7 @@ from entrepot.broker.consumer_group.records import Key, Row, decode_key, decode_
 from entrepot.broker.ports import TopicStorage
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import batch, limits
-from entrepot.core.errors import InvalidBatch, StorageError
+from entrepot.core.errors import InvalidBatch, StillLoading, StorageError
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.log.partition import Waiter
@@ -47,6 +47,7 @@ class GroupStore:
         self._clock = clock
         self._served: list[ServedPartition] = []
         self._creating: asyncio.Future[None] | None = None
+        self.led: dict[int, None] = {}  # In a cluster: the partitions whose groups are here.
         # Group -> end offset of what was appended for it, until that is permanent.
         self._ends: dict[str, int] = {}
 
@@ -84,12 +85,18 @@ class GroupStore:
         A damaged partition is refused, and none of its rows are yielded.
         """
         for number, served in enumerate(self._served):
-            try:
-                found = list(self._read(number, served))
-            except (StorageError, InvalidBatch, OSError) as error:
-                served.partition.refuse(str(error))
-            else:
-                yield from found
+            if served.role is None:
+                yield from self.read_partition(number)
+
+    def read_partition(self, number: int) -> Iterator[Kept]:
+        """Yield the rows of one partition; none if it is damaged."""
+        served = self._served[number]
+        try:
+            found = list(self._read(number, served))
+        except (StorageError, InvalidBatch, OSError) as error:
+            served.partition.refuse(str(error))
+        else:
+            yield from found
 
     def _read(self, partition: int, served: ServedPartition) -> Iterator[Kept]:
         # A cache of decoded keys: most records have the key of an earlier one.
@@ -117,9 +124,25 @@ class GroupStore:
         return bool(self._served) and self._served[self.partition_of(group)].partition.refused
 
     def check_readable(self, group: str) -> None:
-        """Raise StorageError when the group's records cannot be read."""
+        """Raise StorageError when the group's records cannot be read, or another node has them."""
         if self._served:
-            self._served[self.partition_of(group)].partition.check_served()
+            number = self.partition_of(group)
+            served = self._served[number]
+            served.partition.check_served()
+            if served.role is not None:
+                served.check_leads()
+                if number not in self.led:
+                    raise StillLoading(f"the groups of {served.partition.directory} are loading")
+
+    def begin(self, number: int) -> None:
+        """Keep the groups of a partition: this node leads it, and they are loaded."""
+        self.led[number] = None
+
+    def end(self, number: int) -> None:
+        """Forget what was not permanent yet: another node leads the partition."""
+        self.led.pop(number, None)
+        for group in [group for group in self._ends if self.partition_of(group) == number]:
+            del self._ends[group]
 
     @property
     def refusal(self) -> str | None:
@@ -163,6 +186,9 @@ class GroupStore:
         appended = served.write(data)
         self._ends[group] = appended.offset_end
         return appended.offset_first
+
+    def has_partition(self, number: int) -> bool:
+        return number < len(self._served)
 
     def is_kept(self, group: str) -> bool:
         """Return whether everything appended for the group is permanent."""

@@ -105,7 +105,8 @@ class Conservation:
 
     def settled(self, offsets: Sequence[range], reason: str) -> None:
         """Count messages that were settled, under that reason."""
-        self._settled[reason] += sum(map(len, offsets))
+        count = len(offsets[0]) if len(offsets) == 1 else sum(map(len, offsets))
+        self._settled[reason] += count
 
     def rewound(self, present_before: int) -> None:
         """Count the messages that a rewind made ready again, given `present_count` before it."""

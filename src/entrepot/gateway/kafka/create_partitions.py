@@ -43,7 +43,7 @@ async def _answer(
         if wanted.assignments:
             _check_assignments(context, wanted, wanted.count - topic.partition_count)
         if not validate_only:
-            await context.broker.create_partitions(topic, wanted.count)
+            await context.broker.create_partitions(topic, wanted.count, _assigned(wanted))
     except KNOWN as error:
         code, text = reason_of(error)
         return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=text)
@@ -57,8 +57,17 @@ def _check_assignments(context: Context, wanted: CreatePartitionsTopic, added: i
             ErrorCode.invalid_replica_assignment,
             f"{len(wanted.assignments)} assignments for {added} new partitions",
         )
+    if context.broker.cluster is not None:
+        return
     if any(each.broker_ids != (context.node_id,) for each in wanted.assignments):
         raise Refusal(
             ErrorCode.invalid_replica_assignment,
             f"the only node there is to assign partitions to is {context.node_id}",
         )
+
+
+def _assigned(wanted: CreatePartitionsTopic) -> list[list[int]] | None:
+    """Return the nodes of each new partition, if the client says so."""
+    if not wanted.assignments:
+        return None
+    return [[int(node) for node in each.broker_ids] for each in wanted.assignments]

@@ -1,8 +1,9 @@
 """CreateTopics (key 19), v2 to v7. Answered when the topics are permanent.
 
-A partition count of -1 means the server's default. There is one node, so the replication factor
-must be 1 or -1, and a manual assignment must assign each partition, numbered from 0, to this
-node. A name that comes twice in a request is refused.
+A partition count or replication factor of -1 means the server's default. A node alone has a
+replication factor of 1, and a manual assignment must assign each partition, numbered from 0, to
+it. In a cluster there are at most as many replicas as nodes. A name that comes twice in a request
+is refused.
 
 v4: counts of -1. v5: the answer has the partition count and all settings. v7: it has the topic's
 id, and no settings if the client may not describe them.
@@ -24,6 +25,7 @@ from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.broker.turns import gathered
 from entrepot.core.errors import InvalidConfig, PeerError
+from entrepot.core.names import PartitionId
 from entrepot.gateway.kafka.config_entries import topic_entries
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -55,7 +57,13 @@ async def _answer(
         if validate_only:
             topic = context.broker.check_new_topic(wanted.name, count, settings)
         else:
-            topic = await context.broker.create_topic(wanted.name, count, settings)
+            topic = await context.broker.create_topic(
+                wanted.name,
+                count,
+                settings,
+                replication=_replication(wanted),
+                assignments=_assignments(wanted),
+            )
     except KNOWN as error:
         return _failed(wanted.name, error)
     return _created(context, topic)
@@ -67,7 +75,7 @@ def _partition_count(context: Context, wanted: CreatableTopic) -> int | None:
     if wanted.assignments:
         _check_assignments(context, wanted)
         return len(wanted.assignments)
-    if wanted.replication_factor not in (1, _DEFAULT):
+    if context.broker.cluster is None and wanted.replication_factor not in (1, _DEFAULT):
         raise Refusal(
             ErrorCode.invalid_replication_factor,
             f"replication factor {wanted.replication_factor}; there is one node, so it is 1",
@@ -84,11 +92,26 @@ def _check_assignments(context: Context, wanted: CreatableTopic) -> None:
             ErrorCode.invalid_replica_assignment,
             "a manual assignment names every partition once, from 0 on",
         )
+    if context.broker.cluster is not None:
+        return
     if any(each.broker_ids != (context.node_id,) for each in wanted.assignments):
         raise Refusal(
             ErrorCode.invalid_replica_assignment,
             f"the only node there is to assign partitions to is {context.node_id}",
         )
+
+
+def _replication(wanted: CreatableTopic) -> int | None:
+    """Return how many replicas are wanted; None means: the default."""
+    return None if wanted.replication_factor == _DEFAULT else int(wanted.replication_factor)
+
+
+def _assignments(wanted: CreatableTopic) -> list[list[int]] | None:
+    """Return the nodes that each partition is assigned to, if the client says so."""
+    if not wanted.assignments:
+        return None
+    ordered = sorted(wanted.assignments, key=lambda each: each.partition_index)
+    return [[int(node) for node in each.broker_ids] for each in ordered]
 
 
 def _settings(wanted: CreatableTopic) -> dict[str, str]:
@@ -124,7 +147,7 @@ def _created(context: Context, topic: Topic) -> CreatableTopicResult:
         error_code=ErrorCode.none,
         error_message=None,
         num_partitions=i32(topic.partition_count),
-        replication_factor=i16(1),
+        replication_factor=i16(_factor(context, topic)),
         configs=tuple(
             CreatableTopicConfigs(
                 name=entry.name,
@@ -136,3 +159,9 @@ def _created(context: Context, topic: Topic) -> CreatableTopicResult:
             for entry in topic_entries(topic.settings, layers)
         ),
     )
+
+
+def _factor(context: Context, topic: Topic) -> int:
+    cluster = context.broker.cluster
+    holders = None if cluster is None else cluster.holders(PartitionId(topic.id, 0))
+    return 1 if holders is None else len(holders.replicas)

@@ -12,6 +12,7 @@ from kio.static.primitive import i32
 
 from entrepot.gateway.kafka.acl_codes import NOT_TOLD, cluster_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
+from entrepot.gateway.kafka.leadership import controller_of, nodes_of
 
 _BROKERS = 1
 _CONTROLLERS = 2
@@ -29,18 +30,22 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
             cluster_id="",
             brokers=(),
         )
-    us = BrokerId(context.node_id)
     return DescribeClusterResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         cluster_id=context.broker.cluster_id,
-        controller_id=us,
+        controller_id=controller_of(context),
         cluster_authorized_operations=cluster_bits(context)
         if request.include_cluster_authorized_operations
         else NOT_TOLD,
-        brokers=(
+        brokers=tuple(
             DescribeClusterBroker(
-                broker_id=us, host=context.host, port=i32(context.port), is_fenced=False
-            ),
+                broker_id=BrokerId(node),
+                host=host,
+                port=i32(port),
+                rack=rack or None,
+                is_fenced=False,
+            )
+            for node, host, port, rack in nodes_of(context)
         ),
     )

@@ -31,6 +31,13 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.TooManyTransactions: ErrorCode.policy_violation,
     errors.InvalidRecordState: ErrorCode.invalid_record_state,
     errors.InvalidAcknowledgement: ErrorCode.invalid_request,
+    errors.NotLeader: ErrorCode.not_leader_or_follower,
+    errors.StillLoading: ErrorCode.coordinator_load_in_progress,
+    errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
+    errors.NotEnoughReplicasAfterAppend: ErrorCode.not_enough_replicas_after_append,
+    errors.OffsetNotAvailable: ErrorCode.offset_not_available,
+    errors.InvalidReplication: ErrorCode.invalid_replication_factor,
+    errors.InvalidAssignment: ErrorCode.invalid_replica_assignment,
     errors.StorageError: ErrorCode.kafka_storage_error,
     errors.Corruption: ErrorCode.kafka_storage_error,
     errors.DamagedBatch: ErrorCode.corrupt_message,  # Consumers show this code to their users.

@@ -30,8 +30,9 @@ from entrepot.core import limits
 from entrepot.core.ports import FileRange
 from entrepot.core.steps import Steps, finish
 from entrepot.gateway.kafka.context import Context
-from entrepot.gateway.kafka.errors import KNOWN, code_of
+from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
+from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import served_partition_of, topic_key
 from entrepot.wire.kafka import fetch
@@ -87,6 +88,8 @@ class _Fetch:
         self._request = request
         self._answer = answer
         self._is_committed = request.isolation_level == _READ_COMMITTED
+        # The node that copies from us; -1 means: it is a consumer. A broker alone has no others.
+        self._replica = request.replica_id if context.broker.cluster is not None else -1
         self._session: FetchSession | None = None
         self._incremental = False
         self._wanted: list[Wanted] = []
@@ -266,7 +269,11 @@ class _Fetch:
         return wait
 
     def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
-        wait.listen(served, partial(self._answer.guard, self._moved, wanted, served))
+        moved: Callable[[], object] = partial(self._answer.guard, self._moved, wanted, served)
+        if self._replica >= 0:  # What this turn of the loop appends goes together.
+            loop, later = asyncio.get_running_loop(), moved
+            moved = lambda: loop.call_soon(later)  # noqa: E731
+        wait.listen(served, moved, to_appends=self._replica >= 0)
         if self._is_long or self._request.min_bytes > 1:  # Otherwise it waits since all are empty.
             self._note_size(wanted, served)
 
@@ -302,6 +309,9 @@ class _Fetch:
     def _available(self, wanted: Wanted, served: ServedPartition) -> int:
         """Return how many bytes a partition has for this request."""
         served.partition.check_readable(wanted.offset)
+        if self._replica >= 0:
+            size = served.partition.available(wanted.offset, to_end=True)
+            return min(size, wanted.bytes_max)
         if self._is_committed and wanted.offset >= served.last_stable_offset:
             return 0
         return min(served.partition.available(wanted.offset), wanted.bytes_max)
@@ -333,13 +343,15 @@ class _Fetch:
                 served = self._served_partition(wanted)
             self._served.append(served)
             size_max = max(0, min(wanted.bytes_max, room))
+            if self._replica >= 0:
+                return self._fetch_copy(served, index, offset, size_max, room, is_first)
             # The first alone is copied, so that an answer takes little memory.
             found = served.read(offset, size_max, is_committed=is_committed, may_copy=is_first)
             if not is_first and isinstance(found, FileRange) and found.size > room:
                 found = None
             aborted = served.aborted(offset, found) if is_committed else None
         except KNOWN as error:
-            return FetchedPartition(index, code_of(error), records=_NOTHING)
+            return FetchedPartition(index, reason_of(error)[0], records=_NOTHING)
         partition = served.partition
         return FetchedPartition(
             index,
@@ -351,6 +363,24 @@ class _Fetch:
             -1,
             found or _NOTHING,
         )
+
+    def _fetch_copy(
+        self,
+        served: ServedPartition,
+        index: int,
+        offset: int,
+        size_max: int,
+        room: int,
+        is_first: bool,
+    ) -> FetchedPartition:
+        """Read one partition for another replica."""
+        check_on_cluster(self._context, Operation.CLUSTER_ACTION)
+        found = served.read_as_replica(self._replica, offset, size_max)
+        if not is_first and found is not None and found.size > room:
+            found = None
+        partition = served.partition
+        watermark, start = partition.high_watermark, partition.offset_start
+        return FetchedPartition(index, 0, watermark, watermark, start, None, -1, found or _NOTHING)
 
     def _served_partition(self, wanted: Wanted) -> ServedPartition:
         served = served_partition_of(self._context, _READ, *wanted.key)
@@ -394,9 +424,11 @@ class _Wait:
         self._timer = asyncio.get_running_loop().call_later(seconds, end)
         self._listening: list[ServedPartition] = []
 
-    def listen(self, served: ServedPartition, moved: Callable[[], None]) -> None:
-        """Call `moved` whenever the partition's high watermark moves."""
-        served.partition.listen(self, moved)
+    def listen(
+        self, served: ServedPartition, moved: Callable[[], object], *, to_appends: bool = False
+    ) -> None:
+        """Call `moved` whenever the partition's high watermark moves, or after each append."""
+        served.partition.listen(self, moved, to_appends=to_appends)
         self._listening.append(served)
 
     def cancel(self) -> None:

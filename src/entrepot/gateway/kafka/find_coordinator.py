@@ -1,8 +1,9 @@
 """FindCoordinator (key 10), v0 to v6: the coordinator of a group or a transactional id.
 
-It is always this node. A request for a group also creates the topic `__consumer_offsets`, if it
-is missing. The coordinator of a share group's state (key type 2), for which only brokers ask, is
-not supported. v4: several keys in a request.
+It is this node, or in a cluster the one that leads the partition in which it is stored. A request
+for a group also creates the topic `__consumer_offsets`, if it is missing. The coordinator of a
+share group's state (key type 2), for which only brokers ask, is not supported. v4: several keys
+in a request.
 """
 
 from functools import partial
@@ -20,6 +21,7 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
 from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.replication import Peer
 from entrepot.core.steps import listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
@@ -53,6 +55,8 @@ async def _prepare(context: Context, key_type: int) -> Exception | None:
     try:
         if key_type == _GROUP:
             await context.broker.groups.prepare()
+        elif key_type == _TRANSACTION and context.broker.cluster is not None:
+            await context.broker.transactions.prepare()
     except KNOWN as error:
         return error
     return None
@@ -63,8 +67,7 @@ def _find(context: Context, key_type: int, unprepared: Exception | None, key: st
         _check(context, key_type, key)
         if unprepared is not None:
             raise unprepared
-        if key_type == _GROUP:
-            context.broker.groups.check_readable(key)
+        node = _node(context, key_type, key)
     except KNOWN as error:
         code, text = group_reason(error)
         return Coordinator(
@@ -77,12 +80,26 @@ def _find(context: Context, key_type: int, unprepared: Exception | None, key: st
         )
     return Coordinator(
         key=key,
-        node_id=BrokerId(context.node_id),
-        host=context.host,
-        port=i32(context.port),
+        node_id=BrokerId(node.id),
+        host=node.host,
+        port=i32(node.port),
         error_code=ErrorCode.none,
         error_message=None,
     )
+
+
+def _node(context: Context, key_type: int, key: str) -> Peer:
+    """Return the coordinator's node. Raises Refusal if nobody is it now, and StorageError."""
+    broker = context.broker
+    if broker.cluster is None:
+        if key_type == _GROUP:
+            broker.groups.check_readable(key)
+        return Peer(context.node_id, context.host, context.port, "")
+    coordinator = broker.groups if key_type == _GROUP else broker.transactions
+    leader = broker.leader_of(coordinator.topic_name, coordinator.partition_of(key))
+    if leader is None:
+        raise Refusal(ErrorCode.coordinator_not_available, "nobody leads its partition now")
+    return leader
 
 
 def _check(context: Context, key_type: int, key: str) -> None:
@@ -94,6 +111,7 @@ def _check(context: Context, key_type: int, key: str) -> None:
                 ErrorCode.transactional_id_authorization_failed,
                 "not allowed to describe the transactional id",
             )
-        context.broker.transactions.check_readable(key)
+        if context.broker.cluster is None:
+            context.broker.transactions.check_readable(key)
     else:
         raise Refusal(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -9,7 +9,7 @@ from kio.static.primitive import i32Timedelta
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.offsets import TopicPartition
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotLeader, StillLoading, StorageError
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import Refusal, reason_of
@@ -26,6 +26,10 @@ def check_group(context: Context, operation: Operation, group_id: str) -> None:
 def group_reason(error: Exception) -> tuple[ErrorCode, str]:
     """Return the code of an error. A disk that fails is COORDINATOR_NOT_AVAILABLE: clients then
     ask again later."""
+    if isinstance(error, NotLeader):
+        return ErrorCode.not_coordinator, str(error)
+    if isinstance(error, StillLoading):
+        return ErrorCode.coordinator_load_in_progress, str(error)
     if isinstance(error, StorageError | OSError):
         return ErrorCode.coordinator_not_available, str(error)
     return reason_of(error)

@@ -90,6 +90,8 @@ def _find(served: ServedPartition, timestamp: int, isolation_level: int) -> tupl
     partition = served.partition
     partition.check_readable(partition.offset_start)
     is_committed = isolation_level == _READ_COMMITTED
+    if timestamp not in (NamedOffset.EARLIEST, NamedOffset.EARLIEST_LOCAL):
+        served.check_knows_end()
     end = served.last_stable_offset if is_committed else partition.high_watermark
     if timestamp >= 0:
         found = partition.offset_for_time(timestamp)

@@ -36,7 +36,7 @@ from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.acl_codes import NOT_TOLD, cluster_bits, operation_bits
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
-from entrepot.gateway.kafka.leadership import leadership_of
+from entrepot.gateway.kafka.leadership import controller_of, leadership_of, nodes_of
 from entrepot.gateway.kafka.topics import check_may_create, topic_of
 
 Request = MetadataRequestV0 | MetadataRequestV10 | MetadataRequestV11 | MetadataRequest
@@ -58,12 +58,16 @@ async def handle(context: Context, request: Request) -> MetadataResponse:
         topics = await turns.run(_named(context, wanted, failures))
     if not isinstance(request, MetadataRequestV0) and request.include_topic_authorized_operations:
         topics = await turns.run(listed(_with_operations(context, topic) for topic in topics))
-    us = BrokerId(context.node_id)
     return _Response(
         throttle_time=NO_THROTTLE,
-        brokers=(MetadataResponseBroker(node_id=us, host=context.host, port=i32(context.port)),),
+        brokers=tuple(
+            MetadataResponseBroker(
+                node_id=BrokerId(node), host=host, port=i32(port), rack=rack or None
+            )
+            for node, host, port, rack in nodes_of(context)
+        ),
         cluster_id=context.broker.cluster_id,
-        controller_id=us,
+        controller_id=controller_of(context),
         topics=tuple(topics),
         error_code=ErrorCode.none,
         cluster_authorized_operations=cluster_bits(context)

@@ -4,7 +4,10 @@ Batches are appended in the order of the request, nearly always at once. If ther
 or a batch must be decompressed (to check its keys or to recompress it), the rest is appended in
 turns, also if the client disconnects meanwhile. With acks=1 and acks=all the answer is sent when
 all batches are committed: on one node both mean that they are on disk, as the topic's durability
-defines it. With acks=0 a failure closes the connection, as in Kafka.
+defines it. In a cluster acks=1 means: on the leader's disk, and acks=all: on those of all replicas
+that are in sync, of which there must be as many as the topic requires; it is answered with
+REQUEST_TIMED_OUT when that takes longer than the client says. With acks=0 a failure closes the
+connection, as in Kafka.
 
 A transactional batch is accepted if its partition was added to the transaction. From v12 on
 (transaction version 2) the batch itself adds the partition, and the answer waits for both. Before
@@ -34,6 +37,7 @@ from entrepot.core.errors import (
     ConcurrentTransactions,
     InvalidBatch,
     InvalidRecord,
+    NotEnoughReplicasAfterAppend,
     NotInTransaction,
     StorageError,
 )
@@ -58,7 +62,8 @@ if TYPE_CHECKING:
 
 # Python 3.11 finds members of an enumeration slowly.
 _BYTE_RATE, _WRITE = Limit.PRODUCER_BYTE_RATE, Operation.WRITE
-_ACKS = (0, 1, -1)
+_ALL = -1
+_ACKS = (0, 1, _ALL)
 _VERSION_ABORTABLE = 11
 _VERSION_JOINS = 12
 
@@ -128,7 +133,9 @@ class _Produce:
     __slots__ = (
         "_answer",
         "_begun_s",
+        "_deadline",
         "_is_appending",
+        "_pending",
         "_results",
         "_throttle_ms",
         "_version",
@@ -147,6 +154,9 @@ class _Produce:
         self._results: list[ProduceResult] = []  # One for each partition so far, in order.
         self._is_appending = True
         self._waiting = 0  # How many commits the answer waits for.
+        # In a cluster: the numbers of their results, and when it waits no longer.
+        self._pending: list[int] = []
+        self._deadline: asyncio.TimerHandle | None = None
         self._throttle_ms = 0  # How long the client is told to wait.
         self._begun_s = 0.0  # When it began, if it is timed.
         if context.messages.answering.is_due:
@@ -212,6 +222,10 @@ class _Produce:
     ) -> None:
         partition = served.partition
         index = partition.id.number
+        if served.role is not None:
+            served.check_leads()
+            if self.request.acks == _ALL:
+                served.check_enough_in_sync()
         joined: list[Recorded] = []
         admit: Admit | None = None
         if self.request.transactional_id is not None:
@@ -224,7 +238,9 @@ class _Produce:
         self.context.messages.published += offset_end - offset
         self._results.append(ProduceResult(index, 0, offset, time_ms, partition.offset_start))
         if self.request.acks != 0:
-            if offset_end > partition.high_watermark:
+            if served.role is not None:
+                self._wait_for_replicas(number, served, offset_end)
+            elif offset_end > partition.high_watermark:
                 self._wait_for(number, Recorded(partition, offset_end))
             for recorded in joined:
                 self._wait_for(number, recorded)
@@ -249,6 +265,44 @@ class _Produce:
         self._waiting += 1
         recorded.partition.when_committed(recorded.offset_end, partial(self._answer.guard, finish))
 
+    def _wait_for_replicas(self, number: int, served: ServedPartition, offset_end: int) -> None:
+        """Let the answer wait until this replica has what was appended, or all in sync have."""
+        partition, is_all = served.partition, self.request.acks == _ALL
+
+        def finish(error: StorageError | None) -> None:
+            if number not in self._pending:
+                return  # The answer is sent: it took too long.
+            self._pending.remove(number)
+            role = served.role
+            in_sync = 0 if role is None else role.in_sync_count
+            if is_all and error is None and in_sync < served.config.in_sync_min:
+                error = NotEnoughReplicasAfterAppend("too few replicas are in sync now")
+            if error is not None:
+                self._results[number] = self._failed(partition.id.number, error)
+            self._waiting -= 1
+            if not self._waiting and not self._is_appending:
+                self._send()
+
+        self._waiting += 1
+        self._pending.append(number)
+        waiter = partial(self._answer.guard, finish)
+        if is_all:
+            partition.when_committed(offset_end, waiter)
+        else:
+            partition.when_durable(offset_end, waiter)
+
+    def _give_up(self) -> None:
+        """Answer although not everything is where it should be: the client waits no longer."""
+        for number in self._pending:
+            index = self._results[number].partition_index
+            text = "not in all replicas in time"
+            self._results[number] = ProduceResult(
+                index, ErrorCode.request_timed_out, error_message=text
+            )
+        self._pending.clear()
+        self._waiting = 0
+        self._send()
+
     def end(self, throttle_ms: int) -> None:
         """Answer when everything is committed. Called when everything is appended."""
         self._is_appending = False
@@ -257,6 +311,10 @@ class _Produce:
             self._omit()
         elif not self._waiting:
             self._send()
+        elif self._pending:
+            loop, timeout_ms = asyncio.get_running_loop(), max(self.request.timeout_ms, 1)
+            give_up = partial(self._answer.guard, self._give_up)
+            self._deadline = loop.call_later(timeout_ms / 1_000, give_up)
 
     def _omit(self) -> None:
         for result in self._results:
@@ -266,6 +324,8 @@ class _Produce:
         self._answer.omit()
 
     def _send(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
         partitions, results = self.request.partitions, self._results
         if len(results) == 1:
             name, identity, _, _ = partitions[0]

@@ -33,7 +33,11 @@ def topic_of(context: Context, operation: Operation, name_or_id: str | UUID | No
 def served_partition_of(
     context: Context, operation: Operation, name_or_id: str | UUID | None, index: int
 ) -> ServedPartition:
-    return context.broker.served_partition(topic_of(context, operation, name_or_id), index)
+    """Find a partition that this node leads. Raises NotLeader, and what `topic_of` does."""
+    served = context.broker.served_partition(topic_of(context, operation, name_or_id), index)
+    if served.role is not None:
+        served.check_leads()
+    return served
 
 
 def check_allowed(context: Context, operation: Operation, name: str) -> None:

@@ -103,6 +103,8 @@ def _read(call: Call, queue: Queue, given: Parameters) -> Outgoing:
         identity = identity_of(queue, given, body)
     elif given.text_or_none("MessageDeduplicationId") is not None:
         raise invalid("MessageDeduplicationId", given.text("MessageDeduplicationId"), _OTHER_TYPE)
+    if group is not None:
+        queue.become_fair()
     size = len(body) + message_attributes.size_of(attributes)
     bytes_max = message_bytes_max_of(queue.settings)
     if size > bytes_max:

@@ -1,0 +1,96 @@
+"""What the broker knows of a cluster: who leads a partition, and who changes what all nodes share.
+
+A broker alone has none of this: its partitions have no role, and its changes are its own. In a
+cluster `entrepot.clustering` implements both protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from entrepot.broker.catalog import Topic
+from entrepot.core.names import PartitionId
+from entrepot.core.record import Record
+
+NOBODY = -1  # As the id of a node.
+
+
+class Role(Protocol):
+    """What this node is for one partition, now."""
+
+    @property
+    def leads(self) -> bool:
+        """Return whether this node leads it, and is a member of the cluster."""
+
+    @property
+    def in_sync_count(self) -> int:
+        """Return how many replicas are in sync, as far as the leader knows."""
+
+    @property
+    def knows_end(self) -> bool:
+        """Return whether the watermark has reached what was there when this node began to lead.
+        Before, another leader may have shown more to readers."""
+
+    def fetched(self, node: int, offset: int) -> None:
+        """Note that another replica asks for what is at the offset: it has all below."""
+
+
+class Holders(NamedTuple):
+    """Who holds a partition."""
+
+    leader: int  # NOBODY, if none of those in sync is alive.
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Peer(NamedTuple):
+    """A node that is alive, and where Kafka's clients find it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str
+
+
+class Cluster(Protocol):
+    @property
+    def controller(self) -> int:
+        """Return the node that decides, or NOBODY."""
+
+    def peers(self) -> list[Peer]:
+        """Return the nodes that are alive, by ascending ids."""
+
+    def holders(self, partition: PartitionId) -> Holders | None:
+        """Return who holds a partition; None if that is not known yet."""
+
+    def role(self, partition: PartitionId) -> Role:
+        """Return this node's role for a partition. It stays the same object."""
+
+    async def create_topic(
+        self,
+        topic: Topic,
+        replication: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Create a topic, with so many replicas, or on these nodes, for each partition. Return
+        when this node has it. Raises TopicExists, InvalidReplication, InvalidAssignment."""
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic. Return when this node has it no more."""
+
+    async def grow_topic(
+        self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Give a topic more partitions."""
+
+    async def change(self, *records: Record) -> None:
+        """Change the catalogue of all nodes. Return when this node has the changes. Raises
+        ClusterChanged."""
+
+    async def topic_known(self, name: str) -> None:
+        """Wait until this node has a topic of that name."""
+
+    async def reserve_producer_ids(self, count: int) -> int:
+        """Return the first of so many producer ids that no other node gets."""

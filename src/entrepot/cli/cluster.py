@@ -1,0 +1,233 @@
+"""`entrepot cluster`: start nodes on this machine, and see what a cluster is doing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
+
+if TYPE_CHECKING:
+    from entrepot.client.client import Client
+    from entrepot.client.cluster import Broker, PartitionInfo, TopicInfo
+
+_NODES_MAX = 16  # On one machine.
+_PORTS_APART = 16  # Node 17 would meet ports of other protocols.
+assert _NODES_MAX <= _PORTS_APART
+_SHOWN_MAX = 20  # Partitions of one kind; --json has all.
+_TOPICS_AT_ONCE = 500
+_STEP_S = 0.2
+
+
+@click.group()
+def cluster() -> None:
+    """Several nodes that are one broker: start some here, see who does what."""
+
+
+@cluster.command()
+@click.option(
+    "--nodes", "count", type=click.IntRange(1, _NODES_MAX), default=3, show_default=True,
+    help="How many.",
+)  # fmt: skip
+@click.option(
+    "--data-dir", metavar="DIR", default="cluster", envvar="ENTREPOT_CLUSTER_DIR",
+    show_default=True, help="Where everything is kept: a directory for each node, and etcd's.",
+)  # fmt: skip
+@click.option(
+    "--etcd", "etcd_urls", metavar="URL", multiple=True,
+    help="Use this etcd, as in http://127.0.0.1:2379; else one is started.",
+)  # fmt: skip
+@click.option("--any-ports", is_flag=True, help="Take free ports, and not those people know.")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True,
+    help="A setting of every node, as of entrepot serve.",
+)  # fmt: skip
+def start(
+    count: int,
+    data_dir: str,
+    etcd_urls: tuple[str, ...],
+    any_ports: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Start a cluster on this machine, until Ctrl-C.
+
+    An etcd is started for it, and nodes 1, 2, 3: node 1 listens where a broker alone does (Kafka
+    on 9092), each further one on the next port. Kill one, and see what happens.
+    """
+    from entrepot.cli.local_cluster import LocalCluster, interruptible
+
+    arguments = [word for each in settings for word in ("--set", each)]
+    local = LocalCluster(Path(data_dir), count, arguments, etcd_urls=etcd_urls, any_ports=any_ports)
+    with interruptible() as signals:
+        try:
+            local.start()
+            show_table(
+                {"node": node.number, **node.endpoints, "output": str(node.output)}
+                for node in local.nodes
+            )
+            kafka = ",".join(node.endpoints["kafka"] for node in local.nodes)
+            click.echo(f"Kafka's clients: bootstrap.servers={kafka}")
+            click.echo("ready; Ctrl-C stops all")
+            while not signals and not local.is_over:
+                time.sleep(_STEP_S)
+                for line in local.news():
+                    click.echo(line)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            local.stop()
+    click.echo("stopped")
+
+
+class Place(NamedTuple):
+    """A partition, and how many of its replicas have to be in sync."""
+
+    topic: str
+    info: PartitionInfo
+    min_in_sync: int
+
+    def row(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "partition": self.info.index,
+            "leader": self.info.leader,
+            "replicas": list(self.info.replicas),
+            "in_sync": list(self.info.in_sync),
+            "min_in_sync": self.min_in_sync,
+        }
+
+
+class Seen(NamedTuple):
+    """A cluster as one of its nodes tells of it."""
+
+    controller: int
+    brokers: list[Broker]
+    places: list[Place]
+
+
+@cluster.command()
+@json_option
+@bootstrap_option
+def status(as_json: bool, bootstrap: str) -> None:
+    """Show the nodes, and the partitions that lack replicas or a leader.
+
+    Exit code 1 when a partition has no leader: it is neither read nor written.
+    """
+    seen = talk(bootstrap, _look)
+    kinds = _kinds(seen)
+    if as_json:
+        document = {
+            "controller": seen.controller,
+            "nodes": list(_nodes(seen)),
+            "partitions": len(seen.places),
+            **{kind: [place.row() for place in places] for kind, places in kinds.items()},
+        }
+        show_json([document])
+    else:
+        show_table(_shown(_nodes(seen)))
+        counts = ", ".join(
+            f"{len(places)} {kind.replace('_', ' ')}" for kind, places in kinds.items()
+        )
+        click.echo(f"{len(seen.places)} partitions: {counts}")
+        _show_some("offline", kinds["offline"])
+        _show_some("under-replicated", kinds["under_replicated"])
+    if kinds["offline"]:
+        sys.exit(1)
+
+
+@cluster.command()
+@json_option
+@bootstrap_option
+def nodes(as_json: bool, bootstrap: str) -> None:
+    """List the nodes: where they are, what they lead and hold."""
+    rows = list(_nodes(talk(bootstrap, _look)))
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(_shown(rows))
+
+
+async def _look(client: Client) -> Seen:
+    from entrepot.client.admin import Admin
+    from entrepot.client.cluster import TopicInfo
+
+    admin = Admin(client)
+    topics = [each for each in await admin.describe() if isinstance(each, TopicInfo)]
+    minimums: dict[str, int] = {}
+    names = sorted(topic.name for topic in topics)
+    for first in range(0, len(names), _TOPICS_AT_ONCE):
+        found = await admin.settings(names[first : first + _TOPICS_AT_ONCE])
+        for name, settings in found.items():
+            values = {each.name: each.value for each in settings}
+            minimums[name] = int(values.get("min.insync.replicas") or 1)
+    places = [place for topic in topics for place in _places(topic, minimums)]
+    places.sort(key=lambda place: (place.topic, place.info.index))
+    brokers = sorted(client.cluster.brokers.values())
+    return Seen(client.cluster.controller, brokers, places)
+
+
+def _places(topic: TopicInfo, minimums: dict[str, int]) -> Iterable[Place]:
+    for partition in topic.partitions:
+        yield Place(topic.name, partition, minimums.get(topic.name, 1))
+
+
+def _kinds(seen: Seen) -> dict[str, list[Place]]:
+    """Return the partitions that somebody should know of, by what is wrong; as Kafka's tools
+    count them."""
+    alive = {broker.id for broker in seen.brokers}
+    kinds: dict[str, list[Place]] = {
+        "offline": [], "under_replicated": [], "under_min_in_sync": [], "at_min_in_sync": [],
+    }  # fmt: skip
+    for place in seen.places:
+        count = len(place.info.in_sync)
+        if place.info.leader not in alive:
+            kinds["offline"].append(place)
+        if count < len(place.info.replicas):
+            kinds["under_replicated"].append(place)
+        if count < place.min_in_sync:
+            kinds["under_min_in_sync"].append(place)
+        if count == place.min_in_sync:
+            kinds["at_min_in_sync"].append(place)
+    return kinds
+
+
+def _nodes(seen: Seen) -> Iterable[dict[str, object]]:
+    """Yield a row for each node, also for those that hold something and are away."""
+    addresses = {broker.id: f"{broker.host}:{broker.port}" for broker in seen.brokers}
+    holding = {number for place in seen.places for number in place.info.replicas}
+    for number in sorted(addresses.keys() | holding):
+        held = [place.info for place in seen.places if number in place.info.replicas]
+        yield {
+            "node": number,
+            "address": addresses.get(number),
+            "alive": number in addresses,
+            "controller": number == seen.controller,
+            "leads": sum(info.leader == number for info in held),
+            "replicas": len(held),
+            "not_in_sync": sum(number not in info.in_sync for info in held),
+        }
+
+
+def _shown(rows: Iterable[dict[str, object]]) -> Iterable[dict[str, object]]:
+    for row in rows:
+        state = "controller" if row["controller"] else "" if row["alive"] else "away"
+        yield {
+            "node": row["node"], "address": row["address"] or "-", "": state,
+            "leads": row["leads"], "replicas": row["replicas"], "not in sync": row["not_in_sync"],
+        }  # fmt: skip
+
+
+def _show_some(title: str, places: list[Place]) -> None:
+    if places:
+        click.echo(f"{title}:")
+        show_table(
+            {key: str(value) if isinstance(value, list) else value for key, value in each.items()}
+            for each in (place.row() for place in places[:_SHOWN_MAX])
+        )
+    if len(places) > _SHOWN_MAX:
+        click.echo(f"and {len(places) - _SHOWN_MAX} more")
