@@ -106,6 +106,7 @@ class ClusterWorld:
         }
         self._clock = SimClock(loop)
         self._entropy = SimEntropy(loop.random("entropy"))
+        self._lag_ms = self._random.choice((1_000, 10_000))
         self._is_over = False
         self._counter = 0
         self._ends: dict[int, int] = {}  # What readers know to be committed, by partition.
@@ -123,7 +124,7 @@ class ClusterWorld:
             name=_NAME,
             min_insync_replicas=2,
             session_timeout_ms=2_000,
-            replica_lag_time_max_ms=1_000,
+            replica_lag_time_max_ms=self._lag_ms,
         )
         return Config(
             node_id=node,
@@ -259,9 +260,10 @@ class ClusterWorld:
                         self.service.cut_off(str(node))
                 case 2:
                     entries = self.service.store.range("").entries
-                    leases = [each.lease for each in entries if each.lease]
-                    if leases:
-                        self.service.lose_lease(random.choice(leases))
+                    leases = list(dict.fromkeys(each.lease for each in entries if each.lease))
+                    for lease in random.sample(leases, min(len(leases), random.choice((1, 2)))):
+                        self.service.lose_lease(lease)  # One leader after the other.
+                        await asyncio.sleep(random.uniform(0, 0.2))
                 case 3:
                     self.service.compact()
                     self.service.is_away = random.random() < 0.3

@@ -64,6 +64,7 @@ MAY_WAIT = (
     "cluster/gossip/node.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
+    "cluster/prefixed.py",
     "log/anew.py",
     "log/cleaner.py",
     "log/commit.py",

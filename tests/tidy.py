@@ -20,6 +20,7 @@ LONG_FILES = {
     "virtual_host/inventory.py": "the queues of a virtual host: made, restored, changed, deleted",
     "log/log.py": "all partitions of a node: opening, recovery, closing, housekeeping",
     "broker/consumer_group/coordinator.py": "what groups of both protocols need of the world",
+    "broker/consumer_group/classic.py": "the classic protocol of a group is one machine",
     "broker/consumer_group/modern.py": "the modern protocol of a group is one machine",
     "broker/broker.py": "the verbs of all gateways, and the making of the parts behind them",
     "broker/selector.py": "a grammar, and what each of its rules is compiled to",

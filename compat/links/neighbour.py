@@ -18,7 +18,7 @@ from typing import Any
 
 import pika
 
-from bench.amqp_broker import _settings
+from bench.amqp_broker import rabbitmq_settings
 from bench.brokers import free_ports, spawn, stop_process
 from entrepot.testing import Broker, broker
 
@@ -33,7 +33,7 @@ class RabbitMQ:
         self.port, mapper, distribution = free_ports(3)
         self._server, self._directory = server, directory
         self._environment = dict(os.environ) | dict(
-            _settings(directory, self.port, mapper, distribution)
+            rabbitmq_settings(directory, self.port, mapper, distribution)
         )
         self._mapper, _ = spawn(["epmd"], directory, subprocess.DEVNULL, self._environment)
         self._process: subprocess.Popen[bytes] | None = None

@@ -35,7 +35,7 @@ from tests.cluster.load import (
     drain,
     read_all,
 )
-from tests.cluster.world import Node, World
+from tests.cluster.world import HEAL_S_MAX, Node, World
 
 SETTINGS = {
     "cluster.session_timeout_ms": 2_000,
@@ -101,6 +101,7 @@ def run(
     seed: int = 0,
     fault_s: float = 3.0,
     with_queues: bool = True,
+    with_transactions: bool = True,
     faults: Sequence[str] = (),
     say: Callable[[str], object] = lambda line: None,
 ) -> Outcome:
@@ -110,16 +111,22 @@ def run(
         topics = [PLAIN, TRANSACTIONAL]
         _create(world, nodes)
         outcome.troubles += filter(None, [world.wait_healed(topics)])
-        clients = _clients(world, outcome.history, with_queues=with_queues)
+        clients = _clients(
+            world,
+            outcome.history,
+            with_queues=with_queues,
+            with_transactions=with_transactions,
+        )
         for client in clients:
             client.start()
+        outcome.troubles += filter(None, [_wait_progress(outcome.history, clients)])
         for number in range(1, rounds + 1):
             begun = time.monotonic()
             names = _break(world, chance, faults)
             outcome.rounds.update(names)
             time.sleep(chance.uniform(0.3, fault_s))
             world.heal()
-            wrong = world.wait_healed(topics)
+            wrong = world.wait_healed(topics) or _wait_progress(outcome.history, clients)
             took = time.monotonic() - begun
             say(f"round {number}: {', '.join(names)}, {took:.1f} s {wrong}")
             if wrong:
@@ -137,6 +144,26 @@ def run(
     return outcome
 
 
+def _wait_progress(history: History, clients: Sequence[Client]) -> str:
+    """Wait until every kind of client has got on; return which have not when that takes long."""
+
+    def counts() -> dict[str, int]:
+        found = {"acknowledged": len(history.acknowledged), "seen": len(history.seen)}
+        if any(isinstance(client, Transactor) for client in clients):
+            found["committed"] = len(history.committed)
+        for client in clients:
+            if isinstance(client, Publisher):
+                found[client.name] = len(client.confirmed)
+        return found
+
+    before, deadline = counts(), time.monotonic() + HEAL_S_MAX
+    while stuck := [name for name, count in counts().items() if count <= before[name]]:
+        if time.monotonic() > deadline:
+            return f"no progress of {', '.join(stuck)}"
+        time.sleep(0.1)
+    return ""
+
+
 def _create(world: World, nodes: int) -> None:
     copies = min(nodes, 3)
     settings = {"min.insync.replicas": "2"} if copies > 2 else {}
@@ -148,12 +175,15 @@ def _create(world: World, nodes: int) -> None:
         future.result(30)
 
 
-def _clients(world: World, history: History, *, with_queues: bool) -> list[Client]:
+def _clients(
+    world: World, history: History, *, with_queues: bool, with_transactions: bool
+) -> list[Client]:
     clients: list[Client] = [
         *(Writer(world.bootstrap, history, f"writer{n}") for n in range(2)),
-        *(Transactor(world.bootstrap, history, f"transactor{n}") for n in range(2)),
         Reader(world.bootstrap, history, "reader"),
     ]
+    if with_transactions:
+        clients += [Transactor(world.bootstrap, history, f"transactor{n}") for n in range(2)]
     if with_queues:
         for node in world.nodes:
             url = _amqp_url(node)
@@ -202,6 +232,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what goes wrong, and when")
     parser.add_argument("--fault-seconds", type=float, default=3.0, help="at most, for one")
     parser.add_argument("--no-queues", action="store_true", help="Kafka's clients only")
+    parser.add_argument("--no-transactions", action="store_true", help="no transactions")
     parser.add_argument("--only", nargs="*", default=[], choices=FAULTS, help="these faults")
     parser.add_argument("--directory", type=Path, help="kept; else a temporary one")
     chosen = parser.parse_args()
@@ -213,6 +244,7 @@ def main() -> None:
             seed=chosen.seed,
             fault_s=chosen.fault_seconds,
             with_queues=not chosen.no_queues,
+            with_transactions=not chosen.no_transactions,
             faults=chosen.only,
             say=lambda line: print(line, flush=True),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
@@ -240,10 +241,10 @@ def read_all(bootstrap: str) -> Final:
     final: dict[tuple[str, int], list[tuple[int, Record]]] = {part: [] for part in parts}
     unread = dict.fromkeys(parts)
     consumer.assign([TopicPartition(*part, OFFSET_BEGINNING) for part in parts])
+    deadline = time.monotonic() + END_S_MAX
     while unread:
-        messages = consumer.consume(1_000, END_S_MAX)
-        assert messages, f"nothing comes of {[*unread]}"
-        for message in messages:
+        assert time.monotonic() < deadline, f"the end does not come of {[*unread]}"
+        for message in consumer.consume(1_000, 0.5):
             topic, partition, offset = _place(message)
             error = message.error()
             if error is None:

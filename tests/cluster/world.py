@@ -81,7 +81,7 @@ class World:
             self.nodes.append(node)
             self.proxies.pids[node.name] = lambda node=node: node.pid  # type: ignore[misc]
         for node in self.nodes:
-            self._begin(node)
+            self.begin(node)
 
     def __exit__(
         self,
@@ -108,7 +108,7 @@ class World:
         return [node.name for node in self.nodes]
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     # --- what goes wrong
 
@@ -116,7 +116,7 @@ class World:
         self.resume(node)
         node.broker.kill()
 
-    def _begin(self, node: Node) -> None:
+    def begin(self, node: Node) -> None:
         if not node.pid:
             node.broker.start()
             self.proxies.aim(node.name, *node.broker.endpoints["kafka"])
@@ -159,7 +159,7 @@ class World:
         for node in self.nodes:
             self.resume(node)
         for node in self.nodes:
-            self._begin(node)
+            self.begin(node)
 
     # --- what is to be seen
 

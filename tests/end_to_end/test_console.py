@@ -306,14 +306,14 @@ def test_a_connection_is_closed(server: Broker, page: Browser, channel: Any) -> 
 
 
 def test_it_says_that_the_broker_is_away_and_comes_back(server: Broker, page: Browser) -> None:
-    page.open("queues")
-    page.wait_for("Declare a queue")
+    page.open()
+    page.wait_for("By protocol", "AMQP")
     server.kill()
     page.wait_for("The broker does not answer. This page goes on by itself")
     server.start()
     page.wait_for("Your login has ended")  # Logins end with the process.
     page.log_in("guest", "guest")
-    page.wait_for("Declare a queue")
+    page.wait_for("What just happened", "topics, started in", "0/s")
     assert "does not answer" not in page.text
     page.problems()  # That it was away is no mistake of the page's.
 

@@ -80,8 +80,11 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
     try:
         for number in range(1, 5):
             fact, value = f"name=node {number}", str(number)
+            groups = ["--group", "news"] if number < 4 else []
             seed = f"127.0.0.1:{started[0].port}"
-            started.append(Node(number, *shared, "--join", seed, "--fact", fact, "--value", value))
+            started.append(
+                Node(number, *shared, "--join", seed, "--fact", fact, "--value", value, *groups)
+            )
         yield started
     finally:
         for each in started:
@@ -123,6 +126,36 @@ def test_killed_stopped_and_back(nodes: list[Node]) -> None:
     nodes[1].process.wait(20)
     for node in (nodes[0], nodes[2], nodes[3]):
         node.wait("left", 1)
+
+
+def test_a_group_is_a_tree_between_processes(nodes: list[Node]) -> None:
+    """Three of five are members; a message of a fourth reaches these, also after a death."""
+    for node in nodes:
+        eventually(lambda node=node: len(node.summary()["ring"]["after"]) == 4)
+
+    def got(body: str) -> list[int]:
+        return sorted(
+            number
+            for number, node in enumerate(nodes)
+            for line in node.lines
+            if line["what"] == "message" and line["body"] == body
+        )
+
+    def say_until(number: int, body: str, members: list[int]) -> None:
+        """The tree grows while it is used: what comes too early reaches not all."""
+        turns = iter(range(100))
+
+        def reached() -> bool:
+            text = f"{body} {next(turns)}"
+            nodes[number].say(f"@news {text}")
+            time.sleep(2 * PERIOD_S)
+            return got(text) == members
+
+        eventually(reached)
+
+    say_until(0, "hello", [1, 2, 3])
+    nodes[2].process.kill()
+    say_until(4, "again", [1, 3])
 
 
 def test_nonsense_is_dropped_and_counted_while_they_go_on(nodes: list[Node]) -> None:

@@ -107,6 +107,7 @@ class PartitionFault(NamedTuple):
 class Broker:
     links: Links | None = None  # None means: it is no queue manager. Set by the server.
     cluster: Cluster | None = None  # None means: this node is alone. Set before `open`.
+    _reserving: asyncio.Lock | None = None  # Of producer ids, in a cluster.
 
     def __init__(
         self,
@@ -153,10 +154,8 @@ class Broker:
         self._partitions_coming = 0  # Partitions that are being created.
         self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Internal topics, being created.
-        # The next id to give out. Ids below the catalog's `producer_id_next` are reserved.
-        self._producer_id = 0
-        self._producer_ids_end = 0  # In a cluster: of the block that is this node's.
-        self._reserving = asyncio.Lock()
+        # The next id to give out, below the catalog's `producer_id_next`; in a cluster, this end.
+        self._producer_id = self._producer_ids_end = 0
         group_settings, has = groups or GroupSettings(), self._has_share_group
         needs = self.catalog, self.turns, has, clock, entropy
         self.groups = Coordinator(self, *needs, group_settings)
@@ -166,8 +165,7 @@ class Broker:
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
-        self.bridges = Bridges()
-        self.formats = formats or Formats()
+        self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
         views["link"] = self.stored_links
@@ -281,16 +279,12 @@ class Broker:
         """Take up what is folded out of a partition that this node leads now."""
         if topic.name == self.groups.topic_name:
             self.groups.began_to_lead(served.partition.id.number)
-        elif topic.name == self.transactions.topic_name:
-            self.transactions.began_to_lead(served.partition.id.number)
 
     def ended_to_lead(self, identity: PartitionId) -> None:
         """Drop what is folded out of a partition that this node leads no more."""
         topic = self.catalog.by_id.get(identity.topic)
         if topic is not None and topic.name == self.groups.topic_name:
             self.groups.ended_to_lead(identity.number)
-        elif topic is not None and topic.name == self.transactions.topic_name:
-            self.transactions.ended_to_lead(identity.number)
 
     def leader_of(self, name: str, index: int) -> Peer | None:
         """Return the node that leads a partition; None if nobody does, or it is not known."""
@@ -575,10 +569,13 @@ class Broker:
         """Raise InvalidConfig for settings that a topic cannot have."""
         check_settings(settings)
         check_together(settings, self.defaults.settings)
-        if self.cluster is None and settings.get("min.insync.replicas", "1") != "1":
-            raise InvalidConfig("min.insync.replicas cannot be more than 1: this node is alone")
+        self._check_in_sync_min(settings)
         if self.cluster is not None and settings.get(TIER):
             raise InvalidConfig(f"{TIER} cannot be set in a cluster yet")
+
+    def _check_in_sync_min(self, settings: Mapping[str, str]) -> None:
+        if self.cluster is None and settings.get("min.insync.replicas", "1") != "1":
+            raise InvalidConfig("min.insync.replicas cannot be more than 1: this node is alone")
 
     async def _check_tier(self, address: str) -> None:
         """Raise InvalidConfig unless segments can be copied to this address."""
@@ -615,6 +612,7 @@ class Broker:
         """Set the settings of a node, or of all nodes if `name` is empty, to exactly these, and
         apply them to all topics."""
         check_server_settings(settings)
+        self._check_in_sync_min(settings)
         self._check_tiered_topics(settings.get(SERVER_NAMES["cleanup.policy"], ""))
         if self.cluster is not None:
             await self.cluster.change(settings_record(name, settings))
@@ -705,6 +703,7 @@ class Broker:
         return mine
 
     async def _new_shared_producer_id(self, cluster: Cluster) -> int:
+        self._reserving = self._reserving or asyncio.Lock()
         async with self._reserving:
             if self._producer_id >= self._producer_ids_end:
                 self._producer_id = await cluster.reserve_producer_ids(_PRODUCER_IDS_PER_BLOCK)

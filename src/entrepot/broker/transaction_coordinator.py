@@ -80,8 +80,6 @@ class Recorded(NamedTuple):
 
 
 class TransactionCoordinator:
-    topic_name = TOPIC
-
     def __init__(
         self,
         topics: TopicStorage,
@@ -115,7 +113,7 @@ class TransactionCoordinator:
         not repeat this.
         """
         if TOPIC in self._topics.topics:
-            await self.prepare()
+            await self._prepare()
         for served in self._served:
             self._fold(served)
         is_recorded = not power_failed or self._forget_uncertain()
@@ -134,19 +132,7 @@ class TransactionCoordinator:
         if self._ending:
             await asyncio.wait(list(self._ending.values()))
 
-    # --- in a cluster
-
-    def began_to_lead(self, number: int) -> None:
-        """Load the transactions that are stored in this partition: this node leads it now."""
-
-    def ended_to_lead(self, number: int) -> None:
-        """Drop the transactions that are stored in this partition: another node has them now."""
-
-    def partition_of(self, transactional_id: str) -> int:
-        """Return the partition of `__transaction_state` that a transactional id is stored in."""
-        return crc32c(transactional_id.encode()) % (len(self._served) or PARTITIONS)
-
-    async def prepare(self) -> None:
+    async def _prepare(self) -> None:
         """Create the topic when it is first needed."""
         if not self._served:
             topic = await self._topics.internal_topic(TOPIC, PARTITIONS, _SETTINGS)
@@ -228,7 +214,8 @@ class TransactionCoordinator:
         return self._transactions
 
     def _served_partition_of(self, transactional_id: str) -> ServedPartition:
-        return self._served[self.partition_of(transactional_id)]
+        number = crc32c(transactional_id.encode()) % len(self._served)
+        return self._served[number]
 
     @property
     def refusal(self) -> str | None:
@@ -280,7 +267,7 @@ class TransactionCoordinator:
             raise InvalidTransactionTimeout(
                 f"a transaction takes 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms"
             )
-        await self.prepare()
+        await self._prepare()
         current = self.get(transactional_id)
         if current is not None and current.state is TransactionStatus.ONGOING:
             transaction.check_initialise(current, known)

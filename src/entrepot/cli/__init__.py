@@ -44,6 +44,8 @@ COMMANDS = {
     "top": ("top", "Show what happens in a broker now."),
     "doctor": ("doctor", "Look for what a broker would suffer from here."),
     "gossip": ("gossip", "Labs of gossip, and a node that gossips."),
+    "multicast": ("multicast", "Labs of multicast; groups of IP multicast."),
+    "routing": ("event_routing", "Labs of event routing over nodes."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),
     "kafka-server-stop": ("kafka_server", "Stop it."),

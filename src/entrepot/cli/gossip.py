@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from entrepot.cli.talk import json_option, show_json
 from entrepot.cluster.gossip.agent import Agent, Hooks
 from entrepot.cluster.gossip.node import GossipNode
 from entrepot.cluster.gossip.swim import Member, MemberState, Settings
+from entrepot.cluster.overlay.chord import key_of, packed
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.faults import Faults
 from entrepot.core.ports import Address
 from entrepot.lab.gossip import LABS
 from entrepot.net.datagrams import SocketDatagramNet
 from entrepot.wire.gossip import limits
-from entrepot.wire.gossip.messages import Entry, Event, MemberUpdate
+from entrepot.wire.gossip.messages import Entry, Event, GroupMessage, MemberUpdate
 
 _STATES = {
     MemberState.ALIVE: "alive",
@@ -54,10 +56,12 @@ gossip.add_command(lab_command(LABS, "entrepot gossip lab residue --plot residue
     show_envvar=True,
     help="What all nodes know; packets without its seal are dropped.",
 )
+@click.option("--insecure", is_flag=True, help="Listen to other machines without a secret.")
 @click.option(
     "--period", default=1.0, type=click.FloatRange(0.02, 3600), show_default=True, help="Seconds."
 )
 @click.option("--fact", "facts", metavar="KEY=VALUE", multiple=True, help="To tell all nodes.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Groups to be in.")
 @click.option("--value", default=0.0, help="What it brings into average, sum, minimum, maximum.")
 @json_option
 def node(
@@ -67,15 +71,23 @@ def node(
     seeds: tuple[str, ...],
     cluster: str,
     secret_file: Path | None,
+    insecure: bool,
     period: float,
     facts: tuple[str, ...],
+    groups: tuple[str, ...],
     value: float,
     as_json: bool,
 ) -> None:
     """Run a node until Ctrl-C: print who comes, is suspected, dead or back, and what it is told.
 
-    Each line of standard input is an event that is sent to all nodes.
+    Each line of standard input is an event that is sent to all nodes; `@NAME TEXT` goes to the
+    members of a group, and `?` prints what this node knows.
     """
+    if secret_file is None and not insecure and not _is_of_this_machine(host):
+        raise click.ClickException(
+            f"{host}: other machines may say anything here without --secret-file; --insecure lets "
+            "them"
+        )
     entropy = SystemEntropy()
     show = _shower(as_json)
     number = entropy.below(1 << 32) if node is None else node
@@ -92,6 +104,7 @@ def node(
                 lambda member: show(_member(member)),
                 lambda entry: show(_fact(entry)),
                 lambda event: show(_event(event)),
+                lambda message: show(_group_message(message, groups)),
             ),
         )
         for fact in facts:
@@ -101,10 +114,16 @@ def node(
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"{secret_file}: {error.strerror}") from None
-    asyncio.run(_run(agent, host, port, show))
+    asyncio.run(_run(agent, host, port, groups, show))
 
 
-async def _run(agent: Agent, host: str, port: int, show: Callable[[dict[str, Any]], None]) -> None:
+async def _run(
+    agent: Agent,
+    host: str,
+    port: int,
+    groups: tuple[str, ...],
+    show: Callable[[dict[str, Any]], None],
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -114,7 +133,11 @@ async def _run(agent: Agent, host: str, port: int, show: Callable[[dict[str, Any
         here = await node.start(SocketDatagramNet(limits.DATAGRAM_BYTES_MAX), host, port)
     except OSError as error:
         raise click.ClickException(f"{host}:{port}: {error.strerror}") from None
+    if ip_address(here[0]).is_unspecified:
+        raise click.ClickException(f"{host}: others must be told an address at which they reach it")
     show({"what": "ready", "node": agent.swim.me.node, "host": here[0], "port": here[1]})
+    for group in groups:
+        node.join_group(group)
     lines = asyncio.create_task(_read_lines(node, show))
     ended = loop.create_task(stop.wait())
     try:
@@ -133,14 +156,25 @@ async def _read_lines(node: GossipNode, show: Callable[[dict[str, Any]], None]) 
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     except (OSError, ValueError):
         return
-    async for line in reader:
+    while line := await _next_line(reader):
         body = line.rstrip(b"\r\n")
         if body == b"?":
             _summarise(node, show)
         elif len(body) > limits.VALUE_BYTES_MAX:
             click.echo(f"an event has at most {limits.VALUE_BYTES_MAX} bytes", err=True)
+        elif body.startswith(b"@"):
+            group, _, text = body[1:].partition(b" ")
+            node.send_to_group(group.decode(errors="replace"), text)
         elif body:
             node.multicast(body)
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """Return a line, or what was read of one that is far too long; nothing at the end."""
+    try:
+        return await reader.readline()
+    except ValueError:
+        return bytes(limits.VALUE_BYTES_MAX + 1)  # It is refused as one that is too long.
 
 
 def _summarise(node: GossipNode, show: Callable[[dict[str, Any]], None]) -> None:
@@ -155,6 +189,7 @@ def _summarise(node: GossipNode, show: Callable[[dict[str, Any]], None]) -> None
                 f"{entry.owner}/{entry.key}": entry.value.decode(errors="replace")
                 for entry in agent.store.entries()
             },
+            "ring": {"before": agent.chord.before, "after": agent.chord.successors},
             "average": found.average,
             "sum": found.total,
             "count": found.nodes,
@@ -193,6 +228,24 @@ def _fact(entry: Entry) -> dict[str, Any]:
 
 def _event(event: Event) -> dict[str, Any]:
     return {"what": "event", "node": event.sender, "body": event.body.decode(errors="replace")}
+
+
+def _group_message(message: GroupMessage, groups: tuple[str, ...]) -> dict[str, Any]:
+    names = {packed(key_of(name)): name for name in groups}
+    return {
+        "what": "message",
+        "group": names.get(message.group),
+        "node": message.origin,
+        "hops": message.hops,
+        "body": message.body.decode(errors="replace"),
+    }
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _checked(key: str, value: str) -> tuple[str, bytes]:

@@ -5,6 +5,10 @@ finds that there is no controller tries to become it, under the same lease: one 
 lease is gone, the node registers again. When the coordinator has forgotten changes that the watch
 was to tell, or does not answer, it reads everything and watches from there.
 
+A process that begins may have lost what its predecessor wrote and did not make permanent. So it
+gives up, before it registers, what the coordinator still has of its predecessor: its leaderships,
+and its places in sync where others are. An epoch that it leads has begun after it did.
+
 Whether a node is a member is judged by its own clock, from before its last call that was answered:
 it stops believing so no later than the coordinator does.
 """
@@ -15,9 +19,17 @@ import asyncio
 import logging
 from typing import Protocol
 
-from entrepot.cluster.controller import Controller
-from entrepot.cluster.state import CONTROLLER, Node, encode, node_key
-from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
+from entrepot.cluster.controller import Controller, settle
+from entrepot.cluster.state import (
+    CONTROLLER,
+    NODES,
+    PARTITIONS,
+    Node,
+    encode,
+    node_key,
+    read_assignment,
+)
+from entrepot.core.coordinator import Coordinator, Entry, Expected, Put, Snapshot
 from entrepot.core.errors import CoordinatorUnavailable, LeaseLost, RevisionCompacted
 from entrepot.core.ports import Clock
 
@@ -49,6 +61,7 @@ class Membership:
         self._coordinator = coordinator
         self._observer = observer
         self._lease = 0  # 0 means: none.
+        self._is_new = True  # This process was never registered.
         self._clock = clock
         self._node = node
         self._lease_seconds = lease_seconds
@@ -83,16 +96,18 @@ class Membership:
 
     async def _take_part(self) -> None:
         """Register and take part until something goes wrong. Raises that."""
+        key = node_key(self._node.id)
+        if self._is_new:
+            await self._give_up_predecessors(key)
         before = self._clock.monotonic()
         lease = await self._coordinator.grant(self._lease_seconds)
-        key = node_key(self._node.id)
         put = Put(key, encode(self._node), lease.id)
         if await self._coordinator.commit([Expected(key, 0)], [put]) is None:
             # Another node has this id; or we had it, and that lease has not ended yet.
             await self._coordinator.revoke(lease.id)
             raise LeaseLost(f"the id {self._node.id} is taken")
         self._member_until = before + lease.seconds
-        self._lease = lease.id
+        self._lease, self._is_new = lease.id, False
         tasks = [
             asyncio.get_running_loop().create_task(work)
             for work in (self._keep_alive(lease.id), self._keep_following(lease.id))
@@ -110,6 +125,31 @@ class Membership:
             for task in tasks:
                 if not task.cancelled():
                     task.exception()  # One of them was raised.
+
+    async def _give_up_predecessors(self, key: str) -> None:
+        """Give up the roles that an earlier process of this node had. Raises LeaseLost while that
+        is registered, or another node with the same id."""
+        snapshot = await self._coordinator.range("")
+        nodes = [each.key for each in snapshot.entries if each.key.startswith(NODES)]
+        if key in nodes:
+            raise LeaseLost(f"the id {self._node.id} is taken")
+        alive = [int(each.removeprefix(NODES)) for each in nodes]
+        for entry in snapshot.entries:
+            if not entry.key.startswith(PARTITIONS):
+                continue
+            present: Entry | None = entry
+            while present is not None:
+                assignment = read_assignment(present.value)
+                if self._node.id not in (assignment.leader, *assignment.in_sync):
+                    break
+                left = settle(assignment, alive)
+                expected = [Expected(entry.key, present.revision)]
+                is_done = left == assignment or await self._coordinator.commit(
+                    expected, [Put(entry.key, encode(left))]
+                )
+                if is_done:
+                    break
+                present = await self._coordinator.get(entry.key)
 
     async def _keep_alive(self, lease: int) -> None:
         """Keep the lease alive; a call without an answer is repeated while there is time."""

@@ -40,12 +40,13 @@ from entrepot.client.sasl import Credentials
 from entrepot.cluster.replica import Follower
 from entrepot.cluster.state import Node
 from entrepot.core import limits
-from entrepot.core.batch import check, walk
+from entrepot.core.batch import check, read_header, walk
 from entrepot.core.errors import OffsetOutOfRange, PeerError, StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Net
 from entrepot.log.epochs import EpochEnd
 from entrepot.log.log import Log
+from entrepot.log.partition import Partition
 
 log = logging.getLogger("entrepot.cluster")
 
@@ -122,13 +123,12 @@ class Fetcher:
     def leave(self, identity: PartitionId) -> None:
         self._followed.pop(identity, None)
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._followed
-
     async def run(self) -> None:
         """Copy for ever."""
         while True:
+            if not self._followed:
+                self._changed.clear()
+                await self._changed.wait()
             try:
                 connection = await self._connect()
                 try:
@@ -164,6 +164,10 @@ class Fetcher:
             for each in self._followed.values()
             if each.retry_s <= now_s and each.served.partition.stopped is None
         ]
+        damaged = [each for each in self._followed.values() if each.served.partition.refused]
+        for each in damaged:
+            if each.retry_s <= now_s and self._is_followed(each):
+                await self._begin_anew(each, 0)
         asking = [each for each in due if not each.state.is_fetching]
         if asking:
             await self._ask_epochs(connection, asking)
@@ -242,12 +246,43 @@ class Fetcher:
         partition = followed.served.partition
         try:
             await self._log.truncate(partition, max(offset, partition.offset_start))
-        except (StorageError, OffsetOutOfRange) as error:
+        except OffsetOutOfRange:  # Readers were shown what the leader has not.
+            return await self._drop(followed, 0)
+        except StorageError as error:
             self._wait(followed, str(error))
             return False
         finally:
             followed.is_cutting = False
             followed.when_cut()
+        return True
+
+    # --- beginning anew
+
+    async def _begin_anew(self, followed: Followed, offset: int) -> None:
+        """Drop the copy, and fetch from this offset on. If the leader has not that one either, it
+        says where its log begins."""
+        followed.is_cutting, followed.state.is_fetching = True, False
+        dropping = asyncio.ensure_future(self._dropping(followed, offset))
+        if await asyncio.shield(dropping):
+            followed.state.was_cut()
+
+    async def _dropping(self, followed: Followed, offset: int) -> bool:
+        try:
+            return await self._drop(followed, offset)
+        finally:
+            followed.is_cutting = False
+            followed.when_cut()
+
+    async def _drop(self, followed: Followed, offset: int) -> bool:
+        """Drop the copy. Return whether it is done."""
+        partition = followed.served.partition
+        log.warning("%s is copied again, from offset %d on", partition.directory, offset)
+        try:
+            await self._log.begin_anew(partition, offset)
+        except StorageError as error:
+            self._wait(followed, str(error))
+            return False
+        followed.high_watermark = 0
         return True
 
     # --- copying
@@ -273,15 +308,27 @@ class Fetcher:
         )
         response = await connection.ask(request, FetchResponse, _PATIENCE_S)
         written: list[Followed] = []
+        behind: list[tuple[Followed, int, PartitionData]] = []  # With where to begin anew.
         for topic in response.responses:
             for data in topic.partitions:
                 assert topic.topic_id is not None
                 followed = asked.get((topic.topic_id, int(data.partition_index)))
-                if followed is not None and self._is_followed(followed):
+                if followed is None or not self._is_followed(followed):
+                    continue
+                start = _start_of(followed.served.partition, data)
+                if start is None:
                     self._take(followed, data)
                     written.append(followed)
+                else:
+                    behind.append((followed, start, data))
         for followed in written:
             await self._durable(followed)
+        for followed, start, data in behind:
+            if self._is_followed(followed):
+                await self._begin_anew(followed, start)
+            if self._is_followed(followed) and data.error_code is ErrorCode.none:
+                self._take(followed, data)  # It begins before the leader's first offset.
+                await self._durable(followed)
 
     def _wanted(self, followed: Followed) -> FetchPartition:
         partition = followed.served.partition
@@ -318,7 +365,7 @@ class Fetcher:
                 break
             if header.offset_end > partition.offset_end:
                 batch = view[position:end]
-                check(batch, allow_gaps=partition.policy.compacts)
+                check(batch, allow_gaps=True)  # Of a topic that was ever compacted.
                 batches.append((header, batch))
         if batches:
             self._log.append(partition, batches, is_stamped=True)
@@ -346,6 +393,20 @@ def _has_all(followed: Followed) -> bool:
     """Return whether all that is written here is durable: the offset we ask for says so."""
     partition = followed.served.partition
     return partition.stopped is None and partition.offset_durable >= partition.offset_end
+
+
+def _start_of(partition: Partition, data: PartitionData) -> int | None:
+    """Return where to begin anew, because what was asked for cannot follow what is here; None if
+    it can."""
+    if data.error_code is ErrorCode.offset_out_of_range:
+        start = int(data.log_start_offset)
+        return start if start > partition.offset_end else None
+    is_empty = not partition.segments or partition.segments[0].offset_base == partition.offset_end
+    if is_empty and data.records and data.error_code is ErrorCode.none:
+        # The leader's first offset may be within its first batch.
+        first = read_header(data.records).offset_first
+        return first if first < partition.offset_end else None
+    return None
 
 
 def _milliseconds(count: int) -> i32Timedelta:

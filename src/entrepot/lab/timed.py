@@ -84,7 +84,7 @@ def _one_event(
 ) -> list[float]:
     """Return when each node delivered the event, after it was sent."""
     random = entropy.random
-    world = Timeline(random, lambda: DELAY_S * (1 + 2 * random.random()), losing(loss, random))
+    world = Timeline(random, lambda *_: DELAY_S * (1 + 2 * random.random()), losing(loss, random))
     times: dict[Peer, float] = {}
     machines = [
         Bimodal(
@@ -123,7 +123,7 @@ class Cluster:
         self.settings = settings
         self.believed: list[tuple[float, Peer, Peer, MemberState]] = []
         self.world = Timeline(
-            random, lambda: DELAY_S * (1 + 4 * random.random()), losing(loss, random)
+            random, lambda *_: DELAY_S * (1 + 4 * random.random()), losing(loss, random)
         )
         everybody = [MemberUpdate(node, f"node-{node}", 1, 0, 0) for node in range(count)]
         self.machines = [

@@ -83,7 +83,7 @@ class Timeline:
     def __init__(
         self,
         random: Random,
-        delay: Callable[[], float],
+        delay: Callable[[Peer, Peer], float],
         loses: Loses | None = None,
     ) -> None:
         self.now = 0.0
@@ -98,8 +98,12 @@ class Timeline:
 
     def add(self, node: Peer, machine: Machine) -> None:
         """Start a node; its first turn is at a random time of its first period."""
-        self._machines[node] = machine
+        self.attach(node, machine)
         self.at(self.now + self.random.random() * machine.period_s, lambda: self._turn(node))
+
+    def attach(self, node: Peer, machine: Machine) -> None:
+        """Have a node that only answers: it has no turns of its own."""
+        self._machines[node] = machine
 
     def at(self, time: float, event: Callable[[], None]) -> None:
         heappush(self._events, (time, next(self._order), event))
@@ -108,7 +112,7 @@ class Timeline:
         for peer, message in sends:
             self.sent[type(message)] += 1
             if self._loses is None or not self._loses(sender, peer, message):
-                self.at(self.now + self._delay(), self._arrival(sender, peer, message))
+                self.at(self.now + self._delay(sender, peer), self._arrival(sender, peer, message))
 
     def run_until(self, end: float) -> None:
         while self._events and self._events[0][0] <= end:

@@ -146,9 +146,8 @@ class Partition(Segments):
     def append(self, batches: Batches, *, is_stamped: bool = False) -> int:
         """Give the batches the next offsets and write them; all of them or none.
 
-        Return the first offset. The caller has checked the batches, and asks the committer for a
-        commit when `needs_commit` says so. With `is_stamped` they have offsets and epochs, a
-        leader's or the journal's, which must follow: raises InvalidBatch, StaleEpoch.
+        Return the first offset. The batches are checked; when `needs_commit` says so, the caller
+        asks for a commit. With `is_stamped` they have offsets and epochs, which must follow.
         """
         if self._ahead is not None and not self._is_ahead(batches):
             self.drop_ahead()
@@ -178,10 +177,9 @@ class Partition(Segments):
                 chunks += batch[1:]
             else:
                 chunks.append(memoryview(batch)[_STAMP.size :])
-            batch_size = header.size
             last = offset + header.offset_delta_last
-            added.append(Glance(position, offset, batch_size, last, header.timestamp_max))
-            offset, position = last + 1, position + batch_size
+            added.append(Glance(position, offset, header.size, last, header.timestamp_max))
+            offset, position = last + 1, position + header.size
         if ahead is not None:
             self._write(file, active, chunks[:_HEADER_CHUNKS])
         elif size + self._recent_bytes > RECENT_BYTES_MAX:
@@ -203,9 +201,12 @@ class Partition(Segments):
         if self.policy.durability is not _FSYNC and not self.needs_commit:
             self.advance(self.end_mark())
         if self._append_listeners:
-            for listener in list(self._append_listeners.values()):
-                self._call(listener)
+            self._tell_appended()
         return offset_first
+
+    def _tell_appended(self) -> None:
+        for listener in list(self._append_listeners.values()):
+            self._call(listener)
 
     def _check_follows(self, batches: Batches) -> None:
         """Raise an error unless offsets and epochs of these batches continue this log."""
@@ -603,7 +604,8 @@ class Partition(Segments):
         self.unsynced = [first]
         self._unsynced_views.clear()
         self.names_changed, self.unsynced_names = True, False
-        self.epochs = EpochIndex()
+        self.epochs.cut(0)  # The index stays the same object: whoever follows has it.
+        self.epochs.is_saved = True
         self.offset_start = self.offset_synced = offset
         self.offset_journaled = 0
         self.stopped, self.refused, self.damage = None, False, None

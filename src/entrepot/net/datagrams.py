@@ -38,6 +38,40 @@ class SocketDatagramNet:
             raise
         return SocketDatagrams(loop, opened, self._size_max, received)
 
+    async def join(
+        self, host: str, group: str, port: int, received: Callable[[bytes, Address], None]
+    ) -> SocketDatagrams:
+        """Receive what is sent to a group of IP multicast; closing leaves it. Raises OSError."""
+        opened = open_group(host, group, port, listens=True)
+        return SocketDatagrams(asyncio.get_running_loop(), opened, self._size_max, received)
+
+
+def open_group(host: str, group: str, port: int, *, listens: bool) -> socket.socket:
+    """Open a socket for a group of IP multicast, by way of the interface with an address.
+
+    Who listens joins the group; to send one need not. What is sent comes back to this machine,
+    and leaves the local net only if the routers are told to. Raises OSError where the system
+    knows no multicast.
+    """
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDP)
+    try:
+        opened.setblocking(False)
+        way = socket.inet_aton(host)
+        if listens:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "SO_REUSEPORT"):
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            opened.bind((group, port))
+            member = socket.inet_aton(group) + way
+            opened.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, way)
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
 
 class SocketDatagrams:
     def __init__(

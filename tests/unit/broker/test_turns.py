@@ -172,22 +172,6 @@ def test_what_many_calls_set_in_motion_is_spread_over_turns() -> None:
     run(body)
 
 
-def test_what_many_do_later_is_spread_over_turns_of_the_loop() -> None:
-    async def body(turns: Turns) -> None:
-        called: list[int] = []
-        for number in range(20):
-            turns.call_soon(partial(called.append, number))
-        assert not called
-        counts = []
-        while len(called) < 20:
-            await asyncio.sleep(0)
-            counts.append(len(called))
-        assert called == [*range(20)]
-        assert max(after - before for before, after in pairwise([0, *counts])) <= STEPS_A_TURN + 1
-
-    run(body)
-
-
 def test_what_is_for_the_end_of_an_iteration_comes_after_all_that_was_ready() -> None:
     async def body(turns: Turns) -> None:
         loop = asyncio.get_running_loop()
@@ -214,5 +198,19 @@ def test_what_is_for_the_end_of_an_iteration_comes_after_all_that_was_ready() ->
         )
         first = numbers[0]
         assert numbers == (*[first] * 3, *[first + 1] * 2, first + 2)
+
+
+def test_what_many_do_later_is_spread_over_turns_of_the_loop() -> None:
+    async def body(turns: Turns) -> None:
+        called: list[int] = []
+        for number in range(20):
+            turns.call_soon(partial(called.append, number))
+        assert not called
+        counts = []
+        while len(called) < 20:
+            await asyncio.sleep(0)
+            counts.append(len(called))
+        assert called == [*range(20)]
+        assert max(after - before for before, after in pairwise([0, *counts])) <= STEPS_A_TURN + 1
 
     run(body)

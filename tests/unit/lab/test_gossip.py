@@ -46,7 +46,7 @@ def test_the_residue_seen() -> None:
 @pytest.mark.slow
 def test_the_whole_table_of_residues() -> None:
     """Within 15 %, or three deviations of the mean where only a handful of nodes is left."""
-    runs = 8
+    runs = 4
     seen = column(residues(10_000, runs, 2), "nodes_seen")
     for expected, found in zip(NODES, seen, strict=True):
         assert abs(found - expected) < max(0.15 * expected, 3 * math.sqrt(expected / runs))
@@ -185,6 +185,23 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in result.output
     result = run(main, ["gossip", "lab", "policies", "--nodes", "20", "--plot", nowhere])
     assert result.output.endswith("Error: there is nothing to draw in these labs\n")
+
+
+def test_a_node_is_not_started_by_mistake(tmp_path: Path) -> None:
+    short = tmp_path / "secret"
+    short.write_text("short")
+    for arguments, problem in (
+        (["--host", "192.0.2.1"], "without --secret-file"),
+        (["--insecure", "--host", "192.0.2.1"], "192.0.2.1"),  # It is not ours.
+        (["--insecure", "--host", "0.0.0.0"], "an address at which they reach it"),
+        (["--secret-file", str(short)], "at least 16 bytes"),
+        (["--join", "nowhere"], "not of the form HOST:PORT"),
+        (["--fact", "=x"], "a fact is KEY=VALUE"),
+    ):
+        result = CliRunner().invoke(main, ["gossip", "node", *arguments])
+        assert result.exit_code == 1, result.output
+        assert problem in result.output
+        assert "Traceback" not in result.output
 
 
 def test_help_names_every_lab() -> None:

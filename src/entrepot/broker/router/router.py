@@ -316,14 +316,17 @@ class Router:
             node = self._nodes.get(pending.pop(0))
             if node is None:  # It was deleted between two steps.
                 continue
-            alternate, matched = None, [*(yield from _matched(node, message))]
+            alternate: str | None = None
+            matched = yield from _matched(node, message)
             is_held = node.is_delayed and message.delay_ms > 0
             if not matched and not is_held:
                 alternate = node.alternate
             hops.append(Hop(node.exchange, tuple(matched), alternate, is_held))
             kind = DestinationKind.EXCHANGE
             names = [each.destination.name for each in matched if each.destination.kind is kind]
-            for name in [] if is_held else [*names, *([alternate] if alternate else [])]:
+            if alternate is not None:
+                names.append(alternate)
+            for name in names if not is_held else []:
                 if name not in seen and name in self._nodes:
                     seen[name] = None
                     pending.append(name)

@@ -8,8 +8,9 @@ So it works beside all other clients, on the same names, and needs no port of it
     publishing what was sent and is not confirmed; sent again after a connection broke
     keeper     the connection that is made anew by itself, and everything that lives on it
     consuming  who is told of messages as they come
-    queues, subjects, requests, topics, transactions
+    queues, subjects, requests, topics, spaces, types, transactions
                the verbs, each a part of `AsyncClient`
+    replica    a state that follows from a topic, the same for all clients
     client     `AsyncClient`: all of them together
     blocking   `Client`: the same for programs that do not wait in a loop
 """

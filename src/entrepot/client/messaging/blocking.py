@@ -20,6 +20,7 @@ from entrepot.client.messaging.consuming import PREFETCH, Consumption
 from entrepot.client.messaging.keeper import PATIENCE_S
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.queues import BATCH
+from entrepot.client.messaging.spaces import Space, Watch
 from entrepot.client.messaging.subjects import Advertisement, Subscription
 from entrepot.client.messaging.topics import FIRST, Entry, Topic, TopicReader, TopicTransaction
 from entrepot.client.messaging.transactions import QueueTransaction
@@ -166,6 +167,22 @@ class BlockingReader(Blocking[TopicReader]):
     def __iter__(self) -> Iterator[Entry]:
         while True:
             yield from self.poll()
+
+
+class BlockingSpace(Blocking[Space]):
+    """A space of tuples."""
+
+    write = waits(Space.write)
+    read = waits(Space.read)
+    take = waits(Space.take)
+    cancel = waits(Space.cancel)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def notify(self, callback: Callable[[tuple[Any, ...]], Any], *template: Any) -> Watch:
+        """Call a function with each matching tuple that is written from now on."""
+        return self.inner.notify(self._loop.in_thread(callback), *template)
 
 
 class BlockingTransaction(Blocking[QueueTransaction]):
@@ -346,6 +363,30 @@ class Client(Blocking[AsyncClient]):
         )
         return BlockingSubscription(found, self._loop)
 
+    # --- types of events
+
+    declare_type = waits(AsyncClient.declare_type)
+    event_type = waits(AsyncClient.event_type)
+    publish_event = waits(AsyncClient.publish_event)
+
+    def subscribe_type(
+        self,
+        type: str,
+        callback: Callable[[BlockingSubscription, Message], Any],
+        expiry_s: float | None = None,
+        *,
+        where: Any = None,
+    ) -> BlockingSubscription:
+        """Call a function with each event of a type or one of its subtypes."""
+
+        def hear(handle: Subscription, event: Message) -> Any:
+            return callback(BlockingSubscription(handle, self._loop), event)
+
+        found = self._loop.wait(
+            self.inner.subscribe_type(type, self._loop.in_thread(hear), expiry_s, where=where)
+        )
+        return BlockingSubscription(found, self._loop)
+
     # --- requests
 
     request = waits(AsyncClient.request)
@@ -384,6 +425,10 @@ class Client(Blocking[AsyncClient]):
         return BlockingTopic(
             self._loop.wait(self.inner.topic(name, partitions=partitions)), self._loop
         )
+
+    def space(self, name: str) -> BlockingSpace:
+        """Return a tuple space, made if there is none, with all that is in it."""
+        return BlockingSpace(self._loop.wait(self.inner.space(name)), self._loop)
 
     @contextmanager
     def transaction(self) -> Iterator[BlockingTransaction]:

@@ -42,6 +42,7 @@ class AsyncClient(TransactionVerbs):
         self.__post_init__()
         self._bootstrap = kafka
         self._kafka = None
+        self._replicas = []
 
     async def __aenter__(self) -> Self:
         """Connected, or Unreachable when the patience is over."""
@@ -53,6 +54,8 @@ class AsyncClient(TransactionVerbs):
 
     async def close(self) -> None:
         """End everything. What was not confirmed fails, and what was not settled is ready again."""
+        for each in self._replicas:
+            await each.stop()
         await self._keeper.close()
         if self._kafka is not None:
             await self._kafka.close()

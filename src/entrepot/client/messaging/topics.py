@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.message import encoded
@@ -97,9 +98,7 @@ class Topic:
         With a group it begins where the group has committed. With `committed` the records of
         transactions are read when these are committed, and never if they are aborted.
         """
-        reader = TopicReader(await self._verbs.kafka(), self.name, group, committed=committed)
-        await reader.begin(start)
-        return reader
+        return await self._verbs.reader(self.name, start, group, committed=committed)
 
 
 class TopicReader:
@@ -180,6 +179,10 @@ class TopicReader:
             raise ClientError("only a reader with a group can commit")
         await commit_offsets(self._client.cluster, self.group, self.reader.positions)
 
+    async def stop(self) -> None:
+        """Close its connections."""
+        await self._client.close()
+
     async def __aiter__(self) -> AsyncIterator[Entry]:
         while True:
             for entry in await self.poll():
@@ -215,6 +218,10 @@ class TopicTransaction:
         if reader.group is None:
             raise ClientError("only a reader with a group can commit")
         await self._writer.commit_offsets(reader.group, reader.reader.positions)
+
+
+class Stoppable(Protocol):
+    async def stop(self) -> None: ...
 
 
 class Appender:
@@ -271,10 +278,28 @@ class _Lane:
 class TopicVerbs(RequestVerbs):
     """The part of a client that is about topics."""
 
+    _replicas: list[Stoppable]
+
     _net: Net
     _bootstrap: str
     _kafka: KafkaClient | None
     appender: Appender
+
+    async def reader(
+        self, name: str, start: str | int, group: str | None, *, committed: bool
+    ) -> TopicReader:
+        """Return a reader with connections of its own: a broker answers each in order, and nothing
+        must wait for a reader that waits for records."""
+        client = copy(await self.kafka())
+        client.cluster = client.cluster.twin()
+        reader = TopicReader(client, name, group, committed=committed)
+        self.stops(reader)
+        await reader.begin(start)
+        return reader
+
+    def stops(self, replica: Stoppable) -> None:
+        """Have it stopped when the client is closed."""
+        self._replicas.append(replica)
 
     async def kafka(self) -> KafkaClient:
         """Return the connection to Kafka's port, made when it is first needed."""

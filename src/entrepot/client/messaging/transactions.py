@@ -18,7 +18,7 @@ from entrepot.client.messaging.inbox import first_of
 from entrepot.client.messaging.message import Message, encoded, head_of
 from entrepot.client.messaging.session import Channel
 from entrepot.client.messaging.subjects import SUBJECTS
-from entrepot.client.messaging.topics import TopicVerbs
+from entrepot.client.messaging.types import TypeVerbs
 from entrepot.wire.amqp.methods import tx
 
 
@@ -96,7 +96,7 @@ class QueueTransaction:
         self._channel.publish(exchange, key, head, [body], mandatory=False)
 
 
-class TransactionVerbs(TopicVerbs):
+class TransactionVerbs(TypeVerbs):
     """The part of a client that is about transactions of queues."""
 
     @asynccontextmanager

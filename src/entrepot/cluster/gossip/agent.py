@@ -6,6 +6,7 @@ No sockets and no clock: it is told the time and what has arrived, and returns d
     Store           facts of all nodes: news by rumors, the rest by digests
     Bimodal         events to all who are there now
     Aggregation     average, sum, count, minimum, maximum of one value of each node
+    Chord, Scribe   messages to groups, by a tree for each
 
 A machine speaks to nodes by their numbers; where these are, `Swim` knows. Messages to the same
 node that arise together share a packet.
@@ -23,10 +24,12 @@ from entrepot.cluster.gossip.framework import Machine, Peer, Sends, Stack
 from entrepot.cluster.gossip.peers import Uniform
 from entrepot.cluster.gossip.rumor import RumorMonger
 from entrepot.cluster.gossip.store import Reconciliation, Store
-from entrepot.cluster.gossip.swim import Member, Settings, Swim
+from entrepot.cluster.gossip.swim import Member, MemberState, Settings, Swim
+from entrepot.cluster.multicast.scribe import Scribe
+from entrepot.cluster.overlay.chord import Chord
 from entrepot.core.ports import Address, Entropy
 from entrepot.wire.gossip import limits
-from entrepot.wire.gossip.messages import Entry, Event, Join, MemberUpdate
+from entrepot.wire.gossip.messages import Entry, Event, GroupMessage, Join, MemberUpdate
 from entrepot.wire.gossip.packet import ANYBODY, NUMBERS_PER_MS, Codec, Reason, Refused
 
 EPOCH_PERIODS = 30  # After which aggregates begin anew.
@@ -41,6 +44,7 @@ class Hooks(NamedTuple):
     changed: Callable[[Member], None] = lambda member: None
     fact: Callable[[Entry], None] = lambda entry: None
     event: Callable[[Event], None] = lambda event: None
+    group_message: Callable[[GroupMessage], None] = lambda message: None
 
 
 class Agent:
@@ -65,7 +69,7 @@ class Agent:
         self._seeds = seeds
         self._join_at = 0.0
         self._epoch_at = 0.0
-        self.swim = Swim(me, entropy, self.settings, changed=hooks.changed)
+        self.swim = Swim(me, entropy, self.settings, changed=self._changed)
         peers = Uniform(self.swim.peers, entropy)
         period = self.settings.period_s
         self.store = Store(me.node, hooks.fact)
@@ -74,6 +78,9 @@ class Agent:
             me.node, peers, lambda event, _: hooks.event(event), period_s=period / 10
         )
         self.aggregation = Aggregation(value, peers, period_s=period)
+        self.chord = Chord(me.node, period / 2)
+        self.scribe = Scribe(self.chord, hooks.group_message)
+        self._hooks = hooks
         self._stack = Stack(
             (
                 self.swim,
@@ -81,6 +88,8 @@ class Agent:
                 Reconciliation(self.store, peers, period),
                 self.bimodal,
                 self.aggregation,
+                self.chord,
+                self.scribe,
             )
         )
         self._due: dict[Machine, float] = {}
@@ -104,6 +113,8 @@ class Agent:
             if due <= now and machine.is_active
             for send in machine.tick(now)
         ]
+        if not self.chord.successors and self.swim.peers:
+            self.chord.meet(self.swim.peers[0])
         for machine, due in self._due.items():
             if due <= now:
                 self._due[machine] = max(due + machine.period_s, now)
@@ -131,12 +142,27 @@ class Agent:
 
     def multicast(self, body: bytes, now: float, now_ms: int) -> list[Datagram]:
         """Send an event to all who are there."""
-        number = now_ms * NUMBERS_PER_MS + int(now * NUMBERS_PER_MS) % NUMBERS_PER_MS
-        sends = self.bimodal.multicast(body, self.swim.peers, now, number)
+        sends = self.bimodal.multicast(body, self.swim.peers, now, _number(now, now_ms))
         return self._packets(sends, now_ms)
+
+    def join_group(self, name: str, now_ms: int) -> list[Datagram]:
+        return self._packets(self.scribe.join(name), now_ms)
+
+    def leave_group(self, name: str, now_ms: int) -> list[Datagram]:
+        return self._packets(self.scribe.leave(name), now_ms)
+
+    def send_to_group(self, name: str, body: bytes, now: float, now_ms: int) -> list[Datagram]:
+        return self._packets(self.scribe.send(name, body, _number(now, now_ms)), now_ms)
 
     def leave(self, now_ms: int) -> list[Datagram]:
         return self._packets(self.swim.leave(), now_ms)
+
+    def _changed(self, member: Member) -> None:
+        if member.state >= MemberState.DEAD:
+            self.chord.give_up(member.node)
+        elif member.state == MemberState.ALIVE:
+            self.chord.meet(member.node)
+        self._hooks.changed(member)
 
     def _joining(self, now: float, now_ms: int) -> list[Datagram]:
         if self.swim.peers or now < self._join_at:
@@ -190,3 +216,8 @@ class Agent:
             room -= len(body)
             count += 1
         return parts
+
+
+def _number(now: float, now_ms: int) -> int:
+    """Return a number that is larger than those before it, also those of an earlier process."""
+    return now_ms * NUMBERS_PER_MS + int(now * 1e6) % NUMBERS_PER_MS

@@ -45,9 +45,23 @@ class GossipNode:
     def multicast(self, body: bytes) -> None:
         self._send(self.agent.multicast(body, self._clock.monotonic(), self._clock.now_ms()))
 
+    def join_group(self, name: str) -> None:
+        self._send(self.agent.join_group(name, self._clock.now_ms()))
+
+    def leave_group(self, name: str) -> None:
+        self._send(self.agent.leave_group(name, self._clock.now_ms()))
+
+    def send_to_group(self, name: str, body: bytes) -> None:
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        self._send(self.agent.send_to_group(name, body, now, now_ms))
+
     def stop(self) -> None:
         """Say goodbye, and stop."""
         self._send(self.agent.leave(self._clock.now_ms()))
+        self.crash()
+
+    def crash(self) -> None:
+        """Stop without a word, as a process does that is killed."""
         if self._timer is not None:
             self._timer.cancel()
         if self._datagrams is not None:

@@ -5,8 +5,12 @@ import { bytes, number } from "./format.js";
 import { table } from "./table.js";
 
 export default async function storage(page) {
+  if (!page.query.has("sort")) {
+    page.query.set("sort", "bytes"); // The largest first.
+    page.query.set("sort_reverse", "true");
+  }
   const shown = table(page, {
-    caption: "Log on disk", path: "/api/console/storage", noun: "log", query: page.query.get("sort") ? {} : { sort: "bytes", sort_reverse: "true" },
+    caption: "Log on disk", path: "/api/console/storage", noun: "log",
     columns: [
       { title: "Name", sort: "name", class: "name", cell: (row) => [row.name, row.directory === row.name ? null : h("div", { class: "hint" }, row.directory)] },
       { title: "Of", cell: (row) => badge(row.kind) },

@@ -82,6 +82,8 @@ class KafkaAdapter(Pump[memoryview]):
         self._context = context
         self._deadline: asyncio.TimerHandle | None = None  # Of the login.
         self._unmute: asyncio.TimerHandle | None = None  # Ends the throttling by a quota.
+        is_alone = context.broker.cluster is None
+        self._left_out: dict[int, None] = {} if is_alone else apis.NOT_IN_CLUSTERS
         self._begun = 0  # Requests that have been begun; those in the queue come after them.
         self._answers: deque[Answer] = deque()  # Of requests being served, oldest first.
         if self._login is not None:
@@ -173,6 +175,8 @@ class KafkaAdapter(Pump[memoryview]):
             raise PeerError(f"API {header.api_key} before the login is done")
         answer = Answer(self, header)
         self._answers.append(answer)
+        if header.api_key in self._left_out:
+            raise MalformedFrame(f"API {header.api_key} is not served in a cluster yet")
         if self._is_first(header):
             return self._load_and_serve(header, frame, position, answer)
         handler = apis.find(header.api_key, header.version)

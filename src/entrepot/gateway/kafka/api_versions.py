@@ -26,7 +26,7 @@ from entrepot.wire.kafka.frames import response_start
 from entrepot.wire.kafka.layout import encode
 
 # Each has a name, its first version, and the version in use. The first is never 0, which clients
-# take only from v4 of the answer on.
+# take only from v4 of the answer on. In a cluster there is only the first one yet.
 _FEATURES = (
     ("group.version", 1, 1),
     ("share.version", 1, 1),
@@ -35,7 +35,7 @@ _FEATURES = (
 
 
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return _answer(ErrorCode.none)
+    return _answer(ErrorCode.none, is_alone=context.broker.cluster is None)
 
 
 def unsupported(correlation_id: int) -> list[Chunk]:
@@ -45,7 +45,8 @@ def unsupported(correlation_id: int) -> list[Chunk]:
     return [response_start(Api.API_VERSIONS, 0, correlation_id, len(body)), body]
 
 
-def _answer(error: ErrorCode) -> ApiVersionsResponse:
+def _answer(error: ErrorCode, *, is_alone: bool = True) -> ApiVersionsResponse:
+    features = _FEATURES if is_alone else _FEATURES[:1]
     served = (
         ApiVersion(
             api_key=i16(entry.api),
@@ -53,6 +54,7 @@ def _answer(error: ErrorCode) -> ApiVersionsResponse:
             max_version=i16(entry.api.version_last),
         )
         for entry in apis.SERVED
+        if is_alone or entry.api not in apis.NOT_IN_CLUSTERS
     )
     return ApiVersionsResponse(
         error_code=error,
@@ -60,14 +62,14 @@ def _answer(error: ErrorCode) -> ApiVersionsResponse:
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
             SupportedFeatureKey(name=name, min_version=i16(first), max_version=i16(level))
-            for name, first, level in _FEATURES
+            for name, first, level in features
         ),
         finalized_features_epoch=i64(0),
         finalized_features=tuple(
             FinalizedFeatureKey(
                 name=name, min_version_level=i16(level), max_version_level=i16(level)
             )
-            for name, _, level in _FEATURES
+            for name, _, level in features
         ),
     )
 

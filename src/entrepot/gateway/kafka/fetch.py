@@ -27,6 +27,7 @@ from entrepot.broker.access import Operation
 from entrepot.broker.quotas import Limit
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import limits
+from entrepot.core.errors import OffsetOutOfRange
 from entrepot.core.ports import FileRange
 from entrepot.core.steps import Steps, finish
 from entrepot.gateway.kafka.context import Context
@@ -375,11 +376,15 @@ class _Fetch:
     ) -> FetchedPartition:
         """Read one partition for another replica."""
         check_on_cluster(self._context, Operation.CLUSTER_ACTION)
-        found = served.read_as_replica(self._replica, offset, size_max)
-        if not is_first and found is not None and found.size > room:
-            found = None
         partition = served.partition
         watermark, start = partition.high_watermark, partition.offset_start
+        try:
+            found = served.read_as_replica(self._replica, offset, size_max)
+        except OffsetOutOfRange as error:  # It is told where to begin.
+            reason = reason_of(error)[0]
+            return FetchedPartition(index, reason, watermark, watermark, start, records=_NOTHING)
+        if not is_first and found is not None and found.size > room:
+            found = None
         return FetchedPartition(index, 0, watermark, watermark, start, None, -1, found or _NOTHING)
 
     def _served_partition(self, wanted: Wanted) -> ServedPartition:

@@ -1,9 +1,9 @@
 """FindCoordinator (key 10), v0 to v6: the coordinator of a group or a transactional id.
 
-It is this node, or in a cluster the one that leads the partition in which it is stored. A request
-for a group also creates the topic `__consumer_offsets`, if it is missing. The coordinator of a
-share group's state (key type 2), for which only brokers ask, is not supported. v4: several keys
-in a request.
+It is this node, or in a cluster the one that leads the partition in which the group is stored. A
+cluster has no transactions yet: InitProducerId refuses them. A request for a group also creates
+the topic `__consumer_offsets`, if it is missing. The coordinator of a share group's state (key
+type 2), for which only brokers ask, is not supported. v4: several keys in a request.
 """
 
 from functools import partial
@@ -55,8 +55,6 @@ async def _prepare(context: Context, key_type: int) -> Exception | None:
     try:
         if key_type == _GROUP:
             await context.broker.groups.prepare()
-        elif key_type == _TRANSACTION and context.broker.cluster is not None:
-            await context.broker.transactions.prepare()
     except KNOWN as error:
         return error
     return None
@@ -91,12 +89,11 @@ def _find(context: Context, key_type: int, unprepared: Exception | None, key: st
 def _node(context: Context, key_type: int, key: str) -> Peer:
     """Return the coordinator's node. Raises Refusal if nobody is it now, and StorageError."""
     broker = context.broker
-    if broker.cluster is None:
+    if broker.cluster is None or key_type != _GROUP:
         if key_type == _GROUP:
             broker.groups.check_readable(key)
         return Peer(context.node_id, context.host, context.port, "")
-    coordinator = broker.groups if key_type == _GROUP else broker.transactions
-    leader = broker.leader_of(coordinator.topic_name, coordinator.partition_of(key))
+    leader = broker.leader_of(broker.groups.topic_name, broker.groups.partition_of(key))
     if leader is None:
         raise Refusal(ErrorCode.coordinator_not_available, "nobody leads its partition now")
     return leader
@@ -111,7 +108,6 @@ def _check(context: Context, key_type: int, key: str) -> None:
                 ErrorCode.transactional_id_authorization_failed,
                 "not allowed to describe the transactional id",
             )
-        if context.broker.cluster is None:
-            context.broker.transactions.check_readable(key)
+        context.broker.transactions.check_readable(key)
     else:
         raise Refusal(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -182,9 +182,70 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, tag=50, gc=False):
     body: Body
 
 
+RingKey = Annotated[bytes, Meta(min_length=8, max_length=8)]  # A position on the ring of Chord.
+OptionalNode = NodeId | None
+
+
+class Lookup(msgspec.Struct, frozen=True, array_like=True, tag=60, gc=False):
+    """A request for the node that is responsible for a key, handed on towards it."""
+
+    key: RingKey
+    asker: NodeId
+    number: Count
+    hops: Count
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag=61, gc=False):
+    number: Count
+    node: NodeId
+    hops: Count
+
+
+class AskNeighbours(msgspec.Struct, frozen=True, array_like=True, tag=62, gc=False):
+    """A request for a node's neighbours on the ring, by one that takes itself for the one
+    before it."""
+
+
+class Neighbours(msgspec.Struct, frozen=True, array_like=True, tag=63):
+    before: OptionalNode
+    successors: Annotated[tuple[NodeId, ...], Meta(max_length=16)]
+
+
+class GroupJoin(msgspec.Struct, frozen=True, array_like=True, tag=64, gc=False):
+    """The sender wants to be a child in the tree of a group, or to stay one."""
+
+    group: RingKey
+
+
+class GroupLeave(msgspec.Struct, frozen=True, array_like=True, tag=65, gc=False):
+    group: RingKey
+
+
+class GroupSend(msgspec.Struct, frozen=True, array_like=True, tag=66, gc=False):
+    """A message on its way to the root of a group."""
+
+    group: RingKey
+    origin: NodeId
+    number: Count
+    hops: Count
+    body: Body
+
+
+class GroupMessage(msgspec.Struct, frozen=True, array_like=True, tag=67, gc=False):
+    """A message on its way down the tree of a group."""
+
+    group: RingKey
+    origin: NodeId
+    number: Count
+    hops: Count
+    body: Body
+
+
 Message = (
     Push | Pull | PushPull | Reply | Digest | Delta | Rumor | Feedback
     | Event | EventDigest | Solicit | Retransmit
     | Ping | Ack | PingRequest | Join | MemberList
     | Carried
+    | Lookup | Found | AskNeighbours | Neighbours
+    | GroupJoin | GroupLeave | GroupSend | GroupMessage
 )  # fmt: skip

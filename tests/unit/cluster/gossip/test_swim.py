@@ -29,7 +29,7 @@ def states(machine: Swim) -> dict[int, MemberState]:
 
 def test_a_node_that_joins_is_known_to_all() -> None:
     entropy = SeededEntropy(1)
-    world = Timeline(entropy.random, lambda: 0.001)
+    world = Timeline(entropy.random, lambda *_: 0.001)
     machines = [Swim(update(n), entropy) for n in range(20)]
     for number, machine in enumerate(machines):
         world.add(number, machine)

@@ -1,5 +1,6 @@
 """Fair queues: who sends much does not make the others wait."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -139,3 +140,30 @@ def test_nothing_is_lost_and_the_least_served_group_is_next(steps: list[tuple[st
         await house.broker.close()
 
     run(0, story)
+
+
+@in_house
+async def test_a_rewind_and_a_purge_begin_all_groups_anew(house: House) -> None:
+    queue = await work(house)
+    await send(house, "a0", "a1", "a2", "b0")
+    for each in await take(house, 3):
+        await delete(house, queue, each)
+    queue.rewind(offset=0)
+    assert text(await take(house, 3)) == "a0 a1 b0"
+    queue.purge()
+    await send(house, "a3", "c0")
+    assert text(await take(house, 2)) == "a3 c0"
+    assert counts(queue) == (0, 5, 0)
+
+
+@in_house
+async def test_delayed_messages_take_their_turn_when_they_are_due(house: House) -> None:
+    queue = await work(house, DelaySeconds="5")
+    await send(house, "a0", "a1", "a2")
+    assert text(await take(house)) == ""
+    await asyncio.sleep(6)
+    assert text(await take(house, 1)) == "a0"
+    await send(house, "b0")
+    await asyncio.sleep(6)
+    assert text(await take(house, 2)) == "a1 b0"
+    assert counts(queue) == (1, 3, 0)

@@ -75,7 +75,7 @@ def _entries(
         if wanted in name.lower():
             key = name if value_of is None else (value_of(element), name)
             entries.append((key, total, element))
-        if total % _FILTERED_AT_ONCE == 0:
+        if total % _FILTERED_AT_ONCE == 0 or value_of is not None:  # A value may take long.
             yield
     return entries, total
 
