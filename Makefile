@@ -55,6 +55,7 @@ format: $(VENV)/.installed-dev  ## format the code and sort its imports
 bench: $(VENV)/.installed-test  ## measure, beside Apache Kafka where Java and Maven are there
 	$(BIN)/python -m bench $(ARGS)
 	@test -n "$(ARGS)" || $(BIN)/python -m bench.stalls
+	@test -n "$(ARGS)" || $(BIN)/python -m bench.gossip
 
 bench-spark: $(VENV)/.installed-test  ## measure the Spark source, beside Spark's own Kafka connector
 	$(BIN)/python -m bench.spark $(ARGS)

@@ -16,6 +16,12 @@ shown() {
   return 1
 }
 
+# RabbitMQ's client declares by its own management, which is not here: the queue is there before.
+rabbitmqs_client() {
+  "$ROOT/.venv/bin/entrepot" queues declare rabbitmqs --http "$HTTP" &&
+    java -cp "$WORK/jars/*" "$HERE/java/RabbitMQ.java" "${AMQP%:*}" "${AMQP##*:}" rabbitmqs
+}
+
 # The seven steps of Retailer.java, one program after the other.
 PROGRAMS="order request cpu disk confirm confirmed"
 program_of=(none order request request cpu confirm confirm confirmed) # By step.
@@ -80,6 +86,7 @@ if command -v javac >/dev/null && command -v mvn >/dev/null &&
   while read -r name; do
     check "$name" shown java "$name"
   done < <(jms --list)
+  check "RabbitMQ's client: a thousand messages, published and consumed" rabbitmqs_client
   javac -cp "$WORK/jars/*" -d "$WORK/classes" "$HERE/java/Retailer.java"
   for step in 1 2 3 4 5 6 7; do
     check "JMS: the seven steps, killed in step $step: all or nothing" killed_in "$step"

@@ -231,11 +231,17 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3, help="1: a broker alone")
     parser.add_argument("--seed", type=int, default=0, help="of what goes wrong, and when")
     parser.add_argument("--fault-seconds", type=float, default=3.0, help="at most, for one")
-    parser.add_argument("--no-queues", action="store_true", help="Kafka's clients only")
-    parser.add_argument("--no-transactions", action="store_true", help="no transactions")
+    # A cluster has neither yet.
+    for what in ("queues", "transactions"):
+        parser.add_argument(
+            f"--{what}",
+            action=argparse.BooleanOptionalAction,
+            help="by default only with one node",
+        )
     parser.add_argument("--only", nargs="*", default=[], choices=FAULTS, help="these faults")
     parser.add_argument("--directory", type=Path, help="kept; else a temporary one")
     chosen = parser.parse_args()
+    is_alone = chosen.nodes == 1
     with tempfile.TemporaryDirectory(prefix="entrepot-cluster-") as temporary:
         outcome = run(
             chosen.directory or Path(temporary),
@@ -243,8 +249,8 @@ def main() -> None:
             nodes=chosen.nodes,
             seed=chosen.seed,
             fault_s=chosen.fault_seconds,
-            with_queues=not chosen.no_queues,
-            with_transactions=not chosen.no_transactions,
+            with_queues=is_alone if chosen.queues is None else chosen.queues,
+            with_transactions=is_alone if chosen.transactions is None else chosen.transactions,
             faults=chosen.only,
             say=lambda line: print(line, flush=True),
         )

@@ -82,6 +82,18 @@ class World:
             self.proxies.pids[node.name] = lambda node=node: node.pid  # type: ignore[misc]
         for node in self.nodes:
             self.begin(node)
+        for node in self.nodes:
+            self._wait_known(node)
+
+    def _wait_known(self, node: Node) -> None:
+        """Wait until the node knows all nodes."""
+        address, deadline = f"127.0.0.1:{node.proxy_port}", time.monotonic() + HEAL_S_MAX
+        while True:
+            admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            if len(admin.list_topics(timeout=10).brokers) == self._count:
+                return
+            assert time.monotonic() < deadline, f"node {node.number} does not know the others"
+            time.sleep(0.1)
 
     def __exit__(
         self,

@@ -131,7 +131,12 @@ def leader_of(admin: AdminClient, name: str, partition: int = 0) -> int:
 
 def read_all(bootstrap: str, name: str, partitions: int, count: int) -> list[bytes]:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
     )
     consumer.assign([TopicPartition(name, number, 0) for number in range(partitions)])
     found: list[bytes] = []
@@ -323,3 +328,32 @@ def test_what_a_cluster_has_not_is_refused_and_said(cluster: ThreeNodes) -> None
     with pytest.raises(KafkaException) as refused:
         made["wide"].result(30)
     assert refused.value.args[0].name() == "INVALID_REPLICATION_FACTOR"
+
+
+def test_a_node_that_was_away_for_too_long_begins_anew(cluster: ThreeNodes) -> None:
+    """What would follow its copy is deleted by now: it takes what there is, and is in sync."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create(admin, "short", 1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(10):
+        producer.produce("short", b"%d" % number)
+    assert producer.flush(30) == 0
+    away = next(node for node in NODES if node != leader_of(admin, "short"))
+    cluster.kill(away)
+    for number in range(10, 200):
+        producer.produce("short", b"%d" % number)
+    assert producer.flush(30) == 0
+    deleted = admin.delete_records([TopicPartition("short", 0, 150)])
+    for future in deleted.values():
+        assert future.result(30).low_watermark == 150
+    cluster.start(away)
+    until = time.monotonic() + 30
+    while len(partitions_of(admin, "short")[0].isrs) < 3 and time.monotonic() < until:
+        time.sleep(0.2)
+    assert len(partitions_of(admin, "short")[0].isrs) == 3
+    for node in NODES:
+        if node != away:
+            cluster.kill(node)
+            break
+    assert leader_of(admin, "short") > 0
+    assert read_all(cluster.bootstrap, "short", 1, 50) == [b"%d" % n for n in range(150, 200)]

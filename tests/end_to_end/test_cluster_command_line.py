@@ -60,6 +60,10 @@ def test_three_are_started_one_is_killed_all_are_stopped(tmp_path: Path) -> None
         wait_for(said, "ready; Ctrl-C stops all")
         pids = [int((tmp_path / f"node-{n}" / "server.pid").read_text()) for n in (1, 2, 3)]
         others = children_of(command.pid)
+        kafka = said.read_text().partition("bootstrap.servers=")[2].partition("\n")[0]
+        create = ["topics", "create", "t", "--replication-factor", "3", "-b", kafka]
+        made = CliRunner().invoke(main, create)
+        assert made.exit_code == 0, made.output
         assert len(others) == 4, "three nodes and etcd"
         os.kill(pids[1], signal.SIGKILL)
         wait_for(said, "node 2 has ended (SIGKILL)")

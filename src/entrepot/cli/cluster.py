@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ assert _NODES_MAX <= _PORTS_APART
 _SHOWN_MAX = 20  # Partitions of one kind; --json has all.
 _TOPICS_AT_ONCE = 500
 _STEP_S = 0.2
+_KNOWN_S_MAX = 30.0
 
 
 @click.group()
@@ -66,6 +69,7 @@ def start(
     with interruptible() as signals:
         try:
             local.start()
+            asyncio.run(_wait_known([node.endpoints["kafka"] for node in local.nodes]))
             show_table(
                 {"node": node.number, **node.endpoints, "output": str(node.output)}
                 for node in local.nodes
@@ -82,6 +86,25 @@ def start(
         finally:
             local.stop()
     click.echo("stopped")
+
+
+async def _wait_known(addresses: list[str]) -> None:
+    """Wait until each node knows all: only then can a topic have copies on them."""
+    from entrepot.client.client import Client
+    from entrepot.client.errors import ClientError
+    from entrepot.net.sockets import SocketNet
+    from entrepot.wire.kafka.kio_loading import load_kio
+
+    load_kio()
+    deadline = time.monotonic() + _KNOWN_S_MAX
+    for address in addresses:
+        known = 0
+        while known < len(addresses) and time.monotonic() < deadline:
+            await asyncio.sleep(_STEP_S)
+            with contextlib.suppress(ClientError):
+                async with Client(SocketNet(), address) as client:
+                    await client.cluster.describe([])
+                    known = len(client.cluster.brokers)
 
 
 class Place(NamedTuple):

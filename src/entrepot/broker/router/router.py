@@ -34,13 +34,7 @@ from entrepot.broker.router.event import (
     encode,
 )
 from entrepot.broker.router.headers import HeadersMatcher
-from entrepot.broker.router.matching import (
-    NO_MATCHES,
-    DirectMatcher,
-    FanoutMatcher,
-    Matcher,
-    Routed,
-)
+from entrepot.broker.router.matching import DirectMatcher, FanoutMatcher, Matcher, Routed
 from entrepot.broker.router.ring import RingMatcher
 from entrepot.broker.router.selecting import SelectorMatcher
 from entrepot.broker.router.topic import TopicMatcher
@@ -491,7 +485,7 @@ def _matched(node: _Node, message: Routed) -> Steps[list[Binding]]:
         if name in names[kind]:
             alone = _matcher(node.exchange)
             alone.add(binding)
-            if alone.match(message) != NO_MATCHES:
+            if any(alone.match(message)):
                 found.append(binding)
         yield
     return found

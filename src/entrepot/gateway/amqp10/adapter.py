@@ -35,6 +35,10 @@ _BACKLOG_BYTES_MAX = 2 * limits.BACKLOG_BYTES_HIGH
 _CAPABILITIES = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "queue", "topic")
 
 
+# Of the release whose addresses these are: RabbitMQ's own clients want to know it.
+_RABBITMQ_VERSION = "4.0.0"
+
+
 class Amqp10Adapter(CountingPump[Event, FrameBuffer]):
     def __init__(self, link: Link, context: Context) -> None:
         broker = context.broker
@@ -136,7 +140,12 @@ class Amqp10Adapter(CountingPump[Event, FrameBuffer]):
             channel_max=amqp_limits.SESSIONS_MAX - 1,
             idle_time_out=amqp_limits.IDLE_MS,
             offered_capabilities=_CAPABILITIES,
-            properties={Symbol("product"): "entrepot", Symbol("version"): context.version},
+            properties={
+                Symbol("product"): "entrepot",
+                Symbol("version"): _RABBITMQ_VERSION,
+                Symbol("entrepot-version"): context.version,
+                Symbol("node"): f"entrepot@{context.host}",
+            },
         )
         self.outbox.send((frame(0, answer),))
         self._idle = IdleTimer(self, terms.idle_ms)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entrepot.core.measures import MessageCount, Traffic
-from entrepot.core.ports import Buffer
+from entrepot.core.ports import Buffer, Space
 from entrepot.gateway.http.adapter import Upgrade
 from entrepot.gateway.http.console.event_stream import EventStreams
 from entrepot.gateway.http.console.feed import Feed
@@ -41,6 +41,10 @@ class FakeLink:
         call(*arguments)
 
 
+async def nearly_full() -> Space:
+    return Space(2**29, 2**40)
+
+
 class Watched:
     """A house that can be watched."""
 
@@ -49,9 +53,7 @@ class Watched:
         self.traffic, self.messages = Traffic(), MessageCount()
         sources = Sources(lambda: {"amqp": self.traffic}, {"amqp": self.messages})
         self.feed = Feed()
-        self.live: Live = live(
-            house.broker, house.clock, sources, lambda: (2**29, 2**40), self.feed
-        )
+        self.live: Live = live(house.broker, house.clock, sources, nearly_full, self.feed)
         self.streams = EventStreams(self.live, house.logins)
 
     def ask(self, user: str = BOSS, *, log_in: bool = True, **headers: str) -> Upgrade | None:
@@ -101,23 +103,23 @@ async def test_everybody_is_told_the_same_once_a_second(house: House) -> None:
 @in_house(asks=True)
 async def test_nothing_is_computed_while_nobody_watches(house: House) -> None:
     watched = Watched(house)
-    looked = 0
+    looked: dict[int, None] = {}
 
-    def space() -> tuple[int, int]:
-        nonlocal looked
-        looked += 1
-        return 0, 0
+    def traffic() -> dict[str, Traffic]:
+        looked[house.clock.now_ms()] = None
+        return {}
 
-    watched.live = live(house.broker, house.clock, Sources(), space, watched.feed)
+    sources = Sources(traffic)
+    watched.live = live(house.broker, house.clock, sources, nearly_full, watched.feed)
     watched.streams = EventStreams(watched.live, house.logins)
     await asyncio.sleep(5)
-    assert looked == 0
+    assert not looked
     _, stream = watched.watch()
     await asyncio.sleep(2.5)
-    assert looked == 3
+    assert len(looked) == 3
     stream.closed("")
     await asyncio.sleep(5)
-    assert looked == 3
+    assert len(looked) == 3
 
 
 @in_house(asks=True)
