@@ -71,7 +71,7 @@ def start_rabbitmq(server: Path, directory: Path) -> Broker:
     """Serves when it says that its start is complete."""
     port, mapper_port, distribution_port = free_ports(3)
     environment = dict(os.environ) | dict(
-        _settings(directory, port, mapper_port, distribution_port)
+        rabbitmq_settings(directory, port, mapper_port, distribution_port)
     )
     mapper, _ = spawn(["epmd"], directory, subprocess.DEVNULL, environment)
     process = None
@@ -91,7 +91,7 @@ def start_rabbitmq(server: Path, directory: Path) -> Broker:
         raise
 
 
-def _settings(
+def rabbitmq_settings(
     directory: Path, port: int, mapper_port: int, distribution_port: int
 ) -> Iterator[tuple[str, str]]:
     """Where it is and where it writes; how it works is left as it is."""

@@ -1,12 +1,15 @@
-"""Prints what SQS costs here and in moto_server: send, and receive and delete, one at a time.
+"""Prints what SQS costs here, in moto_server and in ElasticMQ: send, and receive and delete, one at
+a time; and how long messages take to receivers that wait.
 
-    python -m bench.sqs --moto DIRECTORY/bin/moto_server
+    python -m bench.sqs --moto DIRECTORY/bin/moto_server --elasticmq DIRECTORY-OF-JARS
+
+`mvn dependency:copy-dependencies` fetches the jars of org.elasticmq:elasticmq-server_2.13.
 
 Each of many connections waits for its answer before it asks again, as boto3's clients do. The
 requests are written beforehand, as boto3 sends them in JSON, so that the client has little to do.
 What counts is processor time of the broker for one message: the noise of a machine changes it
-less than the rate. The brokers take turns. moto keeps messages in memory; `os` and `fsync` say
-how durable ours are.
+less than the rate. The brokers take turns. moto and ElasticMQ keep messages in memory; `os` and
+`fsync` say how durable ours are.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -101,21 +105,73 @@ async def measure(server: Server, connections: int, count: int) -> dict[str, tup
     return found
 
 
+async def measure_waiting(server: Server, receivers: int, count: int) -> list[float]:
+    """Send messages in batches to receivers that wait. Returns the seconds that each took, from
+    when it was sent until it was received."""
+    clients = [await Connection(server[1]).open() for _ in range(receivers)]
+    sender = await Connection(server[1]).open()
+    url = (await sender.ask("CreateQueue", QueueName=f"bench-{time.monotonic_ns()}"))["QueueUrl"]
+    took: list[float] = []
+
+    async def receive(client: Connection) -> None:
+        while len(took) < count:
+            asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 2}
+            found = (await client.ask("ReceiveMessage", **asked)).get("Messages", ())
+            now = time.perf_counter()
+            took.extend(now - float(each["Body"]) for each in found)
+            entries = [
+                {"Id": str(place), "ReceiptHandle": each["ReceiptHandle"]}
+                for place, each in enumerate(found)
+            ]
+            if entries:
+                await client.ask("DeleteMessageBatch", QueueUrl=url, Entries=entries)
+
+    async def send() -> None:
+        for _ in range(count // 10):
+            text = str(time.perf_counter())
+            entries = [{"Id": str(place), "MessageBody": text} for place in range(10)]
+            await sender.ask("SendMessageBatch", QueueUrl=url, Entries=entries)
+
+    await asyncio.gather(send(), *(receive(client) for client in clients))
+    await sender.ask("DeleteQueue", QueueUrl=url)
+    for client in (sender, *clients):
+        client.close()
+    return sorted(took)
+
+
 @contextlib.contextmanager
 def ours(durability: str) -> Iterator[Server]:
     with broker(durability=durability, settings={"ports.sqs": 0}) as started:
         yield started.pid, int(started.sqs_url.rpartition(":")[2])
 
 
-@contextlib.contextmanager
-def moto(program: Path) -> Iterator[Server]:
+def moto(program: Path, directory: Path) -> Iterator[Server]:
+    port = free_port()
+    return run([str(program), "-H", "127.0.0.1", "-p", str(port)], port)
+
+
+def elasticmq(jars: Path, directory: Path) -> Iterator[Server]:
+    port = free_port()
+    settings = directory / "elasticmq.conf"
+    settings.write_text(
+        'include classpath("application.conf")\n'
+        f'node-address {{ protocol = http, host = localhost, port = {port}, context-path = "" }}\n'
+        f'rest-sqs {{ enabled = true, bind-port = {port}, bind-hostname = "127.0.0.1" }}\n'
+        "rest-stats { enabled = false }\n"
+    )
+    command = ["java", f"-Dconfig.file={settings}", "-cp", f"{jars}/*", "org.elasticmq.server.Main"]
+    return run(command, port)
+
+
+def free_port() -> int:
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+        return int(chosen.getsockname()[1])
+
+
+def run(command: list[str], port: int) -> Iterator[Server]:
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            [program, "-H", "127.0.0.1", "-p", str(port)], stdout=output, stderr=output
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
             deadline = time.monotonic() + START_S_MAX
             while time.monotonic() < deadline:
@@ -131,6 +187,8 @@ def moto(program: Path) -> Iterator[Server]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moto", type=Path, help="the program moto_server")
+    parser.add_argument("--elasticmq", type=Path, help="a directory with the jars of ElasticMQ")
+    parser.add_argument("--waiting", type=int, default=10_000, help="messages to 30 receivers")
     parser.add_argument("--connections", type=int, nargs="*", default=[1, 50])
     parser.add_argument("--messages", type=int, default=2_000)
     parser.add_argument("--runs", type=int, default=3)
@@ -139,11 +197,16 @@ def main() -> None:
         "os": lambda: ours("os"),
         "fsync": lambda: ours("fsync"),
     }
-    if options.moto is not None:
-        started["moto"] = lambda: moto(options.moto)
     with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for name, peer, given in (
+            ("moto", moto, options.moto),
+            ("ElasticMQ", elasticmq, options.elasticmq),
+        ):
+            if given is not None:
+                started[name] = partial(contextlib.contextmanager(peer), given, directory)
         servers = {name: stack.enter_context(start()) for name, start in started.items()}
-        print(f"{'':40}{'messages/s':>12}{'cost, µs':>12}")
+        print(f"{'':50}{'messages/s':>12}{'cost, µs':>12}")
         for connections in options.connections:
             runs: dict[tuple[str, str], list[tuple[float, float]]] = {}
             for _ in range(options.runs):
@@ -154,7 +217,12 @@ def main() -> None:
             for (label, name), pairs in sorted(runs.items()):
                 rate, cost = (median(values) for values in zip(*pairs, strict=True))
                 text = f"{label}, {connections} connections, {name}"
-                print(f"{text:40}{rate:12,.0f}{cost:12,.0f}")
+                print(f"{text:50}{rate:12,.0f}{cost:12,.0f}")
+        print(f"\n{'seconds to 30 receivers that wait':50}{'median':>12}{'99 %':>12}{'most':>12}")
+        for name, server in servers.items():
+            took = asyncio.run(measure_waiting(server, 30, options.waiting))
+            shown = (took[len(took) // 2], took[len(took) * 99 // 100], took[-1])
+            print(f"{name:50}" + "".join(f"{each:12.3f}" for each in shown))
 
 
 if __name__ == "__main__":

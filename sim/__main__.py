@@ -23,6 +23,7 @@ from sim.link_world import link_world
 from sim.loop import SimLoop, run
 from sim.mqtt_world import mqtt_world
 from sim.queue_world import queue_world
+from sim.sqs_world import sqs_world
 from sim.transaction_world import transaction_world
 
 # Each takes the seconds, `sync_is_noop`, the durability, and a `bug`'s name where it has some.
@@ -33,6 +34,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "queues": queue_world,
     "mqtt": mqtt_world,
     "links": link_world,
+    "sqs": sqs_world,
     "controller": controller_world,
     "cluster": cluster_world,
 }

@@ -22,7 +22,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from entrepot.core import limits
-from entrepot.core.ports import Buffer, File
+from entrepot.core.ports import Buffer, File, Space
 from sim.platter import Directory, Edit, FileNode, Order, Resize, Tree, Write, size_of
 
 CHUNKS_PER_WRITE_MAX = 1024  # As in the real system, so that callers must loop.
@@ -255,6 +255,13 @@ class SimDisk:
         habits = self.habits
         await asyncio.sleep(self._random.uniform(habits.sync_seconds_min, habits.sync_seconds_max))
         self.check_mounted()
+
+    async def space(self) -> Space:
+        self.check_mounted()
+        size = self.habits.capacity_bytes
+        if size is None:
+            size = limits.GIB + size_of(self._tree.root)
+        return Space(max(0, size - size_of(self._tree.root)), size)
 
     def lock(self, path: str) -> None:
         self.open(path, create=True)

@@ -80,8 +80,10 @@ class Trouble:
         sync_is_noop: bool = False,
         durability: Durability = Durability.FSYNC,
         power_fails: bool = True,
+        life_s_max: float = 1.5,
     ) -> None:
-        """The machines are those whose links break. The power fails unless told otherwise."""
+        """The machines are those whose links break. The power fails unless told otherwise. Between
+        two crashes are at most `life_s_max` seconds."""
         self._loop = loop
         self._config = replace(config, durability=durability)
         self._machines = machines
@@ -96,6 +98,7 @@ class Trouble:
         self._process: Process | None = None
         self._server: Server | None = None
         self._is_over = False
+        self._life_s_max = life_s_max
         self.history = History()
         self.crashes = 0
         self.losses = 0  # Crashes that may have taken what was answered.
@@ -170,7 +173,7 @@ class Trouble:
     async def _crash_now_and_then(self) -> None:
         random = self._loop.random("crashes")
         while self._goes_on():
-            await asyncio.sleep(random.uniform(0.05, 1.5))
+            await asyncio.sleep(random.uniform(0.05, self._life_s_max))
             power_fails = random.random() < self._power_fails
             self.history.note(self._loop.time(), "crash", power_fails)
             self._crash(power_fails=power_fails)

@@ -12,6 +12,7 @@ from entrepot.core import limits
 from entrepot.gateway.kafka.apis import SERVED
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp10 import limits as amqp10_limits
+from entrepot.wire.gossip import limits as gossip_limits
 from entrepot.wire.http import limits as http_limits
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.sqs import limits as sqs_limits
@@ -58,6 +59,7 @@ _LIMITS = {
     "": limits,
     "AMQP_": amqp_limits,
     "AMQP10_": amqp10_limits,
+    "GOSSIP_": gossip_limits,
     "HTTP_": http_limits,
     "MQTT_": mqtt_limits,
     "SQS_": sqs_limits,

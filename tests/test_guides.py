@@ -14,7 +14,10 @@ from tests.guide import PORTS, ROOT, TLS_PORT, GuideError, Page, blocks_of, matc
 
 SLOW = tuple(
     f"docs/guides/{name}.md"
-    for name in ("connect", "exactly-once", "mqtt", "queues", "security", "testing")
+    for name in (
+        *("connect", "event-routing", "exactly-once", "gossip", "mqtt", "multicast"),
+        *("queues", "security", "testing"),
+    )
 )
 ON_SPARK = ("docs/guides/pipelines.md", "docs/guides/spark.md", "docs/guides/streams.md")
 PAGES = [
@@ -31,6 +34,9 @@ NOT_RUN = {
     "docs/guides/compiled.md": 3,
     "docs/guides/connect.md": 2,
     "docs/guides/exactly-once.md": 1,
+    "docs/guides/gossip.md": 1,
+    "docs/guides/operating.md": 3,
+    "docs/guides/multicast.md": 1,
     "docs/guides/pipelines.md": 2,
     "docs/guides/spark.md": 4,
 }

@@ -30,6 +30,8 @@ DOORS_OPEN = {
     "net/": ("network disk", "the real Net; a descriptor is read and written through os"),
     "cli/local_etcd.py": ("time disk threads network", "runs a program, and asks it how it is"),
     "cli/": ("time disk threads", "a program of its own, run by a person"),
+    "cli/doctor_checks.py": ("network", "asks whether the ports are free"),
+    "cli/top.py": ("network", "waits for keys with select"),
     "connect/": ("disk threads", "moves data between topics and the world of its options"),
     "log/object_store.py": ("disk", "the real ObjectStore; a directory is one"),
     "workers.py": (
@@ -46,7 +48,9 @@ DOORS_OPEN = {
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
+    "client/messaging/blocking.py": ("threads", "a loop for programs that have none"),
     "sim/": ("chance", "a simulation is chance out of a seed"),
+    "lab/": ("chance", "so is a lab"),
     "testing.py": ("time disk threads network", "starts brokers from the outside"),
     "spark/formats/": ("disk", "files of schemas, read on the driver where a query is made"),
 }
@@ -57,6 +61,7 @@ MAY_WAIT = (
     "core/ports.py",
     "cluster/etcd_coordinator.py",
     "cluster/joining.py",
+    "cluster/gossip/node.py",
     "cluster/local_coordinator.py",
     "cluster/membership.py",
     "cluster/prefixed.py",
@@ -94,6 +99,7 @@ ORDERED = (
     "cluster/",
     "clustering/",
     "gateway/",
+    "lab/",
     "linking/",
     "sim/",
 )

@@ -1,5 +1,7 @@
 """What people install: the wheel, and what each of its extras brings."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from entrepot.cli import main
+from entrepot.cli.serve import serve
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,7 +25,7 @@ def test_the_wheel_holds_the_package_and_nothing_for_tests(tmp_path: Path) -> No
     for part in ("src", "sim", "bench"):
         leftovers = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
         shutil.copytree(ROOT / part, tree / part, ignore=leftovers)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, tree]
     subprocess.run(command, check=True)
@@ -35,6 +38,34 @@ def test_the_wheel_holds_the_package_and_nothing_for_tests(tmp_path: Path) -> No
     }
     assert ["entrepot", "server.py"] in paths
     assert [parts for parts in paths if "sim" in parts] == []
+
+
+def test_the_image_and_the_unit_start_a_broker_with_options_that_there_are() -> None:
+    unit = (ROOT / "config/entrepot.service").read_text("utf-8")
+    (started,) = re.findall(r"^ExecStart=\S*/entrepot (.*)$", unit, re.M)
+    image = (ROOT / "config/Containerfile").read_text("utf-8")
+    (told,) = re.findall(r"^CMD (\[.*\])$", image, re.M)
+    commands = [started.split(), json.loads(told)]
+    commands += [line.split() for line in re.findall(r"^# +entrepot (serve .*)$", image, re.M)]
+    assert len(commands) == 3
+    for command, *words in commands:
+        assert command == "serve"
+        options = {each for parameter in serve.params for each in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options
+    copied = re.findall(r"^COPY (?!--)(.*) \S+$", image, re.M)
+    assert copied
+    for name in " ".join(copied).split():
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    unit = (ROOT / "config/entrepot.service").read_text("utf-8")
+    path = tmp_path / "entrepot.service"
+    path.write_text(unit.replace("/opt/entrepot/bin/entrepot", shutil.which("true") or ""))
+    command = ["systemd-analyze", "verify", "--man=no", str(path)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "pyspark"])

@@ -23,10 +23,12 @@ LONG_FILES = {
     "broker/consumer_group/classic.py": "the classic protocol of a group is one machine",
     "broker/consumer_group/modern.py": "the modern protocol of a group is one machine",
     "broker/broker.py": "the verbs of all gateways, and the making of the parts behind them",
+    "broker/selector.py": "a grammar, and what each of its rules is compiled to",
     "broker/queue/queue.py": "what a queue does, on every occasion, is one thought",
     "virtual_host/publisher.py": "where the messages of a run go, and when, is one thought",
     "broker/session/registry.py": "sessions: opened, taken over, resumed, expired, deleted",
     "broker/session/session.py": "what a session gets and has in flight is one thought",
+    "wire/amqp/scan.py": "what one read holds is found in one pass: frames, runs, contents",
     "wire/mqtt/scan.py": "what one read holds is found in one pass: packets, runs and their rest",
 }
 

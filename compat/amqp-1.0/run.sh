@@ -16,9 +16,60 @@ shown() {
   return 1
 }
 
+# The seven steps of Retailer.java, one program after the other.
+PROGRAMS="order request cpu disk confirm confirmed"
+program_of=(none order request request cpu confirm confirm confirmed) # By step.
+
+retailer() { exec java -cp "$WORK/jars/*:$WORK/classes" Retailer "$1" "amqp://$AMQP" "${@:2}"; }
+
+# What is ready in the queues of a run, as its programs left it.
+ready_in() {
+  "$ROOT/.venv/bin/entrepot" queues list --json --http "$HTTP" |
+    python3 -c 'import json, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    if row["name"].startswith(sys.argv[1]):
+        print(row["name"], row["messages_ready"], row["messages_unacknowledged"])' "$1" |
+    grep -v " 0 0$" | sort
+}
+
+# Kill the program of a step in the middle of that step: the queues are as they were before it
+# began. Run it again: both orders are confirmed, once.
+killed_in() {
+  local prefix="killed-$1-" program before victim
+  (retailer stock "$prefix") || return
+  for program in $PROGRAMS; do
+    before=$(ready_in "$prefix")
+    if [ "$program" = "${program_of[$1]}" ]; then
+      (retailer "$program" "$prefix" "$1") >"$WORK/stopped" &
+      victim=$!
+      for _ in $(seq 600); do
+        grep -q "^AT $1$" "$WORK/stopped" && break
+        sleep 0.1
+      done
+      grep -q "^AT $1$" "$WORK/stopped" || return
+      kill -9 "$victim"
+      wait "$victim" 2>/dev/null
+      for _ in $(seq 100); do
+        [ "$(ready_in "$prefix")" = "$before" ] && break
+        sleep 0.1
+      done
+      if [ "$(ready_in "$prefix")" != "$before" ]; then
+        printf 'before:\n%s\nafter:\n%s\n' "$before" "$(ready_in "$prefix")"
+        return 1
+      fi
+    fi
+    (retailer "$program" "$prefix") >"$WORK/said-by" || return
+  done
+  expect "12 false
+5 true" cat "$WORK/said-by" && expect "${prefix}stock-cpu 1 0
+${prefix}stock-disk 1 0" ready_in "$prefix"
+}
+
 if [ -z "${AMQP:-}" ]; then
   AMQP=127.0.0.1:$(free_port)
-  start_server --amqp-port "${AMQP##*:}"
+  HTTP=127.0.0.1:$(free_port)
+  start_server --amqp-port "${AMQP##*:}" --http-port "${HTTP##*:}"
 fi
 export AMQP
 
@@ -29,6 +80,10 @@ if command -v javac >/dev/null && command -v mvn >/dev/null &&
   while read -r name; do
     check "$name" shown java "$name"
   done < <(jms --list)
+  javac -cp "$WORK/jars/*" -d "$WORK/classes" "$HERE/java/Retailer.java"
+  for step in 1 2 3 4 5 6 7; do
+    check "JMS: the seven steps, killed in step $step: all or nothing" killed_in "$step"
+  done
 else
   echo "SKIP  java: no JDK, or mvn could not fetch its client"
 fi

@@ -188,6 +188,15 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Sns:
+    """Settings of Amazon SNS: to which HTTP endpoints messages may be sent."""
+
+    # As in "https://hooks.example.com/orders": that address, and all below it.
+    endpoints: Annotated[tuple[str, ...], Meta(max_length=1_000)] = ()
+    ca: str = ""  # A PEM file with who signs their certificates. Empty means: the system's.
+
+
+@dataclass(frozen=True, slots=True)
 class Manager:
     """This broker as a queue manager, which relays messages to others."""
 
@@ -280,6 +289,7 @@ class Config:
     groups: Groups = field(default_factory=Groups)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    sns: Sns = field(default_factory=Sns)
     manager: Manager = field(default_factory=Manager)
     cluster: Cluster = field(default_factory=Cluster)
     link: Annotated[tuple[ManagerLink, ...], Meta(max_length=limits.LINKS_MAX)] = ()

@@ -36,6 +36,7 @@ LATE_S = 0.005  # The loop is busy if a timer fires later than this.
 BUSY_MAX = 50  # How often an import is put off because the loop is busy.
 LOOK_EVERY_S = 10.0  # Between collections, unless there are many new objects earlier.
 CHECK_EVERY_S = 0.1
+BEAT_S = 0.025  # Between two looks at how late the loop is.
 NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
 # After a collection that took longer, the survivors are frozen. In processor time: on a busy
 # machine every collection takes long, and connections that are frozen are not collected.
@@ -102,8 +103,19 @@ def processor_time() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def collect_garbage(clock: Clock) -> None:
-    """Collect garbage again and again, until the task is cancelled."""
+async def keep_beating(beat: Callable[[float], None], clock: Clock) -> None:
+    """Call `beat` some times a second with how late that is, until the task is cancelled."""
+    while True:
+        due_s = clock.monotonic() + BEAT_S
+        await asyncio.sleep(BEAT_S)
+        beat(max(0.0, clock.monotonic() - due_s))
+
+
+async def collect_garbage(clock: Clock, took: Callable[[float], None] | None = None) -> None:
+    """Collect garbage again and again, until the task is cancelled.
+
+    `took` is called with the seconds of each collection.
+    """
     gc.freeze()  # Objects made during the start live as long as the process.
     memory_max, looked_s, used_s = float(MEMORY_MAX), clock.monotonic(), processor_time()
     young, middle, old = gc.get_threshold()
@@ -117,7 +129,10 @@ async def collect_garbage(clock: Clock) -> None:
             if peak > (memory_max if is_idle else BUSY_GROWTH * memory_max):
                 gc.unfreeze()
                 memory_max = GROWTH * peak
+            begun_s = clock.monotonic()
             gc.collect()
+            if took is not None:
+                took(clock.monotonic() - begun_s)
             looked_s, used_before_s, used_s = clock.monotonic(), used_s, processor_time()
             if used_s - used_before_s > LOOK_S_MAX:
                 gc.freeze()

@@ -13,7 +13,7 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +35,7 @@ from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.errors import InvalidConfig, PeerError, StorageError, StoreUnavailable
 from entrepot.core.faults import Faults
-from entrepot.core.measures import MessageCount, Traffic
+from entrepot.core.measures import MessageCount, Pulse, Traffic
 from entrepot.core.neutral import Formats
 from entrepot.core.ports import (
     Link,
@@ -53,6 +53,7 @@ from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.reply_to import Replies
 from entrepot.gateway.amqp10.format import AMQP_1_0
 from entrepot.gateway.greeting import Greeting
+from entrepot.gateway.http.console.feed import Feed
 from entrepot.gateway.kafka.adapter import KafkaAdapter
 from entrepot.gateway.kafka.config_entries import Fact, Type
 from entrepot.gateway.kafka.context import Context
@@ -73,13 +74,21 @@ if TYPE_CHECKING:
     from entrepot.clustering.node import ClusterNode
     from entrepot.gateway.amqp.context import Context as AmqpContext
     from entrepot.gateway.amqp10.context import Context as Amqp10Context
+    from entrepot.gateway.http.adapter import Upgrade
+    from entrepot.gateway.http.console.live import Live
+    from entrepot.gateway.http.management.call import Setting
+    from entrepot.gateway.http.management.call import Sources as HttpSources
+    from entrepot.gateway.http.static import StaticFiles
     from entrepot.gateway.http.websocket import WebSockets
     from entrepot.gateway.mqtt.bridge.bridge import Bridge
     from entrepot.gateway.mqtt.context import Context as MqttContext
     from entrepot.gateway.mqtt.rewriting import Rewriting
     from entrepot.gateway.mqtt.system_topics import SystemTopics
+    from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
     from entrepot.gateway.stomp.context import Context as StompContext
     from entrepot.linking.manager import QueueManager
+    from entrepot.wire.http.request import Request
+    from entrepot.wire.http.response import Response
 
 log = logging.getLogger("entrepot.server")
 
@@ -203,10 +212,14 @@ class Server:
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
         self._manager: QueueManager | None = None
+        self._sns_endpoints: SnsEndpoints | None = None
         self.endpoints: dict[str, Endpoint] = {}
         self._traffic: dict[str, Traffic] = {}  # By endpoint, as are the messages.
         self._messages: dict[str, MessageCount] = {}
+        self.pulse = Pulse()
         self._system_topics: SystemTopics | None = None
+        self._feed = Feed()
+        self._live: tuple[Live, StaticFiles] | None = None
         try:
             self.broker = Broker(
                 doors.disk,
@@ -266,6 +279,9 @@ class Server:
             raise StartError(f"{self._config.data_dir}: {error.strerror}") from None
         except StorageError as error:
             raise StartError(f"{self._config.data_dir}: {error}") from None
+        if self._has_http:
+            logging.getLogger("entrepot").addHandler(self._feed)
+        await self._start_sns_endpoints()
         await self._listen_all()
         if self._cluster is not None:
             host, port = self._kafka_address()
@@ -274,6 +290,10 @@ class Server:
         await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
         log.info("%d topics, started in %.3f s", len(self.broker.topics), seconds)
+
+    @property
+    def _has_http(self) -> bool:
+        return self._config.ports.http is not None or self._config.ports.http_tls is not None
 
     async def stop(self) -> None:
         """Close all listeners and connections, then the broker. Everything is committed then. In a
@@ -288,6 +308,8 @@ class Server:
             await bridge.stop()
         if self._manager is not None:
             await self._manager.stop()
+        if self._sns_endpoints is not None:
+            await self._sns_endpoints.stop()
         self.broker.sessions.send_away("broker forced connection closure with reason 'shutdown'")
         for net in (self._doors.net, self._doors.tls_net):
             if net is not None:
@@ -295,6 +317,13 @@ class Server:
         await asyncio.sleep(0)  # Adapters are told, and cancel what they wait for.
         await self.broker.close()
         log.info("stopped")
+        logging.getLogger("entrepot").removeHandler(self._feed)
+
+    def beat(self, late_s: float) -> None:
+        """Note how late the event loop is, and let the next message of each port be timed."""
+        self.pulse.lag.add(late_s)
+        for each in self._messages.values():
+            each.answering.is_due = each.fetching.is_due = True
 
     def _join(self) -> ClusterNode:
         """Return what makes this node one of several. Raises StartError."""
@@ -591,6 +620,35 @@ class Server:
             self.broker.bridges.add(bridge)
             bridge.start()
 
+    async def _start_sns_endpoints(self) -> None:
+        """Send what waits for HTTP endpoints, if some are allowed. Raises StartError."""
+        config, doors = self._config, self._doors
+        if not config.sns.endpoints:
+            return
+        from entrepot.gateway.sqs.sns import url
+        from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
+        from entrepot.net.tls import TlsNet, client_context
+
+        allowed = []
+        for text in config.sns.endpoints:
+            parsed = url.parse(text)
+            if parsed is None:
+                raise StartError(f'sns.endpoints: "{text}" is not like "https://example.com/hooks"')
+            allowed.append(parsed)
+        nets = {"http": doors.net}
+        try:
+            if any(each.scheme == "https" for each in allowed):
+                tls = client_context(config.sns.ca or None, None, None)
+                nets["https"] = TlsNet(client=tls, faults=self.broker.faults)
+        except OSError as error:
+            raise StartError(f"sns.ca: {error}") from None
+        endpoints = SnsEndpoints(self.broker, doors.clock, doors.entropy, nets, allowed)
+        try:
+            await endpoints.start()
+        except (PeerError, StorageError) as error:
+            raise StartError(str(error)) from None
+        self._sns_endpoints = endpoints
+
     async def _start_manager(self) -> None:
         """Make the queue manager, if the broker is one, and let its links connect. Raises
         StartError."""
@@ -639,7 +697,7 @@ class Server:
 
         @cache
         def accept_as() -> Callable[[Link], ServingReceiver]:
-            return self._management(websockets(), started_ms)
+            return self._management(websockets(), started_ms, endpoint)
 
         return lambda link: accept_as()(link)
 
@@ -673,14 +731,20 @@ class Server:
         return make
 
     def _management(
-        self, websockets: WebSockets, started_ms: int
+        self, websockets: WebSockets, started_ms: int, endpoint: str
     ) -> Callable[[Link], ServingReceiver]:
+        """Return what serves the console, the API, and what else there is on a port of HTTP."""
         from entrepot.gateway.http.adapter import Front, HttpAdapter, Upgrades
+        from entrepot.gateway.http.console.event_stream import EventStreams
+        from entrepot.gateway.http.console.logins import Logins
         from entrepot.gateway.http.management.application import Management
         from entrepot.gateway.http.management.call import Context as HttpContext
-        from entrepot.gateway.http.management.call import Sources
 
-        clock = self._doors.clock
+        clock, is_tls = self._doors.clock, endpoint.endswith("_tls")
+        name = self.broker.cluster_id[:8]
+        logins = Logins(self._login, clock, self._doors.entropy, name, is_tls=is_tls)
+        live, files = self._console()
+        events = EventStreams(live, logins)
         context = HttpContext(
             self.broker,
             clock,
@@ -690,23 +754,65 @@ class Server:
             started_ms,
             lambda: self.endpoints,
             self._config.queues.max_message_bytes,
-            Sources(
-                lambda: self._traffic,
-                self._messages,
-                self._doors.unfinished_bytes,
-                self._config.limits.metrics_rows,
-            ),
+            self._http_sources(),
+            logins,
+            self._settings,
         )
-        handle = Management(context)
+        management = Management(context)
+
+        def handle(request: Request, peer_host: str) -> Response | Awaitable[Response]:
+            return files(request) or management(request, peer_host)
+
+        def upgrade(request: Request, peer_host: str) -> Upgrade | Response | None:
+            return websockets(request, peer_host) or events(request, peer_host)
 
         def accept(link: Link) -> ServingReceiver:
             front = Front()
-            upgrades = Upgrades(websockets, front)
+            upgrades = Upgrades(upgrade, front)
             faults = self._doors.faults
             front.receiver = HttpAdapter(link, handle, clock, faults, upgrades=upgrades)
             return front
 
         return accept
+
+    def _settings(self) -> list[Setting]:
+        """Return what the server was started with; not passwords, nor what is not a value."""
+        from entrepot.gateway.http.management.call import Setting
+
+        usual, found = dataclasses.asdict(Config()), []
+        for part, value in dataclasses.asdict(self._config).items():
+            table = value if isinstance(value, dict) else {"": value}
+            usual_table = usual[part] if isinstance(value, dict) else {"": usual[part]}
+            for name, each in table.items():
+                if not isinstance(each, list | tuple) or all(isinstance(x, str) for x in each):
+                    full_name = f"{part}.{name}" if name else part
+                    found.append(Setting(full_name, _told(each), _told(usual_table[name])))
+        return found
+
+    def _http_sources(self) -> HttpSources:
+        from entrepot.gateway.http.management.call import Sources as HttpSources
+
+        return HttpSources(
+            lambda: self._traffic,
+            self._messages,
+            self._doors.unfinished_bytes,
+            self._config.limits.metrics_rows,
+            self._config.limits.unfinished_bytes,
+            self.pulse,
+            self._doors.disk.space,
+        )
+
+    def _console(self) -> tuple[Live, StaticFiles]:
+        """Return what tells the pages of the console, on all ports, and their files."""
+        if self._live is None:
+            from entrepot.console.files import page_files
+            from entrepot.gateway.http.console.live import live
+            from entrepot.gateway.http.static import StaticFiles
+
+            doors, sources = self._doors, self._http_sources()
+            told = live(self.broker, doors.clock, sources, doors.disk.space, self._feed)
+            self._live = told, StaticFiles(page_files)
+        return self._live
 
     def _sqs(self, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())
@@ -719,7 +825,10 @@ class Server:
             from entrepot.wire.sqs.limits import BODY_BYTES_MAX
 
             clock, faults = self._doors.clock, self._doors.faults
-            handle = Sqs(SqsContext(self.broker, clock, self._login, messages))
+            context = SqsContext(
+                self.broker, clock, self._login, messages, endpoints=self._sns_endpoints
+            )
+            handle = Sqs(context)
             return lambda link: HttpAdapter(link, handle, clock, faults, BODY_BYTES_MAX)
 
         return lambda link: accept_as()(link)
@@ -737,6 +846,15 @@ class Server:
         self._listeners.append(listener)
         self._traffic[protocol] = listener.traffic
         self.endpoints[protocol] = Endpoint(host, listener.port)
+
+
+def _told(value: object) -> str:
+    """Return a setting's value as a file of settings has it, roughly."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        return {None: "off", True: "true", False: "false"}[value]
+    return str(value)
 
 
 def _version() -> str:

@@ -38,6 +38,14 @@ def test_a_boot_has_one_name(on_disk) -> None:
     on_disk(body)
 
 
+def test_there_is_room(on_disk) -> None:
+    async def body(disk: Disk) -> None:
+        found = await disk.space()
+        assert 0 < found.free <= found.size
+
+    on_disk(body)
+
+
 def test_a_write_beyond_the_end_leaves_zeros(on_disk) -> None:
     async def body(disk: Disk) -> None:
         file = disk.open("a", create=True)

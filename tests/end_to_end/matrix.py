@@ -6,7 +6,8 @@ A row is who writes, a column who reads. Names mean the same everywhere: what Ka
 a topic, which the others hear as a subject or read as a stream; SQS, which knows queues only,
 reads a queue that is bound to the subject. What the others write is in a queue, which Kafka's
 consumers read as a topic. A cell lists what arrived changed, or `whole`: the body, the content
-type, the correlation id and a header of the user's own, by the table of docs/MAPPING.md.
+type, the correlation id, where to reply, the type of the message and a header of the user's own, by
+the table of docs/MAPPING.md, which has two exceptions (`as_the_table_says`).
 """
 
 from __future__ import annotations
@@ -44,10 +45,18 @@ class Message(NamedTuple):
     body: str
     content_type: str | None
     correlation_id: str | None
+    reply_to: str | None
+    type: str | None
     colour: str | None  # A header of the user's own.
 
 
-_READABLE = ("content-type", "correlation-id", "colour")  # Names of all but the body.
+_READABLE = (
+    "content-type",
+    "correlation-id",
+    "reply-to",
+    "type",
+    "colour",
+)  # Names of all but the body.
 
 Read = Callable[[], Message]
 Write = Callable[[Broker, str, Message], None]
@@ -114,6 +123,8 @@ def amqp_write(server: Broker, name: str, message: Message) -> None:
         delivery_mode=2,
         content_type=message.content_type,
         correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        type=message.type,
         headers={"colour": message.colour},
     )
     with pika.BlockingConnection(pika.URLParameters(server.amqp_url)) as connection:
@@ -134,15 +145,21 @@ def amqp_read(server: Broker, name: str, is_topic: bool) -> Iterator[Read]:
             method, properties, body = next(consumed)
             assert method is not None, "nothing came"
             channel.basic_ack(method.delivery_tag)
-            colour = (properties.headers or {}).get("colour")
             return Message(
-                body.decode(), properties.content_type, properties.correlation_id, colour
+                body.decode(),
+                properties.content_type,
+                properties.correlation_id,
+                properties.reply_to,
+                properties.type,
+                (properties.headers or {}).get("colour"),
             )
 
         yield read
 
 
 # --- AMQP 1.0
+
+_TYPE = proton.symbol("x-basic-type")
 
 
 def amqp10_write(server: Broker, name: str, message: Message) -> None:
@@ -153,6 +170,8 @@ def amqp10_write(server: Broker, name: str, message: Message) -> None:
             durable=True,
             content_type=message.content_type,
             correlation_id=message.correlation_id,
+            reply_to=message.reply_to,
+            annotations={_TYPE: message.type},
             properties={"colour": message.colour},
         )
     )
@@ -168,8 +187,14 @@ def amqp10_read(server: Broker, name: str, is_topic: bool) -> Iterator[Read]:
         found = receiver.receive(timeout=WAIT_S)
         receiver.accept()
         body = found.body if isinstance(found.body, str) else bytes(found.body).decode()
-        colour = (found.properties or {}).get("colour")
-        return Message(body, found.content_type, found.correlation_id, colour)
+        return Message(
+            body,
+            found.content_type,
+            found.correlation_id,
+            found.reply_to,
+            (found.annotations or {}).get(_TYPE),
+            (found.properties or {}).get("colour"),
+        )
 
     yield read
     client.close()
@@ -193,6 +218,7 @@ def mqtt_write(server: Broker, name: str, message: Message) -> None:
             1,
             ContentType=message.content_type,
             CorrelationData=message.correlation_id.encode(),
+            ResponseTopic=message.reply_to,
             UserProperty=("colour", message.colour),
         )
         assert reason == 0, reason
@@ -207,11 +233,14 @@ def mqtt_read(server: Broker, name: str, is_topic: bool) -> Iterator[Read]:
             [body] = client.wait_for(1)
             properties = client.got[0].properties
             correlation = getattr(properties, "CorrelationData", None)
+            others = dict(getattr(properties, "UserProperty", ()))
             return Message(
                 body.decode(),
                 getattr(properties, "ContentType", None),
                 correlation and correlation.decode(),
-                dict(getattr(properties, "UserProperty", ())).get("colour"),
+                getattr(properties, "ResponseTopic", None),
+                others.get("type"),
+                others.get("colour"),
             )
 
         yield read
@@ -322,9 +351,9 @@ READERS: dict[str, Open] = {
 
 
 def cross(server: Broker, writer: str, reader: str) -> tuple[Message, Message]:
-    """Send one message from a writer to a reader. Returns what was sent, and what came."""
+    """Send one message from a writer to a reader. Returns what should come, and what came."""
     name = f"from-{writer}-to-{reader}".lower().replace(" ", "-")
-    sent = Message(f"{writer} to {reader}", "text/plain", "question-7", "blue")
+    sent = Message(f"{writer} to {reader}", "text/plain", "question-7", "answers", "order", "blue")
     is_topic = writer == "Kafka"
     if is_topic:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
@@ -334,12 +363,21 @@ def cross(server: Broker, writer: str, reader: str) -> tuple[Message, Message]:
             connection.channel().queue_declare(name, durable=True)
     with READERS[reader](server, name, is_topic) as read:
         WRITERS[writer](server, name, sent)
-        return sent, read()
+        return as_the_table_says(sent, writer, reader), read()
 
 
 def differences(sent: Message, came: Message) -> list[str]:
     """Return the names of the parts that arrived changed."""
     return [name for name, was, now in zip(Message._fields, sent, came, strict=True) if was != now]
+
+
+def as_the_table_says(sent: Message, writer: str, reader: str) -> Message:
+    """Return what the reader should get."""
+    if writer == "MQTT":  # It has no such property.
+        sent = sent._replace(type=None)
+    if reader == "STOMP":  # A queue's name is told as a destination.
+        sent = sent._replace(reply_to=f"/reply-queue/{sent.reply_to}")
+    return sent
 
 
 def main() -> int:

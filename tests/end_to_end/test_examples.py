@@ -66,3 +66,58 @@ def test_a_large_payload_goes_by_reference() -> None:
         "20971520 bytes received, the same",
         "0 payloads are left in the store",
     ]
+
+
+@pytest.mark.slow
+def test_orders_cross_three_managers_while_the_middle_is_killed() -> None:
+    """Proves F-02 and F-08."""
+    lines = said("examples.links.three_hops")
+    assert len(lines) == 6
+    assert lines[-1] == "100 of 100 orders are in Tokyo, 0 of them more than once"
+
+
+@pytest.mark.slow
+def test_shops_reach_each_other_by_the_office() -> None:
+    """Proves AA-03: hub and spoke."""
+    shops = ("rome", "oslo", "lima")
+    assert said("examples.links.hub_and_spoke") == [
+        f"{one} asks {other} for two shirts"
+        for other in shops
+        for one in sorted(shops)
+        if one != other
+    ]
+
+
+@pytest.mark.slow
+def test_a_master_and_its_workers_share_a_space() -> None:
+    """Proves Z-05."""
+    lines = said("examples.spaces.master_worker")
+    assert lines[0] == "a worker is killed"
+    assert "task 5 is written again" in lines
+    assert lines[-1] == "2668 primes below 24000"
+
+
+@pytest.mark.slow
+def test_caches_are_told_what_is_no_longer_valid() -> None:
+    assert said("examples.gossip.caches") == [
+        "6 of 6 caches dropped /index",
+        "6 of 6 caches kept /about",
+    ]
+
+
+@pytest.mark.slow
+def test_requests_are_sent_around_a_server_that_has_failed() -> None:
+    assert said("examples.gossip.around_failures") == [
+        "all are there: server 1: 3, server 2: 3, server 3: 3, server 4: 3",
+        "server 2 has failed: server 1: 4, server 3: 4, server 4: 4",
+    ]
+
+
+@pytest.mark.slow
+def test_four_uses_of_multicast() -> None:
+    assert said("examples.gossip.uses_of_multicast") == [
+        "discovery: node 0 finds printing at node 4",
+        "replicated data: 5 of 5 nodes have balance = 100",
+        "events: 5 of 5 nodes were notified",
+        "replicated service: replicas [1, 2] answer, 3 is gone",
+    ]

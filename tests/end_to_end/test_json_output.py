@@ -16,15 +16,19 @@ from tests.end_to_end.mqtt_peers import Client
 # What each command is given. DATA stands for the directory of a broker that is stopped.
 ARGUMENTS = {
     "bindings": [],
+    "connect list": [],
     "cluster nodes": [],
     "cluster status": [],
     "consume": ["t"],
     "exchanges list": [],
+    "doctor": ["--data-dir", "DATA"],
     "groups describe": ["g"],
     "groups list": [],
+    "groups reset-offsets": ["g", "--to", "earliest"],
     "links": [],
     "log dump": ["DATA"],
     "log verify": ["DATA"],
+    "pipeline list": ["examples/pipelines/sensors.py"],
     "queues check": [],
     "queues deferred": ["amq.delayed"],
     "queues list": [],
@@ -36,6 +40,7 @@ ARGUMENTS = {
     "sessions show": ["s"],
     "status": ["--data-dir", "DATA"],
     "sub": ["kept", "--count", "1"],
+    "top": [],
     "topics describe": ["t"],
     "topics list": [],
     "transactions describe": ["x"],
@@ -107,7 +112,9 @@ def test_json_is_one_object_per_line(name: str, server: Broker, stopped: Path) -
     post_messages(server)
     given = [word.replace("DATA", str(stopped)) for word in ARGUMENTS[name]]
     result = runner.invoke(main, [*name.split(), *given, "--json"])
-    assert result.exit_code == (1 if name == "status" else 0), result.output
+    # No broker runs there; and on some machine something is bad, as a port that is taken.
+    may_be = {"status": (1,), "doctor": (0, 1)}.get(name, (0,))
+    assert result.exit_code in may_be, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert lines
     assert all(isinstance(line, dict) for line in lines), lines

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -85,6 +86,14 @@ def said(server: Broker, *command: str) -> str:
     return subprocess.run(whole, capture_output=True, text=True, check=True).stdout
 
 
+def refused(server: Broker, *command: str) -> str:
+    """What the command line says when it fails."""
+    words = [sys.executable, "-m", "entrepot.cli", *command, "--http", server.http_address]
+    found = subprocess.run(words, capture_output=True, text=True)
+    assert found.returncode != 0
+    return found.stderr.strip().removeprefix("Error: ")
+
+
 def knows(server: Broker, manager: str) -> bool:
     return any(line.split()[:1] == [manager] for line in said(server, "routes").splitlines())
 
@@ -159,6 +168,53 @@ def test_the_commands(managers: dict[str, Broker]) -> None:
         ["tokyo", "london", "2", "learned"]
     ]
     assert "connected" in said(managers["paris"], "links")
+
+
+def test_links_are_added_and_removed_while_it_runs(tmp_path: Path) -> None:
+    """Hub and spoke: Rome and Oslo do not know each other, and learn of each other by the hub."""
+    ports = dict(zip(("rome", "hub", "oslo"), free_ports(3), strict=True))
+    made = {
+        name: broker(
+            tmp_path / name,
+            settings={"ports.amqp": port, "ports.http": 0, "manager.name": name},
+        )
+        for name, port in ports.items()
+    }
+    with ExitStack() as stack:
+        for each in made.values():
+            stack.enter_context(each)
+        rome, hub = made["rome"], made["hub"]
+        for one, other in (("rome", "hub"), ("hub", "rome"), ("hub", "oslo"), ("oslo", "hub")):
+            added = said(made[one], "link", "add", other, f"localhost:{ports[other]}")
+            assert added == f"added {other}\n"
+        eventually(lambda: knows(rome, "oslo"))
+        for each in (rome, hub):  # They are stored.
+            each.kill()
+            each.start()
+        eventually(lambda: knows(rome, "oslo"))
+        channel = stack.enter_context(Session(made["oslo"]))
+        channel.queue_declare("orders", durable=True)
+        with Session(rome) as putting:
+            put(putting, "orders@oslo", "by the hub")
+        assert get(channel, "orders")[1] == "by the hub"
+        assert refused(rome, "link", "add", "rome", "localhost:1") == "rome is this manager itself"
+        assert "is not like" in refused(rome, "link", "add", "nice", "nowhere")
+        assert refused(rome, "link", "add", "a b", "localhost:1")
+        assert refused(rome, "link", "remove", "nice") == "there is no link to nice"
+        assert "connected" in said(rome, "link", "list")
+        said(hub, "link", "remove", "oslo")
+        eventually(lambda: not knows(rome, "oslo"))
+        said(rome, "link", "remove", "hub")
+        assert "hub" not in said(rome, "links")
+        with Session(rome) as putting, pytest.raises(pika.exceptions.UnroutableError):
+            put(putting, "orders@oslo", "nowhere")
+        with broker(settings={"ports.http": 0}) as single:
+            assert "manager.name" in refused(single, "link", "add", "hub", "localhost:1")
+
+
+def test_a_configured_link_is_not_changed(managers: dict[str, Broker]) -> None:
+    for command in (("add", "london", "localhost:1"), ("remove", "london")):
+        assert "is configured" in refused(managers["paris"], "link", *command)
 
 
 def _cross(made: dict[str, Broker], count: int, kills: int) -> list[str]:

@@ -18,5 +18,5 @@ def server() -> Iterator[Broker]:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_message_crosses_whole(server: Broker, writer: str, reader: str) -> None:
-    sent, came = cross(server, writer, reader)
-    assert differences(sent, came) == []
+    expected, came = cross(server, writer, reader)
+    assert differences(expected, came) == []

@@ -289,3 +289,19 @@ def test_ends_of_transactions_are_no_messages() -> None:
         (deleted,) = client.delete_records([TopicPartition("paid", 0, 3)]).values()
         deleted.result(WAIT_S)
         assert rows(server, "queues", "list") == [["/", "paid", "stream", "1", "0", "0", "0"]]
+
+
+def test_a_move_in_parts_keeps_the_order(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entrepot.cli.queues.MOVED_AT_ONCE", 2)
+    output(server, "queues", "declare", "source", "target")
+    publish(server, "source", *"abcde")
+    for wanted in ("moved 5 from source to target\n", "moved 0 from source to target\n"):
+        assert output(server, "queues", "move", "source", "target") == wanted
+    assert output(server, "queues", "peek", "target") == "a\nb\nc\nd\ne\n"
+    result = invoke(server, "queues", "move", "source", "source")
+    assert (result.exit_code, "to itself" in result.output) == (1, True)
+
+
+def test_a_name_with_brackets_is_shown_as_it_is(server: Broker) -> None:
+    output(server, "queues", "declare", "[/red]x[bold]")
+    assert "[/red]x[bold]" in [row[1] for row in rows(server, "queues", "list")]

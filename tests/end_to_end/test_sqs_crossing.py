@@ -273,6 +273,23 @@ def test_rights(tmp_path: Path) -> None:
         ):
             assert refusal(call, QueueUrl=theirs, **more) == denied
         assert refusal(ana.create_queue, QueueName="another") == denied
+        permission = {"Label": "read", "AWSAccountIds": ["ana"], "Actions": ["ReceiveMessage"]}
+        assert refusal(ana.add_permission, QueueUrl=theirs, **permission) == denied
+        unknown = {**permission, "AWSAccountIds": ["nobody"]}
+        said = refusal(root.add_permission, QueueUrl=theirs, **unknown)
+        assert said == ("InvalidParameterValue", 400)
+        root.add_permission(QueueUrl=theirs, **permission)
+        server.kill()
+        server.start()
+        root, ana = (
+            connect(server, user=each, password=f"{each}'s password") for each in ("root", "ana")
+        )
+        theirs = root.get_queue_url(QueueName="theirs")["QueueUrl"]
+        (message,) = ana.receive_message(QueueUrl=theirs)["Messages"]
+        handle = message["ReceiptHandle"]
+        assert refusal(ana.delete_message, QueueUrl=theirs, ReceiptHandle=handle) == denied
+        root.remove_permission(QueueUrl=theirs, Label="read")
+        assert refusal(ana.receive_message, QueueUrl=theirs) == denied
 
 
 # --- other clients

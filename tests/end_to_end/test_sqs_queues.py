@@ -134,9 +134,24 @@ def test_tags(sqs: Any) -> None:
     assert refusal(sqs.tag_queue, QueueUrl=url, Tags=many)[0] == "InvalidParameterValue"
 
 
-def test_what_is_not_supported_says_so(sqs: Any) -> None:
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"Label": "a b"}, "InvalidParameterValue"),
+        ({"Label": "there"}, "InvalidParameterValue"),
+        ({"Actions": ["DeleteQueue"]}, "InvalidParameterValue"),
+        ({"Actions": ["SendMessage"] * 7}, "OverLimit"),
+        ({"AWSAccountIds": []}, "MissingParameter"),
+        ({"AWSAccountIds": [str(number) for number in range(100)]}, "OverLimit"),
+    ],
+)
+def test_permissions_that_are_refused(sqs: Any, change: dict[str, Any], code: str) -> None:
     url = new(sqs)
-    permission = {"Label": "a", "AWSAccountIds": ["1"], "Actions": ["SendMessage"]}
-    unsupported = (f"{OLD}UnsupportedOperation", 400)
-    assert refusal(sqs.add_permission, QueueUrl=url, **permission) == unsupported
-    assert refusal(sqs.remove_permission, QueueUrl=url, Label="a") == unsupported
+    right = {"Label": "there", "AWSAccountIds": ["ana"], "Actions": ["SendMessage"]}
+    sqs.add_permission(QueueUrl=url, **right)
+    given = {**right, "Label": "another", **change}
+    assert refusal(sqs.add_permission, QueueUrl=url, **given)[0] == code
+    absent = refusal(sqs.remove_permission, QueueUrl=url, Label="another")
+    assert absent == ("InvalidParameterValue", 400)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
+    assert "Policy" not in attributes_of(sqs, url)

@@ -12,7 +12,7 @@ import pytest
 from entrepot import housekeeping
 from entrepot.core.ports import Clock, in_place
 from entrepot.gateway.kafka import apis
-from entrepot.housekeeping import collect_garbage, imports_of, load
+from entrepot.housekeeping import collect_garbage, imports_of, keep_beating, load
 from sim import loop
 from sim.clock import SimClock
 from sim.loop import SimLoop
@@ -153,6 +153,45 @@ def test_all_objects_are_visited_only_while_nobody_asks_for_anything(
 
     loop.run(0, main)
     assert frozen == ["freeze", *(6 * ["collect"]), "unfreeze", "collect", "collect"]
+
+
+def test_the_beat_tells_how_late_it_is() -> None:
+    late: list[float] = []
+
+    class Held:
+        """A clock that says each look comes 15 ms after it should."""
+
+        def __init__(self, clock: SimClock) -> None:
+            self._clock, self._held_s = clock, 0.0
+
+        def monotonic(self) -> float:
+            self._held_s += 0.015
+            return self._clock.monotonic() + self._held_s
+
+        def now_ms(self) -> int:
+            return self._clock.now_ms()
+
+    async def body(sim: SimLoop) -> None:
+        task = asyncio.ensure_future(keep_beating(late.append, Held(SimClock(sim))))
+        await asyncio.sleep(10.5 * housekeeping.BEAT_S)
+        task.cancel()
+
+    loop.run(0, body)
+    assert len(late) == 10
+    assert all(abs(each - 0.015) < 0.001 for each in late)
+
+
+def test_it_is_told_how_long_collections_took(frozen: list[str]) -> None:
+    took: list[float] = []
+
+    async def body(sim: SimLoop) -> None:
+        task = asyncio.ensure_future(collect_garbage(SimClock(sim), took.append))
+        await asyncio.sleep(2.5 * housekeeping.LOOK_EVERY_S)
+        task.cancel()
+        await asyncio.sleep(0)
+
+    loop.run(0, body)
+    assert took == [0.0, 0.0]
 
 
 def test_a_process_that_is_never_idle_does_not_grow_for_ever(

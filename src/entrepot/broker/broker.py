@@ -33,7 +33,7 @@ from entrepot.broker.catalog import (
 )
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
-from entrepot.broker.links import Links
+from entrepot.broker.links import Links, StoredLinks
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.push import PushTopics
 from entrepot.broker.quotas import Quotas
@@ -144,7 +144,7 @@ class Broker:
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users, self.push = Users(entropy, worker), PushTopics()
-        self.quotas = Quotas()
+        self.quotas, self.stored_links = Quotas(), StoredLinks()
         views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
@@ -165,10 +165,10 @@ class Broker:
             self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
-        self.bridges = Bridges()
-        self.formats = formats or Formats()
+        self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
+        views["link"] = self.stored_links
 
     # --- life
 

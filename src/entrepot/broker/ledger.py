@@ -150,7 +150,9 @@ class Ledger:
         """
         if not self.returned.count and not self.deferred:  # Nearly always.
             start = self.offset_fresh
-            stop = min(offset_end, start + count)
+            stop = start + count
+            if stop > offset_end:
+                stop = offset_end
             if start >= stop:
                 return []
             self.offset_fresh = stop

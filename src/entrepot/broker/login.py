@@ -79,6 +79,11 @@ class LoginPolicy:
         """Return the user who exists without being stored; None with authentication on."""
         return None if self.asks_users else GUEST
 
+    def stored(self, user: str) -> object:
+        """Return what is stored of a user, to compare by identity: it is another object, or None,
+        when the password was changed or the user deleted."""
+        return self._users.get(user)
+
     def identify(self, subject: str | None, host: str) -> Principal:
         """Return the principal of a peer that has not logged in.
 

@@ -1,4 +1,5 @@
-"""Push topics and their subscriptions: what is published there is copied to queues by a gateway.
+"""Push topics and their subscriptions: what is published there is copied to queues by a gateway,
+and from some of these queues sent on.
 
 A push topic is a topic like any other, which has subscriptions beside its readers. What the
 gateway needs to know of both are texts by name, in its own words; the broker stores them in the
@@ -29,6 +30,10 @@ class PushSubscription(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     owner: str = ""  # The user who made it.
     settings: dict[str, str] = msgspec.field(default_factory=dict)
+    endpoint: str = ""  # Where the messages of the queue are sent on to. Empty means: nowhere.
+    token: str = ""  # By which whoever is there confirms that they want them.
+    is_pending: bool = False  # It is not confirmed yet, so nothing is copied.
+    made_ms: int = 0
 
 
 class PushSubscriptions:

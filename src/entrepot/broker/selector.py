@@ -9,8 +9,14 @@ Values of different kinds are not equal, and neither is greater; a selector that
 `convert_string_expressions:`, as ActiveMQ has it, reads texts as numbers to compare them with
 numbers, for headers of protocols that have nothing but texts.
 
+Another notation for the simplest selectors is triples, all of which must hold:
+
+    {(company, =, "Telco"), (price, <, 100)}
+
+There, texts are read as numbers to compare them with numbers.
+
 A selector is compiled to functions when it is parsed. It has a limited size, so that the time it
-takes for a message is limited, too.
+takes for a message is limited, too. Some facts about it are kept besides: see `facts`.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from entrepot.broker import facts
 from entrepot.broker.regex import InvalidRegex, Regex
 from entrepot.core import limits
 from entrepot.core.errors import InvalidSelector
@@ -35,8 +42,8 @@ _TOKEN = re.compile(
     r"""\s*(?:
         (?P<number>(?:0[xX][0-9a-fA-F]{1,16}|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)[lLfFdD]?)
       | (?P<name>[^\W\d][\w$.]*|\$[\w$.]*)
-      | (?P<text>'(?:[^']|'')*')
-      | (?P<sign><>|<=|>=|[-=<>+*/(),])
+      | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+      | (?P<sign><>|<=|>=|!=|[-=<>+*/(),{}])
     )""",
     re.VERBOSE,
 )
@@ -52,6 +59,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _EQUALITY = ("=", "<>")
+_UNEQUAL = {"!=": "<>"}  # In triples.
 _LIKE_MAX = limits.SELECTOR_LIKE_CHARACTERS_MAX
 _INTEGER_END = 2**1_024  # A greater result is null: nobody needs it, and it takes long.
 _PRIORITY = 4  # JMS's priority of a message that has none.
@@ -67,9 +75,13 @@ class Selector:
         self.text = text
         self._is_true = parser.parse()
         self.cost = parser.count  # How many operands it has.
+        self.facts = parser.facts_of(self._is_true)
 
     def __call__(self, envelope: Envelope) -> bool:
         return self._is_true(envelope.format.properties(envelope.head)) is True
+
+    def selects(self, properties: Properties) -> bool:
+        return self._is_true(properties) is True
 
 
 class _Parser:
@@ -85,6 +97,10 @@ class _Parser:
         self._start = self._end
         self._depth = 0
         self.count = 0
+        # What is known of expressions: properties, constants, and facts about conditions.
+        self._names: dict[Expression, str] = {}
+        self._constants: dict[Expression, Any] = {}
+        self._facts: dict[Expression, facts.Facts] = {}
         self._kind, self._token = "", ""
         self._step()
 
@@ -132,7 +148,7 @@ class _Parser:
     # --- the grammar, from the weakest operator to the strongest
 
     def parse(self) -> Expression:
-        found = self._any_of()
+        found = self._triples() if self._take("{") else self._any_of()
         if self._kind != "end":
             raise self._wrong("expected AND, OR or the end")
         return found
@@ -141,13 +157,58 @@ class _Parser:
         parts = [self._all_of()]
         while self._take("OR"):
             parts.append(self._all_of())
-        return parts[0] if len(parts) == 1 else _disjunction(parts)
+        if len(parts) == 1:
+            return parts[0]
+        found = _disjunction(parts)
+        self._facts[found] = facts.of_any([self.facts_of(each) for each in parts])
+        return found
 
     def _all_of(self) -> Expression:
         parts = [self._negated()]
         while self._take("AND"):
             parts.append(self._negated())
-        return parts[0] if len(parts) == 1 else _conjunction(parts)
+        return parts[0] if len(parts) == 1 else self._all_hold(parts)
+
+    def _all_hold(self, parts: Sequence[Expression]) -> Expression:
+        found = _conjunction(parts)
+        self._facts[found] = facts.of_all([self.facts_of(each) for each in parts])
+        return found
+
+    def facts_of(self, expression: Expression) -> facts.Facts:
+        return self._facts.get(expression, ())
+
+    def _triples(self) -> Expression:
+        """Read triples up to the brace that ends them."""
+        self._converts = True
+        parts: list[Expression] = []
+        while not self._take("}"):
+            if parts:
+                self._expect(",")
+            self._expect("(")
+            if self._kind != "name":
+                raise self._wrong("expected a name")
+            name = self._operand()
+            self._expect(",")
+            sign = self._take(*_COMPARISONS, "!=")
+            if not sign:
+                raise self._wrong(f"expected one of {' '.join(_COMPARISONS)}")
+            self._expect(",")
+            if self._kind == "name":
+                raise self._wrong("expected a text in quotes, a number, TRUE or FALSE")
+            parts.append(self._compare(_UNEQUAL.get(sign, sign), name, self._signed(quotes='"')))
+            self._expect(")")
+        return self._all_hold(parts) if parts else _constant(True)
+
+    def _compare(self, sign: str, left: Expression, right: Expression) -> Expression:
+        found = _compared(sign, left, right, self._converts)
+        if left in self._names and right in self._constants:
+            name, value, turned = self._names[left], self._constants[right], False
+        elif right in self._names and left in self._constants:
+            name, value, turned = self._names[right], self._constants[left], True
+        else:
+            return found
+        self._facts[found] = facts.of_comparison(name, sign, value, turned=turned)
+        return found
 
     def _negated(self) -> Expression:
         if self._take("NOT"):
@@ -158,7 +219,7 @@ class _Parser:
         left = self._sum()
         sign = self._take(*_COMPARISONS)
         if sign:
-            return _compared(sign, left, self._sum(), self._converts)
+            return self._compare(sign, left, self._sum())
         if self._take("IS"):
             is_not = self._take("NOT")
             self._expect("NULL")
@@ -168,7 +229,10 @@ class _Parser:
         if word == "BETWEEN":
             found = self._between(left)
         elif word == "IN":
-            found = _is_in(left, self._texts())
+            texts = self._texts()
+            found = _is_in(left, texts)
+            if left in self._names:
+                self._facts[found] = facts.of_list(self._names[left], texts)
         elif word == "LIKE":
             found = _is_like(left, self._pattern())
         elif is_not:
@@ -181,12 +245,7 @@ class _Parser:
         least = self._sum()
         self._expect("AND")
         most = self._sum()
-        return _conjunction(
-            [
-                _compared(">=", value, least, self._converts),
-                _compared("<=", value, most, self._converts),
-            ]
-        )
+        return self._all_hold([self._compare(">=", value, least), self._compare("<=", value, most)])
 
     def _texts(self) -> dict[str, None]:
         self._expect("(")
@@ -196,11 +255,12 @@ class _Parser:
         self._expect(")")
         return texts
 
-    def _literal_text(self) -> str:
-        if self._kind != "text":
+    def _literal_text(self, quotes: str = "'") -> str:
+        if self._kind != "text" or self._token[0] not in quotes:
             raise self._wrong("expected a text in single quotes")
         self.count += 1
-        return self._step()[1:-1].replace("''", "'")
+        text = self._step()
+        return text[1:-1].replace(2 * text[0], text[0])
 
     def _pattern(self) -> Regex:
         pattern = self._literal_text()
@@ -225,30 +285,46 @@ class _Parser:
             others.append((sign, operand()))
         return _computed(first, others) if others else first
 
-    def _signed(self) -> Expression:
+    def _signed(self, quotes: str = "'") -> Expression:
         sign = self._take("+", "-")
-        if sign:
-            return _computed(_constant(0), [(sign, self._deeper(self._signed))])
-        return self._operand()
+        if not sign:
+            return self._operand(quotes)
+        operand = self._deeper(self._signed)
+        found = _computed(_constant(0), [(sign, operand)])
+        value = self._constants.get(operand)
+        if value is not None and _is_number(value):
+            self._constants[found] = -value if sign == "-" else value
+        return found
 
-    def _operand(self) -> Expression:
+    def _operand(self, quotes: str = "'") -> Expression:
         self.count += 1
         if self._take("("):
             found = self._deeper(self._any_of)
             self._expect(")")
             return found
         if self._kind == "name":
-            return _property(self._step())
+            name = self._step()
+            found = property_of(name)
+            self._names[found] = name
+            return found
+        return self._constant(quotes)
+
+    def _constant(self, quotes: str) -> Expression:
+        value: Any
         if self._kind == "text":
-            return _constant(self._literal_text())
-        if self._kind == "number":
+            value = self._literal_text("'" + quotes)
+        elif self._kind == "number":
             if len(self._token) > limits.SELECTOR_NUMBER_CHARACTERS_MAX:
                 raise self._wrong("a number with too many digits")
-            return _constant(_number(self._step()))
-        word = self._take("TRUE", "FALSE", "NULL")
-        if not word:
-            raise self._wrong("expected a name, a text, a number, TRUE, FALSE or (")
-        return _constant({"TRUE": True, "FALSE": False, "NULL": None}[word])
+            value = _number(self._step())
+        else:
+            word = self._take("TRUE", "FALSE", "NULL")
+            if not word:
+                raise self._wrong("expected a name, a text, a number, TRUE, FALSE or (")
+            value = {"TRUE": True, "FALSE": False, "NULL": None}[word]
+        found = _constant(value)
+        self._constants[found] = value
+        return found
 
 
 # --- operands
@@ -265,15 +341,20 @@ def _number(text: str) -> int | float:
     return int(digits) if digits.isdigit() and text[-1] not in "fFdD" else float(digits)
 
 
-def _property(name: str) -> Expression:
+def property_of(name: str) -> Expression:
     """Return what reads a property of JMS, or else a header."""
     read = _JMS.get(name)
     if read is not None:
         return read
-    return lambda properties: _simple(properties.headers.get(name))
+    return lambda properties: simple(properties.headers.get(name))
 
 
-def _simple(value: object) -> Any:
+def is_special(name: str) -> bool:
+    """Return whether a name is that of a property of JMS, and not of a header."""
+    return name in _JMS
+
+
+def simple(value: object) -> Any:
     """Return a header's value if it can be compared: a text, a number or a boolean."""
     if isinstance(value, str | int | float):
         return value
@@ -347,7 +428,7 @@ def _compared(sign: str, left: Expression, right: Expression, converts: bool) ->
         if one is None or other is None:
             return None
         if converts and isinstance(one, str) is not isinstance(other, str):
-            one, other = _as_number(one), _as_number(other)
+            one, other = as_number(one), as_number(other)
         kind = _kind(one)
         return kind is _kind(other) and (is_equality or kind is float) and compare(one, other)
 
@@ -364,7 +445,7 @@ def _is_number(value: object) -> bool:
     return value is not None and _kind(value) is float
 
 
-def _as_number(value: Any) -> Any:
+def as_number(value: Any) -> Any:
     """Return a text as a number, or a boolean, if it is one."""
     if not isinstance(value, str):
         return value

@@ -30,6 +30,9 @@ class Turns:
         self._background: dict[asyncio.Future[None], None] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._is_calling = False  # Whether `_call_waiting` comes in the next iteration.
+        self._number = 1  # Of this iteration, if anybody has asked for it.
+        self._is_ending = False  # Whether `_end` comes at the end of this iteration,
+        self._at_end: list[Callable[[], None]] = []  # and what it calls.
 
     def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
         """Run the first turn now. Return the result, or an awaitable when more turns are needed."""
@@ -98,6 +101,32 @@ class Turns:
             self._is_calling = bool(self._calls)
             if self._calls:
                 asyncio.get_running_loop().call_soon(self._call_waiting)
+
+    def number(self) -> int:
+        """Return a number that is the same all through an iteration of the loop, and then
+        greater."""
+        if not self._is_ending:
+            self._is_ending = True
+            asyncio.get_running_loop().call_soon(self._end)
+        return self._number
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Call this when all is done that is ready in this iteration of the loop.
+
+        The loop is asked once for all who want it: with hundreds of queues that get a message
+        each, that is cheaper than one callback for each. What is called must not raise.
+        """
+        self._at_end.append(call)
+        if not self._is_ending:
+            self._is_ending = True
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self._is_ending = False
+        self._number += 1
+        calls, self._at_end = self._at_end, []
+        for call in calls:
+            call()
 
     def _keep(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from entrepot.cli.logs import configure
-from entrepot.cli.talk import INTERRUPTED, bootstrap_option, talk
+from entrepot.cli.talk import INTERRUPTED, bootstrap_option, json_option, show_json, talk
 from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
@@ -35,10 +35,14 @@ def connect() -> None:
 
 
 @connect.command("list")
-def list_connectors() -> None:
+@json_option
+def list_connectors(as_json: bool) -> None:
     """The connectors that are built in."""
     from entrepot.connect.registry import CONNECTORS
 
+    if as_json:
+        show_json({"name": name} for name in CONNECTORS)
+        return
     for name in CONNECTORS:
         click.echo(name)
 

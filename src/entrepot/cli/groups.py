@@ -117,9 +117,10 @@ def _document(info: "GroupInfo", partitions: list[dict[str, object]]) -> dict[st
     help="Only this one; else all the group has read.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @bootstrap_option
 def reset_offsets(
-    name: str, where: str, scopes: tuple[str, ...], yes: bool, bootstrap: str
+    name: str, where: str, scopes: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool
 ) -> None:
     """Let a group go on from elsewhere. It must have no members."""
     target = parse_target(where)
@@ -140,22 +141,24 @@ def reset_offsets(
         await GroupAdmin(client).commit(name, {part: new for part, (_, new) in planned.items()})
 
     planned = talk(bootstrap, plan)
-    show_table(
-        {
-            "topic": part.topic,
-            "partition": part.partition,
-            "committed": "-" if old is None else old,
-            "new": new,
-        }
+    rows: list[dict[str, object]] = [
+        {"topic": part.topic, "partition": part.partition, "committed": old, "new": new}
         for part, (old, new) in planned.items()
-    )
+    ]
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(
+            row | {"committed": "-" if row["committed"] is None else row["committed"]}
+            for row in rows
+        )
     if not yes and not sys.stdin.isatty():
         click.echo("nothing is changed: --yes does it", err=True)
         return
     if not yes:
         click.confirm("Commit this?", abort=True, err=True)
     talk(bootstrap, commit)
-    click.echo(f"reset {name}")
+    click.echo(f"reset {name}", err=as_json)
 
 
 def parse_target(where: str) -> ResetTarget:

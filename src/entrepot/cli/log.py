@@ -2,14 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from entrepot.cli.talk import json_option
+from entrepot.cli.talk import json_option, progress
 from entrepot.log import layout
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def verify(directory: str, as_json: bool) -> None:
 
     disk = _disk(directory)
     counts = dict.fromkeys(Verdict, 0)
-    with _progress(_log_bytes(directory)) as advance:
+    with progress(_log_bytes(directory), of_bytes=True) as advance:
         for report in verify(disk):
             counts[report.verdict] += 1
             advance(report.size)
@@ -174,18 +173,3 @@ def _disk(directory: str) -> "FileDisk":
 def _log_bytes(directory: str) -> int:
     partitions = Path(directory) / layout.PARTITIONS
     return sum(path.stat().st_size for path in partitions.glob(f"*/*{layout.SEGMENT}"))
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar, where somebody looks and it takes long enough to be seen."""
-    if not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda size: bar.advance(task, size)

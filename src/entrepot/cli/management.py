@@ -89,16 +89,31 @@ class Api:
         query: Mapping[str, str] | None = None,
     ) -> Any:
         """What the answer says. Raises Refused, Unreachable."""
-        from http.client import HTTPException, RemoteDisconnected
-
         target = "/api/" + "/".join(quote(segment, safe="") for segment in path)
         if query:
             target += "?" + urlencode(query)
         data = None if body is None else json.dumps(body).encode()
+        return self._read(*self._exchange(method, target, data))
+
+    def metrics(self) -> str:
+        """What `/metrics` says. Raises Refused, Unreachable."""
+        status, said = self._exchange("GET", "/metrics", None)
+        if status != 200:
+            self._read(status, said)
+            raise Unreachable(f"what answers at {self._address} has no metrics")
+        return said.decode("utf-8", "replace")
+
+    def _exchange(self, method: str, target: str, data: bytes | None) -> tuple[int, bytes]:
+        from http.client import HTTPException, RemoteDisconnected
+
         try:
-            self._connection.request(method, target, data, self._headers)
-            response = self._connection.getresponse()
-            said = response.read()
+            try:
+                self._connection.request(method, target, data, self._headers)
+                response = self._connection.getresponse()
+                return response.status, response.read()
+            except Exception:
+                self._connection.close()  # Else it would take no other request.
+                raise
         except RemoteDisconnected:
             raise Unreachable(
                 f"what answers at {self._address} does not speak HTTP; "
@@ -111,7 +126,6 @@ class Api:
             ) from None
         except HTTPException:
             raise Unreachable(f"what answers at {self._address} does not speak HTTP") from None
-        return self._read(response.status, said)
 
     def _read(self, status: int, said: bytes) -> Any:
         try:

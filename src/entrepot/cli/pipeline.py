@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from entrepot.cli.security import command_config_option, command_properties
-from entrepot.cli.talk import key_values, server_option, show_table
+from entrepot.cli.talk import json_option, key_values, server_option, show_json, show_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,7 +172,8 @@ def warm_up() -> None:
 
 @pipeline.command("list")
 @click.argument("file", metavar="FILE.py")
-def list_pipelines(file: str) -> None:
+@json_option
+def list_pipelines(file: str, as_json: bool) -> None:
     """List the pipelines of FILE.py: what they read and write."""
     with _clear_errors():
         rows = [
@@ -184,7 +185,10 @@ def list_pipelines(file: str) -> None:
             }
             for each in _load(file)
         ]
-    show_table(rows)
+    if as_json:
+        show_json({name.lower(): value for name, value in row.items()} for row in rows)
+    else:
+        show_table(rows)
 
 
 @pipeline.command()

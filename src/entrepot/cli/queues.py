@@ -13,8 +13,9 @@ from entrepot.cli.management import (
     management_options,
     vhost_option,
 )
-from entrepot.cli.talk import json_option, show_json, show_table
+from entrepot.cli.talk import json_option, progress, show_json, show_table
 
+MOVED_AT_ONCE = 10_000  # With one request: it is known how far it is, and can be ended.
 NOT_FOUND = 404
 
 
@@ -245,8 +246,18 @@ def peek(name: str, count: int, as_json: bool, vhost: str) -> None:
 @management_options
 def move(source: str, target: str, count: int | None, vhost: str) -> None:
     """Move messages to another queue, in their order."""
-    body: dict[str, object] = {"to": target} | ({"count": count} if count else {})
-    moved = connect().post("queues", vhost, source, "move", body=body)["moved"]
+    api, moved = connect(), 0
+    if count is None:
+        # What comes meanwhile is not counted: else it might never end.
+        count = int(api.get("queues", vhost, source).get("messages_ready", 0))
+    with progress(count) as advance:
+        while moved < count or not moved:
+            body = {"to": target, "count": max(1, min(MOVED_AT_ONCE, count - moved))}
+            some = api.post("queues", vhost, source, "move", body=body)["moved"]
+            if not some:
+                break
+            moved += some
+            advance(some)
     click.echo(f"moved {moved} from {source} to {target}")
 
 

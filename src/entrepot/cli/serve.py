@@ -10,7 +10,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,9 @@ from entrepot.cli.presence import announced, remove_leftovers
 from entrepot.config import PROTOCOLS, Config, ConfigError, load
 from entrepot.log.policy import Durability
 from entrepot.wire.kafka.kio_loading import load_kio
+
+if TYPE_CHECKING:
+    from entrepot.server import Server
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -184,22 +187,24 @@ async def _serve(config: Config) -> None:
         endpoints = {name: (end.host, end.port) for name, end in server.endpoints.items()}
         with announced(directory, endpoints):
             _say_ready(config, endpoints)
-            with _keeping_house(endpoints):
+            with _keeping_house(endpoints, server):
                 await stop.wait()
     finally:
         await server.stop()
 
 
 @contextlib.contextmanager
-def _keeping_house(protocols: Iterable[str]) -> Iterator[None]:
+def _keeping_house(protocols: Iterable[str], server: "Server") -> Iterator[None]:
     from entrepot.core.clock import SystemClock
-    from entrepot.housekeeping import collect_garbage, imports_of, load
+    from entrepot.housekeeping import collect_garbage, imports_of, keep_beating, load
 
     clock = SystemClock()
     names = dict.fromkeys(each.removesuffix("_tls") for each in protocols)
     imports = (each for name in names for each in imports_of(name))
     loading = load(imports, clock, asyncio.to_thread)
-    tasks = [asyncio.create_task(each) for each in (collect_garbage(clock), loading)]
+    collecting = collect_garbage(clock, server.pulse.collections.add)
+    beating = keep_beating(server.beat, clock)
+    tasks = [asyncio.create_task(each) for each in (collecting, loading, beating)]
     for task in tasks:
         task.add_done_callback(lambda done: done.cancelled() or done.result())
     try:
@@ -213,8 +218,10 @@ def _say_ready(config: Config, endpoints: dict[str, tuple[str, int]]) -> None:
     lines = [
         f"data in {Path(config.data_dir).absolute()}, durability {config.durability}",
         *(f"  {name:<10} {_address(*end)}" for name, end in endpoints.items()),
-        "ready",
     ]
+    if "http" in endpoints:
+        lines.append(f"  {'console':<10} http://{_address(*endpoints['http'])}/")
+    lines.append("ready")
     with contextlib.suppress(BrokenPipeError):  # Nobody reads. That does not stop a broker.
         print("\n".join(lines), flush=True)
 

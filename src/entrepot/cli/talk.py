@@ -5,7 +5,7 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -96,11 +96,35 @@ def show_json(things: Iterable[object]) -> None:
         click.echo(json.dumps(thing))
 
 
+@contextlib.contextmanager
+def progress(total: int, *, of_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar, where somebody looks and it takes long enough to be seen. What it yields advances
+    it."""
+    if not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeRemainingColumn,
+    )
+
+    how_much = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    columns = (BarColumn(), how_much, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda size: bar.advance(task, size)
+
+
 def show_table(rows: Iterable[Mapping[str, object]]) -> None:
     """Aligned columns. Into a pipe they are as wide as they need to be."""
     from rich.console import Console
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1_000)
+    width = None if sys.stdout.isatty() else 1_000
+    console = Console(highlight=False, markup=False, width=width)  # A name may have brackets.
     table = _table(rows)
     if table.row_count:
         console.print(table)

@@ -63,6 +63,8 @@ class AmqpRefused(ClientError):
 class AmqpConnection:
     """A `Receiver` of the net."""
 
+    CHANNELS_MAX = CHANNEL
+
     def __init__(self, link: Link) -> None:
         self._link = link
         self._inbox = FrameBuffer(is_client=True)
@@ -175,7 +177,7 @@ class AmqpConnection:
         frame_bytes_max = tuned.frame_max or amqp_limits.FRAME_BYTES_MAX
         self._frame_bytes_max = min(frame_bytes_max, amqp_limits.FRAME_BYTES_MAX)
         heartbeat_s = min(heartbeat_s, tuned.heartbeat or heartbeat_s)
-        self._tell(0, connection.TuneOk(1, self._frame_bytes_max, heartbeat_s))
+        self._tell(0, connection.TuneOk(self.CHANNELS_MAX, self._frame_bytes_max, heartbeat_s))
         self._inbox.tune(self._frame_bytes_max)
         if heartbeat_s:
             self._heart = asyncio.create_task(self._beat(heartbeat_s / 2))

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from entrepot.client.client import Client, TopicPartition
+from entrepot.client.transaction_offsets import commit_in_transaction
 from entrepot.client.transactions import OpenTransaction, Transactions
 from entrepot.core.batch import Codec, build
 from entrepot.core.limits import KIB
@@ -38,6 +39,10 @@ class TransactionWriter:
     async def write(self, lanes: Mapping[TopicPartition, list[Record]]) -> None:
         """All records are acknowledged when it returns; nobody sees them yet."""
         await asyncio.gather(*(self._write_lane(*lane) for lane in lanes.items()))
+
+    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make the positions of a group a part of the transaction."""
+        await commit_in_transaction(self._client, self._transaction, group, offsets)
 
     async def commit(self) -> None:
         await self._end(commit=True)

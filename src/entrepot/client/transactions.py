@@ -140,3 +140,17 @@ class Transactions:
             return await ask(found.node_id)
 
         return await self._cluster.retry(attempt)
+
+
+async def idempotent_producer(client: Client) -> tuple[int, int]:
+    """Return the id and the epoch of a new producer without transactions."""
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=i32Timedelta.parse(timedelta(0))
+    )
+
+    async def attempt() -> tuple[int, int]:
+        answer = await client.cluster.ask(request, InitProducerIdResponse)
+        check(answer.error_code)
+        return int(answer.producer_id), int(answer.producer_epoch)
+
+    return await client.cluster.retry(attempt)

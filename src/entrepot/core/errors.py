@@ -186,6 +186,10 @@ class InvalidSelector(PeerError):
 # Queues.
 
 
+class InvalidLink(PeerError):
+    """There is no such link to another queue manager, or there cannot be."""
+
+
 class InvalidQueue(PeerError):
     """An unknown argument of a queue, or an invalid value of one."""
 

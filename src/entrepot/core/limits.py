@@ -19,7 +19,9 @@ CONNECTIONS_MAX = 20_000  # Without TLS; as many again with TLS.
 UNFINISHED_BYTES_MAX = 256 * MIB
 # How long such input waits for its rest while nothing arrives; configurable.
 UNFINISHED_MS_MAX = 60_000
-METRICS_ROWS_MAX = 1_000  # Partitions that metrics list one by one, and queues.
+# Of a kind that metrics list one by one: partitions, queues, partitions that groups read.
+METRICS_ROWS_MAX = 1_000
+DISK_FREE_BYTES_LOW = 512 * MIB  # With less free, health and metrics say so.
 
 # Batches.
 BATCH_BYTES_MAX = 1 * MIB + 12  # Kafka's default of max.message.bytes.

@@ -66,6 +66,13 @@ class File(Protocol):
         file open."""
 
 
+class Space(NamedTuple):
+    """How much room a disk has, in bytes."""
+
+    free: int  # That the broker may still use.
+    size: int  # Of the whole disk.
+
+
 class Disk(Protocol):
     """A tree of files below one directory. Paths are relative, with `/` between parts.
 
@@ -121,6 +128,9 @@ class Disk(Protocol):
         retried: the system may have dropped what it could not write. Because a directory is shared,
         one that failed fails from then on.
         """
+
+    async def space(self) -> Space:
+        """Return how much room there is where the files are. Raises OSError."""
 
     def lock(self, path: str) -> None:
         """Hold this lock file until the process ends. Raises BlockingIOError when another holds
@@ -299,6 +309,31 @@ class Net(Protocol):
 
     def close(self) -> None:
         """Drop every connection and stop listening, at the end of the process."""
+
+
+Address = tuple[str, int]  # Of a machine in digits, and a port.
+
+
+class Datagrams(Protocol):
+    """A socket for datagrams, each of which arrives whole, late, twice or never."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def send(self, data: bytes, to: Address) -> None:
+        """Send at once or not at all. Never blocks, and never raises for what the net cannot do."""
+
+    def close(self) -> None: ...
+
+
+class DatagramNet(Protocol):
+    async def bind(
+        self, host: str, port: int, received: Callable[[bytes, Address], None]
+    ) -> Datagrams:
+        """Receive datagrams at an address; port 0 takes any free one. Raises OSError.
+
+        One that is longer than what is allowed is passed on too, cut off but still too long.
+        """
 
 
 @dataclass(frozen=True, slots=True)

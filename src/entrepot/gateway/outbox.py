@@ -24,7 +24,10 @@ class Outbox:
 
     def send(self, chunks: Sequence[Buffer]) -> None:
         self._chunks += chunks
-        self.bytes_waiting += sum(map(len, chunks))
+        if len(chunks) == 1:  # Mostly.
+            self.bytes_waiting += len(chunks[0])
+        else:
+            self.bytes_waiting += sum(map(len, chunks))
         self._wake()
 
     def take(self) -> list[Buffer]:

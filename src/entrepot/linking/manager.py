@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from entrepot.broker.broker import Broker
-from entrepot.broker.links import LinkFacts, RouteRow
+from entrepot.broker.links import (
+    LinkFacts,
+    RouteRow,
+    StoredLink,
+    link_deleted_record,
+    link_record,
+)
 from entrepot.broker.queue.message import Taken
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.settings import PLAIN, QueueSettings, QueueSpec
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.client.queue_leases import Login
 from entrepot.core import limits
-from entrepot.core.errors import InvalidQueue
+from entrepot.core.errors import InvalidLink, InvalidQueue
 from entrepot.core.ports import Clock, Entropy, Net
 from entrepot.linking.link import ManagerLink
 from entrepot.linking.table import (
@@ -71,8 +78,11 @@ class QueueManager:
         *,
         announced: Sequence[str] = (),
         stores: bool = True,
+        neighbour_of: Callable[[StoredLink], Neighbour] | None = None,
     ) -> None:
-        """`announced` are names of queues, or EVERYTHING. Without `stores` it only routes."""
+        """`announced` are names of queues, or EVERYTHING. Without `stores` it only routes.
+        `neighbour_of` makes neighbours of links that are added later; it raises InvalidLink.
+        """
         self._broker = broker
         self._clock = clock
         self._entropy = entropy
@@ -81,7 +91,9 @@ class QueueManager:
         self._stores = stores
         self._vhost = broker.vhosts.default
         self.table = table
-        self._links: list[ManagerLink] = []
+        self._neighbour_of = neighbour_of
+        self._links: dict[str, ManagerLink] = {}  # By neighbour.
+        self._changing = asyncio.Lock()
         self._listener: _Listener | None = None
 
     async def start(self) -> None:
@@ -93,14 +105,59 @@ class QueueManager:
         self._listener = _Listener(self.table, self._clock)
         routes.add_consumer(self._listener)
         for neighbour in self._neighbours:
-            self._links.append(await self._link(neighbour))
+            self._links[neighbour.name] = await self._link(neighbour)
+        for stored in self._broker.stored_links.all().values():
+            if stored.to not in self._links:  # The configuration counts more.
+                self.table.add_neighbour(stored.to)
+                self._links[stored.to] = await self._link(self._neighbour(stored))
         self._vhost.router.elsewhere = self.table.queue_for
-        for link in self._links:
+        for link in self._links.values():
             link.start()
 
     async def stop(self) -> None:
-        for link in self._links:
+        for link in self._links.values():
             await link.stop()
+
+    # --- changing
+
+    def _neighbour(self, stored: StoredLink) -> Neighbour:
+        assert self._neighbour_of is not None
+        return self._neighbour_of(stored)
+
+    async def add(self, link: StoredLink) -> None:
+        """Implement `Links`."""
+        if link.to == self.table.own:
+            raise InvalidLink(f"{link.to} is this manager itself")
+        neighbour = self._neighbour(link)
+        async with self._changing:
+            self._check_added(link.to, "is configured, and cannot be changed")
+            if link.to not in self._links and len(self._links) >= limits.LINKS_MAX:
+                raise InvalidLink(f"a manager has at most {limits.LINKS_MAX} links")
+            await self._broker.change_security(link_record(link))
+            old = self._links.pop(link.to, None)
+            if old is not None:
+                await old.stop()
+            else:
+                self.table.add_neighbour(link.to)
+            self._links[link.to] = made = await self._link(neighbour)
+            made.start()
+
+    async def remove(self, name: str) -> None:
+        """Implement `Links`."""
+        async with self._changing:
+            self._check_added(name, "is configured, and cannot be removed")
+            if name not in self._links:
+                raise InvalidLink(f"there is no link to {name}")
+            await self._broker.change_security(link_deleted_record(name))
+            await self._links.pop(name).stop()
+            self.table.remove_neighbour(name)
+            queue = self._vhost.queues.get(transmission_queue(name))
+            if queue is not None and not queue.has_waiting and not queue.unacked_count:
+                await self._vhost.delete_queue(queue.name, None, if_empty=True)
+
+    def _check_added(self, name: str, problem: str) -> None:
+        if any(each.name == name for each in self._neighbours):
+            raise InvalidLink(f"the link to {name} {problem} here")
 
     async def _link(self, neighbour: Neighbour) -> ManagerLink:
         settings = QueueSettings(dead_letter_exchange="", dead_letter_key=UNDELIVERABLE)
@@ -146,7 +203,7 @@ class QueueManager:
     # --- facts
 
     def links(self) -> list[LinkFacts]:
-        return [link.facts() for link in self._links]
+        return [link.facts() for link in self._links.values()]
 
     def routes(self) -> list[RouteRow]:
         self._refresh()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from entrepot.broker.broker import Broker
+from entrepot.broker.links import StoredLink
 from entrepot.client.queue_leases import Login
 from entrepot.config import Config, ConfigError, ManagerLink, read_text
+from entrepot.core.errors import InvalidLink
 from entrepot.core.ports import Clock, Entropy, Net
 from entrepot.linking.manager import Neighbour, QueueManager
 from entrepot.linking.table import RoutingTable
@@ -36,7 +40,17 @@ def make_manager(
         [_neighbour(each, net, broker) for each in config.link],
         announced=config.manager.announce,
         stores=config.manager.store,
+        neighbour_of=lambda stored: _added(stored, net, broker),
     )
+
+
+def _added(stored: StoredLink, net: Net, broker: Broker) -> Neighbour:
+    """Make the neighbour of a link that was added. Raises InvalidLink."""
+    try:
+        settings = msgspec.convert(msgspec.structs.asdict(stored), ManagerLink)
+        return _neighbour(settings, net, broker)
+    except (ConfigError, msgspec.ValidationError) as error:
+        raise InvalidLink(str(error)) from None
 
 
 def _neighbour(link: ManagerLink, net: Net, broker: Broker) -> Neighbour:

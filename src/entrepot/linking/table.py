@@ -59,6 +59,15 @@ class RoutingTable:
         self._routes: dict[str, tuple[str, int]] = {}  # Learned: the neighbour, and the distance.
         self._queues: dict[str, str] = {}  # Learned.
 
+    def add_neighbour(self, name: str) -> None:
+        self._neighbours = (*self._neighbours, name)
+
+    def remove_neighbour(self, name: str) -> None:
+        """Forget a neighbour, and what it has announced."""
+        self._neighbours = tuple(each for each in self._neighbours if each != name)
+        self._heard.pop(name, None)
+        self._learn()
+
     # --- learning
 
     def announce_queues(self, names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ round falls back to the segments, which hold the same bytes.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
 from entrepot.core import limits
@@ -393,9 +393,12 @@ def _advance(marks: Sequence[Marked]) -> None:
             partition.advance(mark)
 
 
-def _slices(marks: Sequence[Marked]) -> Iterator[Sequence[Marked]]:
-    for first in range(0, len(marks), _FILES_PER_SYNC):
-        yield marks[first : first + _FILES_PER_SYNC]
+def _slices(marks: Sequence[Marked]) -> Sequence[Sequence[Marked]]:
+    if len(marks) <= _FILES_PER_SYNC:  # Nearly always.
+        return (marks,) if marks else ()
+    return [
+        marks[first : first + _FILES_PER_SYNC] for first in range(0, len(marks), _FILES_PER_SYNC)
+    ]
 
 
 def _is_synced_directly(partition: Partition) -> bool:

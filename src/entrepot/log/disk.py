@@ -27,7 +27,7 @@ from threading import Thread
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from entrepot.core import limits
-from entrepot.core.ports import Buffer, File
+from entrepot.core.ports import Buffer, File, Space
 
 CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
 WORKERS = 3
@@ -294,6 +294,10 @@ class FileDisk:
             if error.filename is None:
                 self._failed_directories[directory] = error
             raise
+
+    async def space(self) -> Space:
+        found = await self._workers.run(os.statvfs, self._root)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def lock(self, path: str) -> None:
         descriptor = self.open(path, create=True).descriptor()

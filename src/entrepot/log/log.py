@@ -37,6 +37,7 @@ from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_jo
 from entrepot.log.partition import Batches, Partition
 from entrepot.log.policy import Policy
 from entrepot.log.recovery import (
+    Progress,
     SavedView,
     newest_view,
     recover_epochs,
@@ -92,6 +93,7 @@ class Log:
         self._refused: dict[PartitionId, RecoveryPoint] = {}
         self._journaled: dict[PartitionId, list[JournalEntry]] = {}
         self._recovered: list[Partition] = []
+        self._progress = Progress(clock)
         self._begun_anew: list[Partition] = []  # By recovery: see `anew`.
         self._generation = 0
         self.committer = Committer(self._pool, Journal(disk, 0), self.partitions.get, self._faults)
@@ -215,6 +217,7 @@ class Log:
                 self._clock.now_ms(),
                 point=point,
                 check_all=self._check_all,
+                progress=self._progress,
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
             self._know_epochs(partition, recover_epochs(self._disk, directory, segments))

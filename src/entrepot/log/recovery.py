@@ -21,9 +21,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from entrepot.core import limits
 from entrepot.core.batch import BatchHeader, check, walk
 from entrepot.core.errors import Corruption, InvalidBatch
-from entrepot.core.ports import Disk, File
+from entrepot.core.ports import Clock, Disk, File
 from entrepot.log import layout
 from entrepot.log.checkpoint import RecoveryPoint
 from entrepot.log.cleaner import finish_swap
@@ -35,6 +36,7 @@ from entrepot.log.segment import Glance, Segment, glances, read_seal
 
 log = logging.getLogger("entrepot.log")
 
+PROGRESS_S = 2.0  # Between two lines of the log about how far it is.
 _REWRITE_BYTES = 1 << 20
 
 
@@ -53,8 +55,39 @@ class SavedView(NamedTuple):
     state: bytes
 
 
+class Progress:
+    """Logs how far a recovery is, if it takes long: whoever waits for it should know."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun_s = self._said_s = clock.monotonic()
+        self._segments = 0
+        self._bytes = 0
+
+    def looked_at(self, segment: Segment) -> None:
+        """Count a segment that was read, or whose seal was."""
+        self._segments += 1
+        self._bytes += segment.size
+        now_s = self._clock.monotonic()
+        if now_s - self._said_s >= PROGRESS_S:
+            self._said_s = now_s
+            log.info(
+                "recovering: %d segments so far, %.1f GiB, %.0f s; now in %s",
+                self._segments,
+                self._bytes / limits.GIB,
+                now_s - self._begun_s,
+                segment.directory,
+            )
+
+
 def recover_segments(
-    disk: Disk, directory: str, now_ms: int, *, point: RecoveryPoint, check_all: bool
+    disk: Disk,
+    directory: str,
+    now_ms: int,
+    *,
+    point: RecoveryPoint,
+    check_all: bool,
+    progress: Progress | None = None,
 ) -> list[Segment]:
     """Return the segments of a directory, repaired where no acknowledged record is lost.
 
@@ -70,6 +103,8 @@ def recover_segments(
     segments: list[Segment] = []
     for base in bases:
         segment, damage = inspect(disk, directory, base, check_all=check_all)
+        if progress is not None:
+            progress.looked_at(segment)
         if segments and segments[-1].offset_end != base:
             if base < segments[-1].offset_end and not segment.size and damage is None:
                 disk.remove(segment.path)  # Left empty by a failed write: it never held anything.

@@ -197,3 +197,35 @@ def test_numbers_are_computed_as_python_does(
 
 def _written(value: Any) -> str:
     return f"({value})"
+
+
+@pytest.mark.parametrize(
+    ("text", "selected"),
+    [
+        ('{(region, =, "eu-west"), (price, <, 100)}', True),
+        ("{(region,=,'eu-west'),(price,<,10)}", False),
+        ("{(digits,>,4)}", True),  # A text that is a number is compared as one.
+        ("{(price,!=,15)}", False),
+        ("{(price,>,-1)}", True),
+        ("{(urgent,=,TRUE)}", True),
+        ("{}", True),
+    ],
+)
+def test_triples(text: str, selected: bool) -> None:
+    assert selects(text) is selected
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{(company,=,"Telco"),(price,<,)}', 31),
+        ("{(company,=,Telco)}", 13),
+        ('{(company,"Telco")}', 11),
+        ('{(company,=,"Telco")', 21),
+        ('{(company,=,"Telco")} AND x', 23),
+        ("{(1,=,1)}", 3),
+    ],
+)
+def test_a_mistake_in_triples_is_shown(text: str, place: int) -> None:
+    with pytest.raises(InvalidSelector, match=f"at character {place} "):
+        Selector(text)

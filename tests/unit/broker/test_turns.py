@@ -172,6 +172,34 @@ def test_what_many_calls_set_in_motion_is_spread_over_turns() -> None:
     run(body)
 
 
+def test_what_is_for_the_end_of_an_iteration_comes_after_all_that_was_ready() -> None:
+    async def body(turns: Turns) -> None:
+        loop = asyncio.get_running_loop()
+        seen: list[tuple[str, int]] = []
+
+        def come(name: str) -> None:
+            seen.append((name, turns.number()))
+            if name != "third":
+                turns.at_end(partial(end, name))
+
+        def end(name: str) -> None:
+            seen.append((f"end of {name}", turns.number()))
+            if name == "first":
+                turns.at_end(partial(end, "the end"))
+
+        for name in ("first", "second", "third"):
+            loop.call_soon(come, name)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        names, numbers = zip(*seen, strict=True)
+        assert names == (
+            *("first", "second", "third", "end of first", "end of second"),
+            "end of the end",
+        )
+        first = numbers[0]
+        assert numbers == (*[first] * 3, *[first + 1] * 2, first + 2)
+
+
 def test_what_many_do_later_is_spread_over_turns_of_the_loop() -> None:
     async def body(turns: Turns) -> None:
         called: list[int] = []

@@ -1,7 +1,11 @@
 """The commands are there, explain themselves, and import only what they need."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -192,6 +196,37 @@ def test_failures_are_one_line(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, said in result.output) == (1, True), result.output
     assert len(result.output.splitlines()) == 1
+
+
+# How a shell that has read the line of the page completes what was typed.
+SHELLS = {
+    "bash": 'PATH={path}:$PATH; eval "$(_ENTREPOT_COMPLETE=bash_source entrepot)"; '
+    "COMP_WORDS=(entrepot topics de); COMP_CWORD=2; _entrepot_completion entrepot de topics; "
+    'printf "%s\\n" "${{COMPREPLY[@]}}"',
+    "fish": "set -x PATH {path} $PATH; _ENTREPOT_COMPLETE=fish_source entrepot | source; "
+    "complete -C 'entrepot topics de'",
+    "zsh": "PATH={path}:$PATH; autoload -Uz compinit; compinit -u -d {cache}; "
+    'eval "$(_ENTREPOT_COMPLETE=zsh_source entrepot)"; '
+    "compadd() {{ print -l -- $(eval echo '$'${{@[-1]}}) }}; _describe() {{ print -l ${{(P)3}} }}; "
+    "words=(entrepot topics de); CURRENT=3; _entrepot_completion",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_real_shell_completes(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} on the path")
+    script = SHELLS[shell].format(path=tmp_path, cache=tmp_path / "cache")
+    command = tmp_path / "entrepot"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m entrepot.cli "$@"\n')
+    command.chmod(0o755)
+    home = os.environ | {"HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    ran = subprocess.run(
+        [shell, "-c", script], capture_output=True, text=True, env=home, timeout=60, check=False
+    )
+    found = [re.split("[\t:]", line)[0] for line in ran.stdout.splitlines()]
+    assert {"describe", "delete"} <= set(found), (ran.stdout, ran.stderr)
+    assert "create" not in found
 
 
 @pytest.mark.parametrize(

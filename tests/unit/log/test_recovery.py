@@ -9,6 +9,8 @@ from entrepot.core import batch
 from entrepot.core.errors import Corruption, StorageError
 from entrepot.log.log import CHECKPOINT_EVERY_S
 from entrepot.log.policy import Durability, Policy
+from entrepot.log.recovery import PROGRESS_S, Progress
+from entrepot.log.segment import Segment
 from tests.unit.log.bed import Bed, make, simulated
 
 ONE = len(make(b"x"))
@@ -371,3 +373,22 @@ async def test_times_and_bounds_are_found_again(bed: Bed) -> None:
         found = partition.read(offset, 1)
         assert found is not None
         assert batch.read_header(found.file.read(found.position, 61)).offset_first == offset
+
+
+# --- how far it is
+
+
+@simulated
+async def test_a_recovery_that_takes_long_says_how_far_it_is(
+    bed: Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="entrepot.log")
+    progress = Progress(bed.clock)
+    segment = Segment(Bed.directory("t"), 0, 0)
+    for seconds in (0.5, 1.0, 0.6, 0.1, PROGRESS_S):
+        await asyncio.sleep(seconds)
+        progress.looked_at(segment)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("recovering: 3 segments so far, 0.0 GiB, 2 s; now in partitions/t")
+    assert lines[1].startswith("recovering: 5 segments so far")

@@ -577,6 +577,15 @@ class Coordinator:
             for group in self._groups.values()
         ]
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of all groups."""
+        return tuple(self._groups)
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return where a group continues to read; nothing if there is no such group."""
+        return self._commits.offsets.of(group_id)
+
     def describe(self, group_id: str) -> Described:
         """Describe a classic group. Raises GroupError."""
         group = self._find(group_id)

@@ -19,7 +19,7 @@ from itertools import groupby
 from entrepot.broker.ledger import NEVER
 from entrepot.broker.queue.lane import Lane, Piece
 from entrepot.broker.queue.message import Pending, Run, Taken
-from entrepot.broker.queue.ordered_groups import OrderedGroups
+from entrepot.broker.queue.ordered_groups import FairGroups, OrderedGroups
 from entrepot.broker.queue.selection import Progress
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
@@ -89,7 +89,12 @@ class Front:
         # The first ready message, if it was found to be good, and when it expires.
         self._good_first: tuple[int, int] | None = None
         self.selecting: list[Progress] = []  # Of consumers that select messages.
-        self.groups = OrderedGroups(lane) if settings.has_groups else None
+        self.groups: OrderedGroups | None = OrderedGroups(lane) if settings.has_groups else None
+
+    def become_fair(self) -> None:
+        """Take messages out by fair groups from now on, unless groups are ordered."""
+        if self.groups is None:
+            self.groups = FairGroups(self.lane)
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Follow other settings: from now on messages expire by these."""
@@ -106,7 +111,8 @@ class Front:
     def ready_count_most(self) -> int:
         """Return an upper bound of `ready_count` quickly: deferred messages may be included."""
         ledger = self.ledger
-        return ledger.returned.count + max(0, self.lane.offset_end - ledger.offset_fresh)
+        fresh = self.lane.offset_end - ledger.offset_fresh
+        return ledger.returned.count + fresh if fresh > 0 else ledger.returned.count
 
     @property
     def waiting_count(self) -> int:
@@ -164,8 +170,12 @@ class Front:
     def append(self, pending: Sequence[Pending]) -> None:
         """Append these runs, and set the `offsets` of each. Raises StorageError."""
         bytes_before = self._known_bytes() if self._counts_bytes else None
-        runs = [each.run for each in pending]
-        count = sum([len(run.messages) for run in runs])
+        if len(pending) == 1:
+            run = pending[0].run
+            runs, count = [run], len(run.messages)
+        else:
+            runs = [each.run for each in pending]
+            count = sum([len(run.messages) for run in runs])
         end = self.appended_end = self.lane.append(runs)
         offset = end - count
         for each in pending:
@@ -211,8 +221,8 @@ class Front:
         """Take out the next messages, at most `count`, expired ones included.
 
         There are fewer if they are large: about QUEUE_TURN_BYTES_MAX are read at once. With
-        ordered groups they are of one group. Raises StorageError if they cannot be read; then
-        they stay ready.
+        ordered groups they are of one group; with fair ones they need not be the oldest.
+        Raises StorageError if they cannot be read; then they stay ready.
         """
         fresh = self.ledger.offset_fresh
         if self.groups is not None:

@@ -19,6 +19,10 @@ class MemoryUse:
         self.size = 0  # Bytes, about.
         self.is_high = False
 
+    @property
+    def bytes_max(self) -> int:
+        return self._bytes_high
+
     def listen(self, token: object, listener: Callable[[bool], None]) -> None:
         """Call `listener` whenever `is_high` changes, until `unlisten`."""
         self._listeners[token] = listener

@@ -1,8 +1,11 @@
-"""Ordered groups: which messages of a lane may be taken out, if each belongs to a group.
+"""Groups of messages: which messages of a lane are taken out next, if each belongs to a group.
 
-A group's messages are taken out in their order, and none of them while an earlier one is in
-flight: leased to somebody, or about to become a dead letter. Other groups do not wait for it.
-Messages without a group are a group of their own.
+With *ordered* groups a group's messages are taken out in their order, and none of them while an
+earlier one is in flight: leased to somebody, or about to become a dead letter. Other groups do not
+wait for it. Messages without a group are a group of their own.
+
+With *fair* groups no group waits for its own messages, but groups of which many messages are in
+flight wait for those of which few are: whoever sends very much does not make the others wait.
 
 Which group a message belongs to is read from the message, when the search for one that may be
 taken out comes to it. What was read is kept here, in memory, until the message is settled; so
@@ -46,6 +49,8 @@ class _Group:
 class OrderedGroups:
     """The groups of one lane."""
 
+    is_ordered = True  # What is in flight of a group must be with one consumer.
+
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._ledger = lane.ledger
@@ -57,12 +62,16 @@ class OrderedGroups:
         self._group_of: dict[int, _Group] = {}  # By offset: messages that are not settled.
         self._held: dict[int, None] = {}  # Of these, those in flight,
         self._ready: dict[int, None] = {}  # and those in the heap of their group.
-        # A heap of groups of which none is in flight, by the offset of their first message.
-        # Entries may be outdated: they count if that is still the first one.
-        self._offers: list[tuple[int, str | None]] = []
+        # A heap of groups from which messages may be taken, by their rank and the offset of their
+        # first message. Entries may be outdated: they count if both are still so.
+        self._offers: list[tuple[int, int, str | None]] = []
         # What is still to be read: offsets that were handed out once, and all from this one on.
         self._unread = deque(self._ledger.unsettled())
         self._read_end = self._ledger.offset_fresh
+
+    def _rank(self, group: _Group) -> int | None:
+        """Return which groups come before this one; None if nothing may be taken from it."""
+        return None if group.held else 0
 
     # --- taking out
 
@@ -110,9 +119,9 @@ class OrderedGroups:
 
     def _offered(self) -> _Group | None:
         while self._offers:
-            offset, name = self._offers[0]
+            rank, offset, name = self._offers[0]
             group = self._groups.get(name)
-            if group is not None and not group.held and self._first(group) == offset:
+            if group is not None and self._rank(group) == rank and self._first(group) == offset:
                 return group
             heappop(self._offers)
         return None
@@ -170,15 +179,20 @@ class OrderedGroups:
 
     def _offer(self, group: _Group) -> bool:
         """Note that messages may be taken from a group, if that is so. Returns whether it is."""
-        first = None if group.held else self._first(group)
-        if first is None:
+        offer = self._offer_of(group)
+        if offer is None:
             return False
-        heappush(self._offers, (first, group.name))
+        heappush(self._offers, offer)
         if len(self._offers) > 2 * len(self._groups) + _OFFERS_STALE_MAX:
-            firsts = ((self._first(each), each) for each in self._groups.values() if not each.held)
-            self._offers = [(offset, each.name) for offset, each in firsts if offset is not None]
+            offers = map(self._offer_of, self._groups.values())
+            self._offers = [each for each in offers if each is not None]
             heapify(self._offers)
         return True
+
+    def _offer_of(self, group: _Group) -> tuple[int, int, str | None] | None:
+        rank = self._rank(group)
+        first = None if rank is None else self._first(group)
+        return None if rank is None or first is None else (rank, first, group.name)
 
     # --- reading
 
@@ -220,3 +234,60 @@ class OrderedGroups:
         elif offset not in self._ledger.deferred:
             self._add_ready(group, offset)
             self._offer(group)
+
+
+class FairGroups(OrderedGroups):
+    """The groups of a lane, of which the one with the fewest messages in flight comes first."""
+
+    is_ordered = False
+
+    def _rank(self, group: _Group) -> int | None:
+        return group.held
+
+    def pop(self, count: int) -> list[range]:
+        """Take the next messages out of the ledger, at most `count`: one after the other, each of
+        the group of which the fewest are in flight then, and of those the oldest one.
+
+        The caller must lease or settle them, as after `Ledger.pop`. Raises StorageError if messages
+        cannot be read; none is taken then.
+        """
+        end = self._lane.offset_end
+        self._look_for_quiet_groups()
+        taken: list[int] = []
+        while len(taken) < count:
+            group = self._offered()
+            if group is None:
+                break
+            offset = heappop(group.ready)
+            del self._ready[offset]
+            if self._ledger.pop_at(range(offset, offset + 1), end):
+                taken.append(offset)
+            self.took([range(offset, offset + 1)])
+        if taken:
+            return rows(sorted(taken))
+        # All that may be looked at is in flight: whatever comes next.
+        found = [] if self.is_behind else self._ledger.pop(count, end)
+        self.took(found)
+        return found
+
+    def _look_for_quiet_groups(self) -> None:
+        """Read more, unless messages of a group are ready of which none is in flight."""
+        left, size = limits.QUEUE_TURN_MESSAGES_MAX, limits.QUEUE_TURN_BYTES_MAX
+        while left > 0 and size > 0 and self.is_behind:
+            group = self._offered()
+            if group is not None and not group.held:
+                return
+            read, read_bytes = self._read_more(_READ_AT_ONCE)
+            left -= read
+            size -= read_bytes
+
+    def took(self, taken: Iterable[range]) -> None:
+        for offsets in taken:
+            groups = {self._group_of[each].name: each for each in among(offsets, self._group_of)}
+            super().took([offsets])
+            for name in groups:
+                self._offer(self._groups[name])
+
+    def settled(self, settled: Iterable[range]) -> bool:
+        super().settled(settled)
+        return False  # Nothing is held up by messages in flight.

@@ -42,6 +42,7 @@ from entrepot.broker.queue.conservation import (
     UNSELECTED,
     Account,
     Conservation,
+    Turnover,
 )
 from entrepot.broker.queue.consumer import Consumer, Consumers, Ring, RoundRobin, Seat
 from entrepot.broker.queue.dead_letter import (
@@ -150,6 +151,7 @@ class Queue:
         # Runs published in this turn, or after a large message that is still being written.
         self._append_buffer: list[Pending] = []
         self._is_append_due = False  # Whether `_append` is called at the end of this turn.
+        self._turn_appended = 0  # The last turn in which a run was appended at once.
         self._is_in_memory = all(lane.is_in_memory for lane in lanes)
         self._is_writing_large = False
         self._due_last_ms: int | None = None  # Of all that is deferred. None means: not known yet.
@@ -186,6 +188,14 @@ class Queue:
         for front in self._fronts:
             front.change_settings(settings)
         self._continue()
+
+    def become_fair(self) -> None:
+        """Let groups of which many messages are in flight wait for the others, from now on.
+
+        Nothing of it is stored: whoever sees that messages of the queue have groups says so.
+        """
+        for front in self._fronts:
+            front.become_fair()
 
     @property
     def receipts(self) -> Receipts:
@@ -246,6 +256,8 @@ class Queue:
     @property
     def has_ready(self) -> bool:
         """Return quickly whether any messages are ready; deferred ones may be included."""
+        if len(self._fronts) == 1:  # Mostly; and it is often asked.
+            return self._fronts[0].ready_count_most > 0
         return any(front.ready_count_most for front in self._fronts)
 
     @property
@@ -253,7 +265,7 @@ class Queue:
         """Return whether messages may be ready or deferred, or are about to be appended."""
         if self._append_buffer or self._is_writing_large:
             return True
-        if len(self._fronts) == 1:  # Mostly; and it is often asked.
+        if len(self._fronts) == 1:
             return self._fronts[0].ready_count_most > 0
         return any(front.ready_count_most for front in self._fronts)
 
@@ -314,6 +326,15 @@ class Queue:
         """Return how many messages were dropped since the queue was opened, by reason."""
         return self._conservation.dropped
 
+    @property
+    def turnover(self) -> Turnover:
+        """Return how many messages came and went since the queue was opened."""
+        return self._conservation.turnover
+
+    @property
+    def lane_count(self) -> int:
+        return len(self._fronts)
+
     def account(self) -> Account:
         """Return how many messages are in which state, and contradictions, if there are any."""
         return self._conservation.account(self._dying_count)
@@ -356,11 +377,16 @@ class Queue:
             publication.waiting += 1
         pending = Pending(run, publication, until_settled, due_ms or None)
         self._append_buffer.append(pending)
-        if not self._is_append_due:
-            self._loop.call_soon(self._append)
-            if at_once and self._is_in_memory and not self._is_dispatching:
+        if self._is_append_due:
+            return pending
+        if at_once and self._is_in_memory and not self._is_dispatching:
+            turn = self._turns.number()
+            if turn != self._turn_appended:
+                self._turn_appended = turn
                 self._append()
-            self._is_append_due = True
+                return pending
+        self._is_append_due = True
+        self._turns.at_end(self._append)
         return pending
 
     def _due_in_order(self, run: Run, due_ms: int | None) -> int | None:
@@ -582,9 +608,10 @@ class Queue:
         """
         if self._is_dispatching or self._is_spent or self._unfinished or self._is_gone:
             return
-        for lane in self.lanes:
-            if lane.fault is not None:
-                return
+        if not self._is_in_memory:  # What is in memory can always be read.
+            for lane in self.lanes:
+                if lane.fault is not None:
+                    return
         left = limits.QUEUE_TURN_MESSAGES_MAX
         try:
             self._is_dispatching = True
@@ -640,7 +667,7 @@ class Queue:
             if found is None:
                 return None
             ring, seats = found
-            if front.groups is not None:
+            if front.groups is not None and front.groups.is_ordered:
                 seats = seats[:1]  # What is in flight of a group is with one consumer.
             room = sum([room for _, room in seats])
             popped = self._pop(front, min(count, ready_count, room))

@@ -24,6 +24,15 @@ class WhenFull(Enum):
     REFUSE_AND_DEAD_LETTER = "refuse-and-dead-letter"  # What is refused becomes a dead letter.
 
 
+class Grant(msgspec.Struct, frozen=True):
+    """A right to one queue that a gateway gives and asks for itself. Persisted: never change a
+    name."""
+
+    label: str
+    users: tuple[str, ...]
+    actions: tuple[str, ...]  # In the gateway's words.
+
+
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rules of a queue. None means: no such rule. Persisted: never change a name."""
 
@@ -64,6 +73,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: tuple[tuple[str, str], ...] = ()  # For people and their tools, in order of the names.
     created_ms: int | None = None  # None means: not known.
     changed_ms: int | None = None  # When the settings were last changed.
+    grants: tuple[Grant, ...] = ()
 
     @property
     def lane_count(self) -> int:

@@ -31,6 +31,7 @@ class ExchangeType(Enum):
     CONSISTENT_HASH = "consistent-hash"
     DELAYED = "delayed-message"
     DEDUPLICATION = "message-deduplication"
+    SELECTOR = "selector"
 
 
 class DestinationKind(Enum):
@@ -96,7 +97,7 @@ class Binding:
     key: str = ""
     arguments: FrozenTable = ()  # As the client sent them; the broker only stores them.
     # For a headers exchange: names of headers, each with the value that a message must have.
-    # None means: any value.
+    # None means: any value. For a selector exchange: the selector, under an empty name.
     conditions: FrozenTable = field(default=(), compare=False)
     match: Match = field(default=Match.ALL, compare=False)
 

@@ -34,12 +34,20 @@ from entrepot.broker.router.event import (
     encode,
 )
 from entrepot.broker.router.headers import HeadersMatcher
-from entrepot.broker.router.matching import DirectMatcher, FanoutMatcher, Matcher, Routed
+from entrepot.broker.router.matching import (
+    NO_MATCHES,
+    DirectMatcher,
+    FanoutMatcher,
+    Matcher,
+    Routed,
+)
 from entrepot.broker.router.ring import RingMatcher
+from entrepot.broker.router.selecting import SelectorMatcher
 from entrepot.broker.router.topic import TopicMatcher
 from entrepot.core import limits
 from entrepot.core.errors import ExchangeRefused, UnknownExchange
 from entrepot.core.message import Envelope
+from entrepot.core.steps import Steps
 
 if TYPE_CHECKING:
     from entrepot.broker.subject.listener import Listener
@@ -66,6 +74,16 @@ class Route(NamedTuple):
 
 
 NOWHERE = Route(())
+
+
+class Hop(NamedTuple):
+    """What becomes of a message at one exchange on its way, for somebody who asks."""
+
+    exchange: Exchange
+    bindings: tuple[Binding, ...]  # Those that it matches.
+    alternate: str | None = None  # The exchange that it goes on to because it matches none.
+    is_held: bool = False  # It waits here for its delay.
+    queues: tuple[str, ...] = ()  # Queues that are found by their names.
 
 
 class _Node:
@@ -123,6 +141,8 @@ def _matcher(exchange: Exchange) -> Matcher:
             return TopicMatcher()
         case ExchangeType.HEADERS:
             return HeadersMatcher()
+        case ExchangeType.SELECTOR:
+            return SelectorMatcher()
         case _:
             return RingMatcher(exchange)
 
@@ -279,6 +299,39 @@ class Router:
                     pending.append(self._nodes[name])
         return Route(_joined(found), tuple(held)), by_keys
 
+    def hops(self, exchange: str, message: Routed) -> Steps[list[Hop]]:
+        """Return the way of a message, exchange by exchange, as `route` would go it.
+
+        Raises UnknownExchange.
+        """
+        if exchange not in self._nodes:
+            raise UnknownExchange(f"no exchange '{exchange}' in vhost '{self.vhost}'")
+        if self.leads_by_name(exchange):
+            queues = self._queues_named(message.keys)
+            return [Hop(self._nodes[exchange].exchange, (), queues=queues)]
+        hops: list[Hop] = []
+        seen = {exchange: None}
+        pending = [exchange]
+        while pending:
+            node = self._nodes.get(pending.pop(0))
+            if node is None:  # It was deleted between two steps.
+                continue
+            alternate: str | None = None
+            matched = yield from _matched(node, message)
+            is_held = node.is_delayed and message.delay_ms > 0
+            if not matched and not is_held:
+                alternate = node.alternate
+            hops.append(Hop(node.exchange, tuple(matched), alternate, is_held))
+            kind = DestinationKind.EXCHANGE
+            names = [each.destination.name for each in matched if each.destination.kind is kind]
+            if alternate is not None:
+                names.append(alternate)
+            for name in names if not is_held else []:
+                if name not in seen and name in self._nodes:
+                    seen[name] = None
+                    pending.append(name)
+        return hops
+
     def leads_by_name(self, exchange: str) -> bool:
         """Return whether an exchange leads to every queue and topic by its name.
 
@@ -426,6 +479,22 @@ class Router:
         for name, value in stored["events"]:
             router.apply(decode(name, value))
         return router
+
+
+def _matched(node: _Node, message: Routed) -> Steps[list[Binding]]:
+    """Return the bindings of an exchange that a message matches, one looked at in each step."""
+    queues, exchanges = node.matcher.match(message)
+    names = {DestinationKind.QUEUE: queues, DestinationKind.EXCHANGE: exchanges}
+    found = []
+    for binding in list(node.bindings):
+        kind, name = binding.destination
+        if name in names[kind]:
+            alone = _matcher(node.exchange)
+            alone.add(binding)
+            if alone.match(message) != NO_MATCHES:
+                found.append(binding)
+        yield
+    return found
 
 
 def _joined(found: list[tuple[str, ...]]) -> tuple[str, ...]:

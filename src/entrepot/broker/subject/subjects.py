@@ -49,6 +49,10 @@ class Subjects:
         self._listeners = listeners
         self._clock = clock
 
+    def listeners(self, subject: str) -> tuple[Listener, ...]:
+        """Return those who listen to a subject now."""
+        return self._listeners.of(subject)
+
     def publish(
         self,
         messages: Sequence[Message],

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
+from entrepot.broker.queue.selection import Everything, Selection
+from entrepot.broker.selector import Selector
+from entrepot.core.errors import InvalidSelector
 from entrepot.core.value import freeze
 from entrepot.gateway.amqp.consumer import QueueConsumer, ReplyConsumer, with_counts
 from entrepot.gateway.amqp.format import AMQP, REPLY_TO
@@ -35,6 +38,8 @@ from entrepot.wire.amqp.methods.basic import (
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel, Consumer
+
+_SELECTOR, _UNTIL_END = "x-selector", "x-until-end"
 
 
 def qos(channel: Channel, method: Qos) -> None:
@@ -94,6 +99,7 @@ def _consumer(
     queue = connection.vhost.queue(name, connection)
     queue.check_up()
     _check_priority(channel, name, method)
+    selection = _selection(name, method)
     consumer = QueueConsumer(
         channel,
         queue,
@@ -102,8 +108,32 @@ def _consumer(
         is_exclusive=method.exclusive,
         arguments=method.arguments,
     )
-    queue.add_consumer(consumer)
+    if selection is not None and method.arguments.get(_UNTIL_END) is True:
+        selection.on_end = consumer.all_looked_at
+    queue.add_consumer(consumer, selection)
     return consumer
+
+
+def _selection(name: str, method: Consume) -> Selection | None:
+    """Return which messages a consumer wants. None means: all. Raises InvalidSelector, AmqpError.
+
+    A consumer that is only there until the end of the queue always has one: it is what notices.
+    """
+    text = method.arguments.get(_SELECTOR)
+    if text is not None and not isinstance(text, str):
+        kind, _ = describe(freeze(text))
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"invalid arg '{_SELECTOR}' for queue '{name}': expected a text, got {kind}",
+        )
+    if text:
+        try:
+            return Selection(Selector(text))
+        except InvalidSelector as error:
+            raise InvalidSelector(
+                f"invalid arg '{_SELECTOR}' for queue '{name}': {error}"
+            ) from None
+    return Selection(Everything()) if method.arguments.get(_UNTIL_END) is True else None
 
 
 def _check_priority(channel: Channel, name: str, method: Consume) -> None:

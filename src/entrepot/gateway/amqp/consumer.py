@@ -7,6 +7,7 @@ sent `basic.consume-ok`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ class QueueConsumer(Delivering):
         self.prefetch = 0 if auto_ack else channel.prefetch  # 0 means: no limit.
         self._batching = patience(queue, arguments)
         self.is_started = False
+        self._is_ending = False
         self.is_active = not queue.settings.single_active
 
     # --- called by the queue
@@ -113,14 +115,17 @@ class QueueConsumer(Delivering):
         channel = self._channel
         room = channel.connection.room()
         if not self.auto_ack:
-            if self.prefetch:
-                room = min(room, self.prefetch - self.unacked)
-            room = min(room, amqp_limits.UNACKED_MAX - channel.unacked.count)
+            # Compared rather than with `min`: it is asked for every message.
+            left = amqp_limits.UNACKED_MAX - channel.unacked.count
+            if self.prefetch and self.prefetch - self.unacked < left:
+                left = self.prefetch - self.unacked
+            if left < room:
+                room = left
             if room > 0 and channel.prefetch_global:
                 room = channel.shared_room(self, room)
         if room > 0 and self._batching is not None and not self._batching.is_over():
             return 0
-        return max(room, 0)
+        return room if room > 0 else 0
 
     def deliver(self, lane: int, taken: Taken) -> None:
         """Deliver messages. An error closes this connection only: the queue goes on."""
@@ -144,6 +149,18 @@ class QueueConsumer(Delivering):
 
     def activated(self, is_active: bool) -> None:
         self.is_active = is_active
+
+    def all_looked_at(self) -> None:
+        """End the consumer, which was to be there until all of the queue was looked at."""
+        if self._is_ending or not self.is_started:
+            return
+        self._is_ending = True
+        asyncio.get_running_loop().call_soon(self._channel.connection.guard, self._end)
+
+    def _end(self) -> None:
+        if self.is_started:
+            self.stop()
+            self._notify_cancelled()
 
     # --- called by the channel
 

@@ -11,6 +11,7 @@ from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.queue.message import Publication
 from entrepot.broker.router.event import DEFAULT_EXCHANGE
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, UnknownExchange
@@ -18,6 +19,7 @@ from entrepot.core.message import Envelope, Message, distinct, subjects
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.in_flight import InFlight
 from entrepot.gateway.amqp.reply_to import REPLY_PREFIX
+from entrepot.gateway.timing import timed
 from entrepot.wire.amqp.deliver import returned
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.properties import PropertyView
@@ -119,7 +121,11 @@ def send(
     `in_flight` ends when all are committed or have failed, after unroutable ones were returned.
     """
     connection = channel.connection
-    connection.context.messages.published += len(messages)
+    counted = connection.context.messages
+    counted.published += len(messages)
+    timing: Publication = in_flight
+    if counted.answering.is_due:
+        timing = timed(in_flight, counted.answering, connection.context.clock)
     vhost, exchange = connection.vhost, target.exchange
     name = messages[0][0].subject
     try:
@@ -127,12 +133,14 @@ def send(
         if exchange == DEFAULT_EXCHANGE and name.startswith(REPLY_PREFIX):
             unroutable = connection.context.replies.deliver(vhost.name, name, messages)
         else:
-            unroutable = vhost.publish(exchange, messages, in_flight, connection.topic_check)
+            unroutable = vhost.publish(exchange, messages, timing, connection.topic_check)
     except PeerError:
         in_flight.give_up()
         raise
     if unroutable and target.mandatory:
         _return_unroutable(channel, unroutable)
+    if timing is not in_flight:
+        timing.arrived()
     in_flight.arrived()
 
 

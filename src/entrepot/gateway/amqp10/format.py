@@ -91,8 +91,7 @@ def head_of(parts: Parts) -> bytes:
 
     Its header is that of a first delivery: most messages are delivered once.
     """
-    sent = message.read_header(parts.header)
-    header = message.write_header(sent._replace(first_acquirer=True, delivery_count=0))
+    header = message.write_header(parts.sent._replace(first_acquirer=True, delivery_count=0))
     return join(Head(parts.body_kind, header, parts.footer, _NO_NOTE, parts.middle))
 
 

@@ -18,6 +18,7 @@ from entrepot.core.errors import PeerError, StorageError, UnknownExchange
 from entrepot.core.message import Envelope, Message
 from entrepot.gateway.amqp10.address import TOPIC_EXCHANGE, Address, Kind, parse
 from entrepot.gateway.amqp10.format import AMQP_1_0, head_of
+from entrepot.gateway.timing import timed
 from entrepot.wire.amqp10 import limits as amqp_limits
 from entrepot.wire.amqp10 import message as wire
 from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
@@ -297,10 +298,14 @@ def publish(session: Session, messages: list[Message], deliveries: Sequence[Deli
     """Publish a run of messages to the exchange in their envelopes. Raises PeerError."""
     connection = session.connection
     in_flight = InFlight(session, sum([len(body) for _, body in messages]), deliveries)
-    connection.context.messages.published += len(messages)
+    counted = connection.context.messages
+    counted.published += len(messages)
+    timing: Publication = in_flight
+    if counted.answering.is_due:
+        timing = timed(in_flight, counted.answering, connection.context.clock)
     try:
         exchange = messages[0][0].exchange
-        nowhere = connection.vhost.publish(exchange, messages, in_flight, connection.topic_check())
+        nowhere = connection.vhost.publish(exchange, messages, timing, connection.topic_check())
     except PeerError:
         in_flight.give_up()
         raise
@@ -309,6 +314,8 @@ def publish(session: Session, messages: list[Message], deliveries: Sequence[Deli
         in_flight.nowhere = {
             place: None for place, (each, _) in enumerate(messages) if id(each) in gone
         }
+    if timing is not in_flight:
+        timing.arrived()
     in_flight.arrived()
 
 

@@ -41,7 +41,8 @@ Handle = Callable[[Request, str], Response | Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A request to upgrade that is accepted: what to answer, and who gets the link then."""
+    """A request that ends the speaking of HTTP: what to answer, and who gets the link then. It
+    changes the protocol, or asks for a stream."""
 
     answer: Response
     attach: Callable[[Link], ServingReceiver]
@@ -167,7 +168,7 @@ class HttpAdapter(Pump[Request]):
         assert upgrades is not None
         if self._events or self._reader.is_amid or self._reader.failure is not None:
             raise HttpError(400, "nothing may follow a request to upgrade before it is answered")
-        self._put(accepted.answer, request, keeps_alive=True)
+        self._put(accepted.answer, request, keeps_alive=not accepted.answer.is_stream)
         self.flush()
         self.pause(False)
         self._is_open = False

@@ -100,6 +100,9 @@ class _Fetch:
         self._taken = 0  # How many bytes of records the last read found.
         self._wait: _Wait | None = None  # What it waits for, if it has to.
         self._enough: asyncio.Future[None] | None = None  # Of a long one: done when the wait is.
+        self._begun_s = 0.0  # When it began, if it is timed.
+        if context.messages.fetching.is_due:
+            self._begun_s = context.messages.fetching.begin(context.clock.monotonic())
 
     def serve(self, asked: list[Wanted], forgotten: list[Key]) -> Awaitable[None] | None:
         self._session_error = self._resolve_session(asked, forgotten)
@@ -188,6 +191,8 @@ class _Fetch:
             session_id=self._session_id,
         )
         self._answer.send(body, size)
+        if self._begun_s:
+            self._note_time()
 
     # --- many partitions: anything may happen between two of them
 
@@ -245,6 +250,12 @@ class _Fetch:
             session_id=self._session_id,
         )
         self._answer.send(body, size)
+        if self._begun_s:
+            self._note_time()
+
+    def _note_time(self) -> None:
+        elapsed_s = self._context.clock.monotonic() - self._begun_s
+        self._context.messages.fetching.histogram.add(elapsed_s)
 
     # --- waiting
 
@@ -253,6 +264,7 @@ class _Fetch:
         return self._request.max_wait_ms > 0 and bool(self._wanted)
 
     def _begin_waiting(self) -> _Wait:
+        self._begun_s = 0.0  # What would be timed is how long there was nothing to read.
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         wait = self._wait = _Wait(wait_ms / 1_000, partial(self._answer.guard, self._finish))
         return wait

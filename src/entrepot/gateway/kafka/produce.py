@@ -132,6 +132,7 @@ class _Produce:
 
     __slots__ = (
         "_answer",
+        "_begun_s",
         "_deadline",
         "_is_appending",
         "_pending",
@@ -157,6 +158,9 @@ class _Produce:
         self._pending: list[int] = []
         self._deadline: asyncio.TimerHandle | None = None
         self._throttle_ms = 0  # How long the client is told to wait.
+        self._begun_s = 0.0  # When it began, if it is timed.
+        if context.messages.answering.is_due:
+            self._begun_s = context.messages.answering.begin(context.clock.monotonic())
 
     @property
     def is_appended(self) -> bool:
@@ -334,6 +338,9 @@ class _Produce:
             ]
         body = produce.encode_response(self._version, topics, self._throttle_ms)
         self._answer.send([body], len(body))
+        if self._begun_s:
+            elapsed_s = self.context.clock.monotonic() - self._begun_s
+            self.context.messages.answering.histogram.add(elapsed_s)
 
 
 def _admission(

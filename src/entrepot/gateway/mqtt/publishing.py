@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.queue.message import Publication
 from entrepot.broker.session.ports import Receipt
 from entrepot.core.errors import PeerError, StorageError, TopicDenied
 from entrepot.core.message import Envelope, Message, distinct
 from entrepot.gateway.mqtt.answers import Answer, Answers, InFlight, Uncommitted
 from entrepot.gateway.mqtt.format import with_identity
 from entrepot.gateway.mqtt.sharing import encoding_key
+from entrepot.gateway.timing import timed
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.packets import V5
 from entrepot.wire.mqtt.properties import PacketType
@@ -43,6 +45,7 @@ class Publishing:
     __slots__ = (
         "_adapter",
         "_after_repeats",
+        "_clock",
         "_counted",
         "_exactly",
         "_is_limited",
@@ -60,6 +63,7 @@ class Publishing:
         self._adapter = adapter
         self.uncommitted = Uncommitted(adapter.guard, adapter.wake)
         self._subjects = context.broker.vhosts.default.subjects
+        self._clock = context.clock
         self._counted = context.messages
         self._terms = terms
         self._session = session
@@ -209,6 +213,9 @@ class Publishing:
         encoded: dict[object, bytes] | None = None,
     ) -> None:
         in_flight = InFlight(self.uncommitted) if answer is None else answer
+        timing: Publication = in_flight
+        if answer is not None and self._counted.answering.is_due:
+            timing = timed(in_flight, self._counted.answering, self._clock)
         self.uncommitted.is_any = True
         if is_repeated:
             self.repeats += 1
@@ -216,7 +223,7 @@ class Publishing:
         try:
             nobody = self._subjects.publish(
                 messages,
-                in_flight,
+                timing,
                 sender=self._session,
                 is_retained=is_retained,
                 is_repeated=is_repeated,
@@ -228,10 +235,14 @@ class Publishing:
                 self.repeat_ended()
             raise
         except StorageError as error:
+            if timing is not in_flight:
+                timing.arrived(error)
             in_flight.arrived(error)
             return
         if nobody and answer is not None and self._terms.version == V5 and not is_repeated:
             answer.reasons = _places(messages, nobody)
+        if timing is not in_flight:
+            timing.arrived()
         in_flight.sent(messages)
 
     # --- PUBREL

@@ -2,6 +2,7 @@
 
 At a headers exchange the arguments are conditions on a message's headers, and one of them,
 `x-match`, says whether all must hold or any, and whether those on headers named `x-…` count.
+At a selector exchange, which is ours, `x-selector` is a selector; without one, all messages match.
 At other exchanges they have no meaning, and only distinguish bindings.
 """
 
@@ -10,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from entrepot.broker.router.event import Binding, Destination, Exchange, ExchangeType, Match
+from entrepot.broker.selector import Selector
 from entrepot.core import limits
-from entrepot.core.errors import InvalidBinding
+from entrepot.core.errors import InvalidBinding, InvalidSelector
 from entrepot.core.value import FrozenTable, lookup
 from entrepot.gateway.rabbitmq.erlang import describe
 
-_MATCH = "x-match"
+_MATCH, _SELECTOR = "x-match", "x-selector"
 _ANY, _WITH_X = ("any", "any-with-x"), ("all-with-x", "any-with-x")
 _MODES = ("all", *_ANY, *_WITH_X)
 
@@ -36,6 +38,8 @@ class BindingDeclaration:
         if source.matching_type is ExchangeType.HEADERS:
             _check_match(self.arguments)
             conditions, match = header_conditions(self.arguments)
+        elif source.matching_type is ExchangeType.SELECTOR:
+            conditions = _selector(self.arguments)
         elif source.matching_type is ExchangeType.CONSISTENT_HASH:
             _check_weight(self.key)
         return Binding(self.source, self.destination, self.key, self.arguments, conditions, match)
@@ -65,6 +69,20 @@ def _check_match(arguments: FrozenTable) -> None:
             raise InvalidBinding(
                 f"Invalid {_MATCH} field value {text}; expected all, any, all-with-x, or any-with-x"
             )
+
+
+def _selector(arguments: FrozenTable) -> FrozenTable:
+    """Return the selector as a condition. Raises InvalidBinding."""
+    text = lookup(arguments, _SELECTOR)
+    if text is None:
+        return ()
+    if not isinstance(text, str):
+        raise InvalidBinding(f"Invalid {_SELECTOR} field type {describe(text)[0]}")
+    try:
+        Selector(text)
+    except InvalidSelector as error:
+        raise InvalidBinding(f"Invalid {_SELECTOR}: {error}") from None
+    return (("", text),)
 
 
 def _check_weight(key: str) -> None:

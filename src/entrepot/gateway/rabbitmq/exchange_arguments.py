@@ -54,6 +54,7 @@ _TYPES = {
     "x-consistent-hash": ExchangeType.CONSISTENT_HASH,
     "x-delayed-message": ExchangeType.DELAYED,
     "x-message-deduplication": ExchangeType.DEDUPLICATION,
+    "x-selector": ExchangeType.SELECTOR,
 }
 _TYPE_NAMES = {kind: name for name, kind in _TYPES.items()}
 

@@ -10,6 +10,7 @@ XML, finds out who asks, and calls the function of the action. The others are
     sending             send messages
     receiving           receive messages, wait for them, settle and hide them
     moving              move dead letters to where they came from
+    permissions         allow users some actions on one queue
     translation         a message of the broker's and one of SQS
     login               who sends a request
     sns                 Amazon SNS, on the same port

@@ -16,7 +16,7 @@ from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.json_reader import NotJson, read_in_steps
 from entrepot.gateway.http.json_writer import encoded
-from entrepot.gateway.sqs import moving, queues, receiving, sending
+from entrepot.gateway.sqs import moving, permissions, queues, receiving, sending
 from entrepot.gateway.sqs.call import Call, Context, Result, unknown_queue
 from entrepot.gateway.sqs.login import identify, region_of, service_of
 from entrepot.wire.http.request import HttpError, Request
@@ -33,6 +33,7 @@ _XML = ("Content-Type", "text/xml")
 Action = Callable[[Call], Awaitable[Result]]
 
 ACTIONS: dict[str, Action] = {
+    "AddPermission": permissions.add,
     "CancelMessageMoveTask": moving.cancel,
     "ChangeMessageVisibility": receiving.change_visibility,
     "ChangeMessageVisibilityBatch": receiving.change_visibility_batch,
@@ -48,6 +49,7 @@ ACTIONS: dict[str, Action] = {
     "ListQueues": queues.list_all,
     "PurgeQueue": queues.purge,
     "ReceiveMessage": receiving.receive,
+    "RemovePermission": permissions.remove,
     "SendMessage": sending.send,
     "SendMessageBatch": sending.send_batch,
     "SetQueueAttributes": queues.set_attributes,
@@ -55,7 +57,8 @@ ACTIONS: dict[str, Action] = {
     "TagQueue": queues.label,
     "UntagQueue": queues.remove_labels,
 }
-UNSUPPORTED = ("AddPermission", "RemovePermission")  # Rights are the broker's own.
+# Whoever got the token may do it, without a login; the action asks for no other right.
+_PROVEN_BY_TOKEN = ("ConfirmSubscription",)
 
 
 class Sqs:
@@ -98,7 +101,9 @@ class Sqs:
             form = b"&".join((in_target.encode("latin-1"), request.body))
             fields = await turns.run(query.read_form(form))
             action = fields.pop("Action", "")
-            if fields.get("Version") == sns.VERSION or service_of(request) == "sns":
+            service = service_of(request)
+            is_sns = fields.get("Version") == sns.VERSION or service == "sns"
+            if is_sns or (not service and action in sns.IN_MESSAGES):
                 return await self._sns(request, peer_host, action, fields, request_id)
             values = query.structure(fields)
             values.setdefault("QueueUrl", path)
@@ -136,16 +141,17 @@ class Sqs:
     ) -> Result:
         """Call the action. Raises SqsError, whatever went wrong that is to be told."""
         context = self._context
-        principal = await identify(
-            context.login, request, peer_host, context.broker.turns, context.clock.now_ms()
-        )
+        if action in _PROVEN_BY_TOKEN and "authorization" not in request.headers:
+            principal = context.login.identify(None, peer_host)
+        else:
+            principal = await identify(
+                context.login, request, peer_host, context.broker.turns, context.clock.now_ms()
+            )
         function = actions.get(action)
         if function is None:
-            if action in UNSUPPORTED:
-                raise SqsError("UnsupportedOperation", f"{action} is not supported here.")
             raise SqsError("InvalidAction", f"There is no action {action[:100]!r}.")
         base_url = f"http://{request.headers.get('host', 'localhost')}"
-        call = Call(self._context, principal, parameters, base_url, region_of(request))
+        call = Call(self._context, principal, parameters, base_url, region_of(request), action)
         try:
             return await function(call)
         except errors.UnknownQueue:

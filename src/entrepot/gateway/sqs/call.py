@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
@@ -17,8 +17,20 @@ from entrepot.gateway.sqs.move_tasks import MoveTasks
 from entrepot.wire.sqs.errors import SqsError
 from entrepot.wire.sqs.parameters import Parameters
 
+if TYPE_CHECKING:
+    from entrepot.gateway.sqs.sns.endpoints import Endpoints
+
 Result = dict[str, Any] | None  # As JSON has it. None means: nothing but that it is done.
 
+# Actions that a permission of a queue may allow. Each allows the batches of the same, too.
+GRANTABLE = (
+    "SendMessage",
+    "ReceiveMessage",
+    "DeleteMessage",
+    "ChangeMessageVisibility",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+)
 _SEQUENCE_FIRST = 10**19
 ACCOUNT = "000000000000"  # There are no accounts; URLs and ARNs have room for one.
 
@@ -35,6 +47,7 @@ class Context:
     moves: MoveTasks = field(default_factory=MoveTasks)
     # Filter policies as they were read, with the subscription that has it, by its id.
     policies: dict[str, tuple[object, object]] = field(default_factory=dict)
+    endpoints: Endpoints | None = None  # Where SNS may send requests. None means: nowhere.
     sequences: list[int] = field(default_factory=lambda: [0])  # The last number that was given.
 
     def next_sequence(self, now_ms: int) -> str:
@@ -51,6 +64,7 @@ class Call:
     parameters: Parameters
     base_url: str  # What URLs of queues begin with, as the client addressed the broker.
     region: str
+    action: str
 
     @property
     def broker(self) -> Broker:
@@ -83,9 +97,17 @@ class Call:
         """Raise SqsError if the user has no such right to the queue of that name."""
         vhost = self.vhost.name
         may = self.principal.may(operation, ResourceKind.QUEUE, name, vhost)
-        if not may or not self.principal.may_enter(vhost):
+        if not (may and self.principal.may_enter(vhost)) and not self._is_granted(name):
             text = f"Access to the resource {self.url(name)} is denied."
             raise SqsError("AccessDenied", text)
+
+    def _is_granted(self, name: str) -> bool:
+        """Return whether a permission of the queue allows the user this action."""
+        queue = self.vhost.queues.get(name)
+        action, user = self.action.removesuffix("Batch"), self.principal.user
+        return queue is not None and any(
+            user in each.users and action in each.actions for each in queue.settings.grants
+        )
 
     def url(self, name: str) -> str:
         return f"{self.base_url}/{ACCOUNT}/{quote(name, safe='', errors='surrogateescape')}"

@@ -22,7 +22,7 @@ from entrepot.core.errors import QueueMismatch
 from entrepot.wire.sqs import limits as sqs_limits
 from entrepot.wire.sqs.errors import SqsError
 
-REDRIVE = "RedrivePolicy"
+REDRIVE, POLICY = "RedrivePolicy", "Policy"
 ALL = "All"
 
 Arn = Callable[[str], str]  # Returns the ARN of the queue of that name.
@@ -62,7 +62,7 @@ _NUMBERS = {
 # What is not supported, and the values that say so.
 _ABSENT = {
     "KmsMasterKeyId": ("",),
-    "Policy": ("",),
+    POLICY: ("",),
     "RedriveAllowPolicy": ("",),
     "SqsManagedSseEnabled": ("false",),
 }
@@ -126,6 +126,8 @@ def read(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, Any]:
             if value not in _ABSENT.get(name, ()):
                 text = f"The attribute {name} with this value is not supported here."
                 raise SqsError("UnsupportedOperation", text)
+            if name == POLICY:
+                found["grants"] = ()
         else:
             raise SqsError("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
     return found
@@ -220,6 +222,8 @@ def tell(queue: Queue, names: Iterable[str], arn: Arn) -> dict[str, str]:
         if time_ms is not None:
             found[name] = str(time_ms // 1_000)
     found |= _told_settings(queue.settings, arn)
+    if queue.settings.grants:
+        found[POLICY] = msgspec.json.encode(_policy(queue.settings, arn(queue.name))).decode()
     return found if ALL in asked else {name: found[name] for name in asked if name in found}
 
 
@@ -240,6 +244,21 @@ def _told_settings(settings: QueueSettings, arn: Arn) -> dict[str, str]:
         for name, (setting, no, yes) in _CHOICES.items():
             found[name] = yes if getattr(settings, setting) else no
     return found
+
+
+def _policy(settings: QueueSettings, resource: str) -> dict[str, Any]:
+    """Return the permissions of a queue as a policy of AWS."""
+    statements = [
+        {
+            "Sid": each.label,
+            "Effect": "Allow",
+            "Principal": {"AWS": each.users},
+            "Action": [f"SQS:{action}" for action in each.actions],
+            "Resource": resource,
+        }
+        for each in settings.grants
+    ]
+    return {"Version": "2012-10-17", "Id": f"{resource}/SQSDefaultPolicy", "Statement": statements}
 
 
 def lease_ms_of(settings: QueueSettings) -> int:

@@ -120,6 +120,8 @@ def _described(
 ) -> Steps[list[dict[str, Any]]]:
     rows = []
     for each in received:
+        if each.message[0].handling.group is not None:
+            queue.become_fair()  # It was sent before the broker was started.
         row = yield from translation.described(
             queue.name,
             each,

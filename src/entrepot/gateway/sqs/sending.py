@@ -19,6 +19,7 @@ from entrepot.core.message import Message
 from entrepot.gateway.sqs import translation
 from entrepot.gateway.sqs.call import Call, Result, unknown_queue
 from entrepot.gateway.sqs.queue_attributes import message_bytes_max_of
+from entrepot.gateway.timing import timed
 from entrepot.wire.sqs import attributes as message_attributes
 from entrepot.wire.sqs import limits as sqs_limits
 from entrepot.wire.sqs.attributes import LEGAL_ID, is_legal_id
@@ -102,6 +103,8 @@ def _read(call: Call, queue: Queue, given: Parameters) -> Outgoing:
         identity = identity_of(queue, given, body)
     elif given.text_or_none("MessageDeduplicationId") is not None:
         raise invalid("MessageDeduplicationId", given.text("MessageDeduplicationId"), _OTHER_TYPE)
+    if group is not None:
+        queue.become_fair()
     size = len(body) + message_attributes.size_of(attributes)
     bytes_max = message_bytes_max_of(queue.settings)
     if size > bytes_max:
@@ -160,13 +163,18 @@ def _published(call: Call, queue: Queue, outgoing: Outgoing) -> Awaitable[SqsErr
 
     now_ms, delay_ms = call.context.clock.now_ms(), outgoing.delay_ms
     run = Run(now_ms, [outgoing.message])
-    publication = Publication(finish)
+    publication = timing = Publication(finish)
+    counted = call.context.messages
+    if counted.answering.is_due:
+        timing = timed(publication, counted.answering, call.context.clock)
     if queue.settings.has_groups:
-        queue.identities.publish(run, publication)
+        queue.identities.publish(run, timing)
     else:
-        queue.publish(run, publication, due_ms=now_ms + delay_ms if delay_ms else delay_ms)
+        queue.publish(run, timing, due_ms=now_ms + delay_ms if delay_ms else delay_ms)
+    if timing is not publication:
+        timing.arrived()
     publication.arrived()
-    call.context.messages.published += 1
+    counted.published += 1
     return done
 
 

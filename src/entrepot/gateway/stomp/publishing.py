@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.queue.message import Failure, Publication
 from entrepot.core.errors import PeerError
 from entrepot.core.message import Message
+from entrepot.gateway.timing import timed
 
 if TYPE_CHECKING:
     from entrepot.gateway.stomp.connection import Connection
@@ -44,10 +45,16 @@ def publish(connection: Connection, exchange: str, messages: Sequence[Message], 
     """Send messages to the queues. `done` is called when all are committed or have failed."""
     size = sum([len(body) + len(envelope.head) for envelope, body in messages])
     in_flight = InFlight(connection, size, done)
-    connection.context.messages.published += len(messages)
+    counted = connection.context.messages
+    counted.published += len(messages)
+    timing: Publication = in_flight
+    if counted.answering.is_due:
+        timing = timed(in_flight, counted.answering, connection.context.clock)
     try:
-        connection.vhost.publish(exchange, messages, in_flight, connection.topic_check())
+        connection.vhost.publish(exchange, messages, timing, connection.topic_check())
     except PeerError:
         in_flight.give_up()
         raise
+    if timing is not in_flight:
+        timing.arrived()
     in_flight.arrived()

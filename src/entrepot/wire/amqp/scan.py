@@ -228,10 +228,43 @@ class Scanner:
             return _acks(block, position, channel, events)
         payload = block[start:stop]
         if identity in _CONTENT_METHODS:
+            end = self._whole(block, stop + 1, channel, payload, events)
+            if end:
+                return end
             self._open(channel, payload, None)
         else:
             events.append(MethodFrame(channel, payload))
         return stop + 1
+
+    def _whole(
+        self, block: bytes, start: int, channel: int, payload: bytes, events: list[Event]
+    ) -> int:
+        """Read the content of a method, if it is here in two frames, and return where it ends.
+
+        0 means: it is not, and nothing was read. This is how clients read most of what they get.
+        """
+        shape = self._shape if self._shape_channel == channel else _NO_SHAPE
+        if not block.startswith(shape[0], start):
+            if not self._reshape(block, start, channel):
+                return 0
+            shape = self._shape
+        lead, between, unpack, offset = shape
+        body_start = start + offset
+        if body_start > len(block):
+            return 0
+        size_all, properties, found, size = unpack(block, start + len(lead))
+        body_end = body_start + size
+        if (
+            found != between
+            or size != size_all
+            or not 0 < size <= self._body_bytes_max
+            or body_end >= len(block)
+            or block[body_end] != FRAME_END
+        ):
+            return 0
+        body: Buffer = block[body_start:body_end]
+        events.append(Content(channel, payload, properties, body))
+        return int(body_end) + 1
 
     def _publishes(
         self, block: bytes, position: int, stop: int, channel: int, events: list[Event]
@@ -421,7 +454,11 @@ def _method_frame(block: bytes, position: int, channel: int) -> bytes:
 
 def _acks(block: bytes, position: int, channel: int, events: list[Event]) -> int:
     """Read acknowledgements that differ only in their tags; return where the next frame begins."""
-    lead, _, tail = _ACK_FRAME.unpack_from(block, position)
+    lead, first, tail = _ACK_FRAME.unpack_from(block, position)
+    end_first = position + _ACK_FRAME.size
+    if not block.startswith(lead, end_first):  # Alone, as when messages come one at a time.
+        events.append(Acks(channel, tail[0] & 1 != 0, [first]))
+        return end_first
     count = (len(block) - position) // _ACK_FRAME.size
     run = memoryview(block)[position : position + count * _ACK_FRAME.size]
     tags = []

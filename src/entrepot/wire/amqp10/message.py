@@ -53,6 +53,9 @@ class Header(NamedTuple):
     delivery_count: int = 0
 
 
+_NO_HEADER = Header()
+
+
 class Body(NamedTuple):
     """Which section a body was, and the constructor of its value. 0 means: see the bytes."""
 
@@ -68,6 +71,7 @@ class Parts(NamedTuple):
     body_kind: Body
     body: bytes
     footer: bytes
+    sent: Header  # The header, decoded.
 
 
 class Properties(NamedTuple):
@@ -92,6 +96,7 @@ def split(data: bytes) -> Parts:
     """Divide a message into its parts, checking how they are made. Raises Amqp10Error."""
     reader = Reader(data)
     header = middle = body = footer = b""
+    sent = _NO_HEADER
     kind: Body | None = None
     last = 0
     while not reader.is_at_end:
@@ -106,8 +111,8 @@ def split(data: bytes) -> Parts:
             kind, body = _joined(kind, body, found, data[start : _end_of(reader)])
             continue
         if section == HEADER:
-            read_header(data[start : _end_of(reader)])
-            header = data[start : reader.at]
+            header = data[start : _end_of(reader)]
+            sent = read_header(header)
         elif section == FOOTER:
             footer = data[start : _end_of(reader)]
         else:
@@ -118,11 +123,16 @@ def split(data: bytes) -> Parts:
         raise malformed("annotations and properties that are too large")
     if kind is None:
         raise malformed("a message without a body")
-    return Parts(header, middle, kind, body, footer)
+    return Parts(header, middle, kind, body, footer, sent)
 
 
 def _section(reader: Reader) -> int:
     """Read a section's descriptor; return its number."""
+    number = reader.small_descriptor()
+    if number:  # As nearly everybody writes it.
+        if not HEADER <= number <= FOOTER:
+            raise malformed("a section that no message has")
+        return number
     if reader.take(1) != b"\0":
         raise malformed("a section without a descriptor")
     descriptor = reader.value()

@@ -117,7 +117,11 @@ class Reader:
 
     def value(self, depth: int = limits.VALUE_DEPTH_MAX) -> Value:
         """Return the next value."""
-        code = self._byte()
+        at = self.at
+        if at >= len(self._data):
+            raise malformed("a value that ends too early")
+        code = self._data[at]
+        self.at = at + 1
         if code == _DESCRIBED:
             if not depth:
                 raise malformed("values nested too deep")
@@ -194,6 +198,16 @@ class Reader:
         if end > len(self._data):
             raise malformed("a value that ends too early")
         return self._data[start:end]
+
+    def small_descriptor(self) -> int:
+        """Return the number of the next descriptor if it is one of one byte, and pass over it; or
+        0, and nothing is read."""
+        at = self.at
+        if self._data[at : at + 2] != b"\0\x53" or at + 2 >= len(self._data):
+            return 0
+        number = self._data[at + 2]
+        self.at = at + 3 if number else at
+        return number
 
     def skip(self, depth: int = limits.VALUE_DEPTH_MAX) -> None:
         """Pass over the next value, without looking into lists, maps and arrays."""

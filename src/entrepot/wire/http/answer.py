@@ -53,8 +53,9 @@ class AnswerReader:
 
     @property
     def status(self) -> int:
-        """Return the status; 0 until it has come."""
-        return int(self._parser.get_status_code())
+        """Return the status; 0 until the head of the answer has come."""
+        status = int(self._parser.get_status_code()) if self._is_head_whole else 0
+        return status if status >= 200 else 0
 
     def take_body(self) -> bytes:
         body, self._body = bytes(self._body), bytearray()
@@ -80,12 +81,18 @@ class AnswerReader:
         self.keeps_alive = self._parser.should_keep_alive()
 
 
-def post(host: str, path: str, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> Buffer:
-    """Return a request with a body of JSON."""
+def post(
+    host: str,
+    path: str,
+    body: bytes,
+    headers: tuple[tuple[str, str], ...] = (),
+    content_type: str = "application/json",
+) -> Buffer:
+    """Return a request with a body."""
     lines = [
         f"POST {path} HTTP/1.1",
         f"Host: {host}",
-        "Content-Type: application/json",
+        f"Content-Type: {content_type}",
         f"Content-Length: {len(body)}",
         *(f"{name}: {value}" for name, value in headers),
     ]

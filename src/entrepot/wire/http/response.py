@@ -20,6 +20,7 @@ class Response:
     status: int
     body: Buffer = b""
     headers: tuple[tuple[str, str], ...] = ()  # Beside those of the connection and the body.
+    is_stream: bool = False  # The body follows, and ends with the connection.
 
 
 def encode(
@@ -29,7 +30,7 @@ def encode(
     assert not (response.body and response.status in _MAY_HAVE_NO_BODY)
     lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"Date: {date}"]
     lines += _lines(response.headers)
-    if response.status not in _MAY_HAVE_NO_BODY:
+    if response.status not in _MAY_HAVE_NO_BODY and not response.is_stream:
         lines.append(f"Content-Length: {len(response.body)}")
     if not keeps_alive:
         lines.append("Connection: close")

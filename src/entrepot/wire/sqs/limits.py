@@ -18,13 +18,26 @@ ID_MAX = 128  # Characters of a message's group, or of its deduplication id.
 TOPIC_NAME_MAX = 240  # Amazon has 256, and a topic 249 with what is added to it.
 SUBSCRIPTIONS_MAX = 100  # Of one topic: copies are made in one turn.
 SNS_PAGE_MAX = 100  # Topics or subscriptions in one answer.
+DELIVERY_S_MAX = 3_600  # From the first attempt to reach an HTTP endpoint to the last,
+RETRIES_MAX = 100  # and how many there are at most.
 FILTER_POLICY_CHARACTERS_MAX = 10 * KIB
 FILTER_CONDITIONS_MAX = 150
 FILTER_DEPTH_MAX = 5
+GRANTS_MAX = 100  # Users in all permissions of a queue.
 PAGE_MAX = 1_000  # Queues in one answer.
 LABELS_MAX = 50  # Tags of a queue,
 LABEL_NAME_MAX = 128  # and characters of them.
 LABEL_VALUE_MAX = 256
+
+# Of HTTP endpoints that subscribe to topics:
+ENDPOINT_CHARACTERS_MAX = 2_048
+ENDPOINT_MESSAGES_MAX = 1_000  # Of one endpoint, that are being sent or wait for a retry,
+ENDPOINT_BYTES_MAX = 4 * MIB  # and their bytes, unless one is larger.
+ENDPOINT_POSTS_MAX = 4  # Requests to one endpoint at once,
+POSTS_MAX = 128  # and to all.
+POST_S_MAX = 15  # From the connection to the answer.
+POST_ANSWER_BYTES_MAX = 64 * KIB  # Nothing of it counts but the status.
+CONFIRMATION_S = 48 * 3_600  # How long a subscription may wait to be confirmed.
 
 VISIBILITY_S = 30
 VISIBILITY_S_MAX = 12 * 3_600

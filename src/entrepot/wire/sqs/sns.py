@@ -15,6 +15,8 @@ from entrepot.wire.sqs.query import in_order, tree, xml_text
 
 VERSION = "2010-03-31"
 NAMESPACE = f"http://sns.amazonaws.com/doc/{VERSION}/"
+# Actions in the URLs that messages tell, which name no version and are opened without a signature.
+IN_MESSAGES = ("ConfirmSubscription", "Unsubscribe")
 
 _MAPS = ("Attributes",)  # Of an answer.
 # Errors that SQS and SNS name differently.

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from entrepot.wire.amqp.methods import basic, channel, connection, queue
-from entrepot.wire.amqp.properties import PropertyView
-from tests.unit.gateway.amqp.node import Client, Node, on_node
+from entrepot.wire.amqp.properties import BasicProperties, PropertyView, encode
+from tests.unit.gateway.amqp.node import Client, Heard, Node, on_node
 
 
 async def declared(node: Node, **options: object) -> Client:
@@ -341,3 +341,46 @@ async def test_a_quorum_queue_counts(node: Node) -> None:
         counts.append(PropertyView(heard.properties).header("x-delivery-count"))
         client.say(basic.Nack(tag))
     assert counts == [None, 1, 2]
+
+
+@on_node()
+async def test_a_consumer_selects_by_headers(node: Node) -> None:
+    client = await declared(node)
+    for price in (120, 90, 80):
+        head = encode(BasicProperties(headers={"price": price}))
+        client.publish("work", str(price).encode(), properties=head)
+    await consuming(client, no_ack=True, arguments={"x-selector": "price < 100"})
+    assert [body for _, body in await client.deliveries()] == [b"90", b"80"]
+    client.say(basic.Get(queue="work", no_ack=True))
+    assert [body for _, body in [(0, each.body) for each in await heard(client)]] == [b"120"]
+
+
+async def heard(client: Client) -> list[Heard]:
+    await asyncio.sleep(1)
+    return client.heard()
+
+
+@on_node()
+async def test_a_selector_that_cannot_be_parsed_is_refused_with_its_place(node: Node) -> None:
+    client = await declared(node)
+    text = await client.refused(
+        basic.Consume(queue="work", arguments={"x-selector": "price << 100"})
+    )
+    assert "at character 8 (< 100)" in text
+    await client.ask(channel.Open(), channel.OpenOk)
+    text = await client.refused(basic.Consume(queue="work", arguments={"x-selector": 5}))
+    assert "expected a text" in text
+
+
+@on_node()
+async def test_a_consumer_until_the_end_is_cancelled_when_it_has_seen_all(node: Node) -> None:
+    client = await declared(node)
+    client.publish("work", b"1", b"2", b"3")
+    arguments = {"x-selector": "TRUE", "x-until-end": True}
+    await consuming(client, no_ack=True, arguments=arguments)
+    kinds = [type(each.method) for each in await heard(client)]
+    assert kinds == [basic.Deliver] * 3 + [basic.Cancel]
+    await consuming(client, no_ack=True, arguments={"x-until-end": True})
+    assert [type(each.method) for each in await heard(client)] == [basic.Cancel]
+    client.publish("work", b"4")
+    assert await client.deliveries() == []

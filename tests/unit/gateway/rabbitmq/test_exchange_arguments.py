@@ -33,6 +33,7 @@ def test_types() -> None:
         "x-consistent-hash",
         "x-delayed-message",
         "x-message-deduplication",
+        "x-selector",
     ]
     for kind in ExchangeType:
         assert exchange_type(type_name(kind)) is kind

@@ -115,3 +115,30 @@ def test_a_task_that_cannot_begin(parameters: dict[str, Any], code: str) -> None
             assert said == "InvalidParameterValue"
 
     story()
+
+
+@in_house
+async def test_groups_stay_in_order_when_they_are_moved_to_a_queue_with_a_delay(
+    house: House,
+) -> None:
+    """What is moved comes at once, and before what is sent afterwards and delayed."""
+    fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    await house.queue("dead.fifo", **fifo)
+    policy = json.dumps({"deadLetterTargetArn": ARN + "dead.fifo", "maxReceiveCount": 1})
+    url = await house.queue("work.fifo", RedrivePolicy=policy, VisibilityTimeout="1", **fifo)
+    for body in ("a1", "b1", "a2", "a3"):
+        await house("SendMessage", QueueUrl=url, MessageBody=body, MessageGroupId=body[0])
+    assert text(await receive(house, "work.fifo")) == "a1 a2 a3 b1"
+    await asyncio.sleep(2)
+    await house("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "5"})
+    await house("StartMessageMoveTask", SourceArn=ARN + "dead.fifo")
+    await asyncio.sleep(1)
+    await house("SendMessage", QueueUrl=url, MessageBody="a4", MessageGroupId="a")
+    again = await receive(house, "work.fifo", VisibilityTimeout=60)
+    assert text(again) == "a1 a2 a3 b1"
+    await asyncio.sleep(7)
+    assert await receive(house, "work.fifo") == []  # The group has messages in flight.
+    for each in again:
+        await house("DeleteMessage", QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+    assert text(await receive(house, "work.fifo")) == "a4"
+    assert await receive(house, "dead.fifo") == []

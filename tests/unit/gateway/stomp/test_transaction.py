@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.settings import QueueSettings
 from entrepot.core import limits
 from entrepot.gateway.stomp.declaring import QueueDeclaration
@@ -239,3 +240,23 @@ async def test_a_queue_that_delays_what_is_sent_to_it(node: Node) -> None:
     await asyncio.sleep(5)
     assert await peer.bodies() == [b"kept a", b"kept b"]
     assert (counts(node, "later"), found.deferred_count) == ((0, 2), 0)
+
+
+@on_node()
+async def test_a_delay_begins_with_the_commit(node: Node) -> None:
+    """What a transaction sends waits from when it is committed, not from when it was sent."""
+    peer = await connected(node, "1.2")
+    declaration = QueueDeclaration("late", QueueSettings(delay_ms=60_000), (), durable=True)
+    made = await node.broker.vhosts.default.declare_queue(declaration, None)
+    assert isinstance(made, Queue)
+    await peer.ask("BEGIN", transaction="t")
+    peer.send("/queue/late", b"a", b"b", transaction="t")
+    await asyncio.sleep(90)
+    assert made.deferred_count == 0
+    await peer.ask("COMMIT", transaction="t")
+    assert (made.ready_count, made.deferred_count) == (0, 2)
+    await asyncio.sleep(30)
+    assert made.deferred_count == 2
+    await peer.ask("SUBSCRIBE", destination="/queue/late", id=1, ack="auto")
+    await asyncio.sleep(60)
+    assert [message.body for message in await peer.messages()] == [b"a", b"b"]

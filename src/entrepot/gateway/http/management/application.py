@@ -14,10 +14,12 @@ import msgspec
 from entrepot.core import errors
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.gateway.http.browser import is_foreign
+from entrepot.gateway.http.console import entering
+from entrepot.gateway.http.console.logins import TOKEN_HEADER
 from entrepot.gateway.http.json_reader import AT_ONCE_BYTES_MAX
 from entrepot.gateway.http.json_writer import encoded
 from entrepot.gateway.http.login import log_in
-from entrepot.gateway.http.management import metrics
+from entrepot.gateway.http.management import health, metrics
 from entrepot.gateway.http.management.call import Call, Context
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.gateway.http.management.listing import arranged
@@ -52,13 +54,15 @@ _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused
 class Management:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._health = health.Health(context)
 
     async def __call__(self, request: Request, peer_host: str) -> Response:
         """Answer a request. Errors of the client become answers and are not raised."""
         try:
             return await self._serve(request, peer_host)
         except HttpError as error:
-            return failure(error.status, str(error))
+            # The console asks for passwords itself: its users get no window of the browser's.
+            return failure(error.status, str(error), asks=TOKEN_HEADER not in request.headers)
         except _NOT_FOUND as error:
             return failure(404, str(error))
         except _REFUSED as error:
@@ -70,10 +74,18 @@ class Management:
 
     async def _serve(self, request: Request, peer_host: str) -> Response:
         asked = target.split(request.target)
+        if asked.path[:1] == (health.PREFIX,):
+            return await self._health.answer(asked.path, request)
+        is_own = request.method in _READING or not is_foreign(request)
+        if asked.path == entering.PATH and is_own:
+            return await entering.serve(self._context, request, peer_host)
         functions, named = find(asked.path)
-        if request.method not in _READING and is_foreign(request):
+        if not is_own:
             raise HttpError(403, "a page of another site may not change anything here")
-        principal = await log_in(self._context.login, request, peer_host)
+        logins = self._context.logins
+        principal = None if logins is None else logins.principal(request, peer_host)
+        if principal is None:
+            principal = await log_in(self._context.login, request, peer_host)
         method = "GET" if request.method == "HEAD" else request.method
         if method not in functions:
             allowed = (("Allow", ", ".join([*functions, "OPTIONS"])),)
@@ -136,8 +148,8 @@ def answer(result: object) -> Response:
     return Response(200, msgspec.json.encode(result), (_JSON, _UNCACHED))
 
 
-def failure(status: int, reason: str) -> Response:
+def failure(status: int, reason: str, *, asks: bool = True) -> Response:
     """Return the answer for an error, as RabbitMQ writes it."""
     name = _NAMES.get(status, "internal_error")
     body = msgspec.json.encode({"error": name, "reason": reason})
-    return Response(status, body, (_JSON, _ASK) if status == 401 else (_JSON,))
+    return Response(status, body, (_JSON, _ASK) if asks and status == 401 else (_JSON,))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
 from entrepot.broker.broker import Broker
@@ -14,9 +14,10 @@ from entrepot.broker.login import LoginPolicy
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
-from entrepot.core.measures import MessageCount, Traffic
-from entrepot.core.ports import Clock
+from entrepot.core.measures import MessageCount, Pulse, Traffic
+from entrepot.core.ports import Clock, Space
 from entrepot.core.steps import finish, listed
+from entrepot.gateway.http.console.logins import Logins
 from entrepot.gateway.http.management.fields import Fields
 from entrepot.gateway.rabbitmq.rights import refusal, vhost_refusal
 from entrepot.wire.http.request import HttpError
@@ -31,7 +32,19 @@ class Sources:
     traffic: Callable[[], Mapping[str, Traffic]] = dict
     messages: Mapping[str, MessageCount] = field(default_factory=dict)
     unfinished_bytes: Callable[[], int] = int
-    rows_max: int = limits.METRICS_ROWS_MAX  # Partitions that are listed, and queues.
+    # Of a kind that are listed: partitions, queues, and partitions that groups read.
+    rows_max: int = limits.METRICS_ROWS_MAX
+    unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
+    pulse: Pulse = field(default_factory=Pulse)
+    space: Callable[[], Awaitable[Space]] | None = None  # Of the disk. None means: not known.
+
+
+class Setting(NamedTuple):
+    """One of the settings that the server was started with."""
+
+    name: str
+    value: str
+    default: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,8 @@ class Context:
     listeners: Callable[[], Mapping[str, tuple[str, int]]]  # Protocol -> (host, port).
     message_bytes_max: int = limits.MESSAGE_BYTES
     sources: Sources = field(default_factory=Sources)
+    logins: Logins | None = None  # None means: there is no console.
+    settings: Callable[[], list[Setting]] = list
 
 
 @dataclass(frozen=True)
@@ -111,8 +126,15 @@ class Call:
         if not self.principal.is_administrator:
             raise denied("Not administrator user")
 
+    @cached_property
+    def sees_all(self) -> bool:
+        """Return whether the user may see everything there is, though not change it."""
+        principal = self.principal
+        may_describe = principal.may(Operation.DESCRIBE, ResourceKind.CLUSTER)
+        return may_describe or principal.is_administrator
+
     def may_see(self, vhost: str) -> bool:
-        return self.principal.is_administrator or self.principal.may_enter(vhost)
+        return self.sees_all or self.principal.may_enter(vhost)
 
     def require(self, operation: Operation, kind: ResourceKind, name: str) -> None:
         """Raise HttpError unless the user may do this, as over AMQP and in the same words."""

@@ -1,6 +1,7 @@
 """Connections, their channels and their consumers, as the sessions describe them.
 
-An administrator sees all of them; other users see their own.
+Administrators and monitors see all of them, other users their own. Administrators close any, others
+their own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from entrepot.broker.sessions import ChannelFacts, ConnectionFacts, ConsumerFacts, Session
-from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.call import Call, denied
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.wire.http.request import HttpError
 
@@ -21,7 +22,7 @@ _REASON_SIZE_MAX = 200
 
 
 def list_connections(call: Call) -> list[Row]:
-    return [describe(call, facts) for _, facts in _visible(call)]
+    return [describe(call, facts) for _, facts in visible(call)]
 
 
 def show_connection(call: Call) -> Row:
@@ -29,7 +30,9 @@ def show_connection(call: Call) -> Row:
 
 
 def close_connection(call: Call) -> None:
-    session, _ = _find(call)
+    session, facts = _find(call)
+    if not call.principal.is_administrator and facts.user != call.user:
+        raise denied("Not administrator user")
     reason = call.headers.get("x-reason", "")[:_REASON_SIZE_MAX]
     session.close(reason if reason.isprintable() and reason else _REASON)
 
@@ -37,7 +40,7 @@ def close_connection(call: Call) -> None:
 def list_channels(call: Call) -> list[Row]:
     return [
         describe_channel(call, facts, channel)
-        for _, facts in _visible(call)
+        for _, facts in visible(call)
         for channel in facts.channels
     ]
 
@@ -48,7 +51,7 @@ def channels_of_connection(call: Call) -> list[Row]:
 
 
 def show_channel(call: Call) -> Row:
-    for _, facts in _visible(call):
+    for _, facts in visible(call):
         for channel in facts.channels:
             if _channel_name(facts, channel) == call.path["name"]:
                 rows = [
@@ -63,7 +66,7 @@ def list_consumers(call: Call) -> list[Row]:
     vhosts = [vhost.name for vhost in call.vhosts]
     return [
         describe_consumer(call, facts, channel, consumer)
-        for _, facts in _visible(call)
+        for _, facts in visible(call)
         for channel in facts.channels
         for consumer in channel.consumers
         if facts.vhost in vhosts
@@ -100,17 +103,17 @@ def owner_details(call: Call, owner: object) -> Row:
     return {}
 
 
-def _visible(call: Call) -> Iterator[tuple[Session, ConnectionFacts]]:
+def visible(call: Call) -> Iterator[tuple[Session, ConnectionFacts]]:
     """Yield the sessions that the user may see, of the path's virtual host if it has one."""
     for session in call.broker.sessions:
         facts = session.facts()
         is_asked_for = "vhost" not in call.path or facts.vhost == call.vhost.name
-        if is_asked_for and (call.principal.is_administrator or facts.user == call.user):
+        if is_asked_for and (call.sees_all or facts.user == call.user):
             yield session, facts
 
 
 def _find(call: Call) -> tuple[Session, ConnectionFacts]:
-    for session, facts in _visible(call):
+    for session, facts in visible(call):
         if facts.name == call.path["name"]:
             return session, facts
     raise HttpError(404, "Not Found")

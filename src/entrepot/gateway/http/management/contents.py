@@ -182,7 +182,7 @@ async def move_some(source: Queue, target: Queue, count: int) -> int:
     owner = object()
     pieces = finish(_light(_each(source, owner, count)))
     try:
-        refused = await _publish(target, pieces)
+        refused = await publish_all(target, pieces)
         for place, (lane, taken) in enumerate(pieces):
             if place not in refused:
                 source.settle(owner, lane, taken.offsets)
@@ -193,7 +193,7 @@ async def move_some(source: Queue, target: Queue, count: int) -> int:
     return len(pieces)
 
 
-async def _publish(target: Queue, pieces: Pieces) -> Sequence[int]:
+async def publish_all(target: Queue, pieces: Pieces) -> Sequence[int]:
     """Publish messages to a queue. Return the indexes of those it refuses. Raises StorageError.
 
     Each piece is one message.

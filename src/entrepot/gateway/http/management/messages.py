@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -153,6 +154,8 @@ def to_json(value: object) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, Decimal):
         return float(value)
+    if isinstance(value, datetime):  # As RabbitMQ tells a timestamp.
+        return int(value.timestamp())
     if isinstance(value, bool) or value is None:
         return value
     assert isinstance(value, int | float), f"no value of a table: {value!r}"

@@ -162,18 +162,6 @@ async def reset(call: Call) -> None:
             await vhost.delete_exchange(exchange.name)
 
 
-async def links(call: Call) -> list[Row]:
-    """List the links to other queue managers. RabbitMQ's API has no such call."""
-    found = call.broker.links
-    return [] if found is None else [each._asdict() for each in found.links()]
-
-
-async def manager_routes(call: Call) -> list[Row]:
-    """List the routing table of this queue manager. RabbitMQ's API has no such call."""
-    found = call.broker.links
-    return [] if found is None else [each._asdict() for each in found.routes()]
-
-
 async def bridges(call: Call) -> list[Row]:
     """List the bridges to other brokers. RabbitMQ's API has no such call."""
     return [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from entrepot.gateway.http.console import facts, groups, reader, routing, search, topics
+from entrepot.gateway.http.console import queues as console_queues
 from entrepot.gateway.http.management import (
     accounts,
     bindings,
@@ -12,6 +14,7 @@ from entrepot.gateway.http.management import (
     definitions,
     exchanges,
     leases,
+    links,
     overview,
     queues,
     subjects,
@@ -38,8 +41,9 @@ _TABLE: dict[str, dict[str, Function]] = {
     "health/checks/virtual-hosts": {"GET": overview.is_alive},
     "faults": {"GET": overview.faults},
     "bridges": {"GET": overview.bridges},
-    "links": {"GET": overview.links},
-    "routes": {"GET": overview.manager_routes},
+    "links": {"GET": links.list_all},
+    "links/{name}": {"PUT": links.add, "DELETE": links.remove},
+    "routes": {"GET": links.list_routes},
     "extensions": {"GET": overview.nothing},
     "parameters": {"GET": overview.nothing},
     "policies": {"GET": overview.nothing},
@@ -107,6 +111,30 @@ _TABLE: dict[str, dict[str, Function]] = {
     "retained": {"GET": subjects.list_retained, "DELETE": subjects.clear_retained},
     "consumers": {"GET": connections.list_consumers},
     "consumers/{vhost}": {"GET": connections.list_consumers},
+}
+
+_TOPIC = "console/topics/{topic}"
+_GROUP = "console/groups/{group}"
+_TABLE |= {
+    "console/queues": {"GET": console_queues.list_page},
+    "console/queues/{vhost}/{name}": {"GET": console_queues.show},
+    "console/queues/{vhost}/{name}/send-back": {"POST": console_queues.send_back},
+    "console/topics": {"GET": topics.list_page},
+    _TOPIC: {"GET": topics.show, "PUT": topics.create, "DELETE": topics.delete},
+    f"{_TOPIC}/records": {"GET": reader.read, "POST": topics.produce},
+    f"{_TOPIC}/records/{{partition}}/{{offset}}": {"GET": reader.one},
+    "console/groups": {"GET": groups.list_page},
+    _GROUP: {"GET": groups.show, "DELETE": groups.delete},
+    f"{_GROUP}/reset": {"POST": groups.reset},
+    "console/trace/{vhost}/{name}": {"POST": routing.trace},
+    "console/search": {"GET": search.search},
+    "console/connections": {"GET": facts.list_connections},
+    "console/sessions": {"GET": facts.list_sessions},
+    "console/retained": {"GET": facts.list_retained},
+    "console/transactions": {"GET": facts.list_transactions},
+    "console/settings": {"GET": facts.list_settings},
+    "console/storage": {"GET": facts.list_storage},
+    "console/acls": {"GET": facts.list_rules},
 }
 
 ROUTES = tuple((tuple(path.split("/")), functions) for path, functions in _TABLE.items())

@@ -1,12 +1,13 @@
 """Sessions and retained messages of the first virtual host, where subjects are.
 
-An administrator sees all sessions, others their own. Retained messages are read and deleted by
-those who may read and write the topics of their names.
+Administrators and monitors see all sessions, others their own; administrators delete all of them,
+others their own. Retained messages are read and deleted by those who may read and write the topics
+of their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from entrepot.broker.access import Operation, ResourceKind
@@ -16,7 +17,7 @@ from entrepot.broker.subject.filter import Filter, check_path_filter, of_path_fi
 from entrepot.broker.subject.name import to_path
 from entrepot.broker.subject.retained import RetainedMessage
 from entrepot.core.steps import Steps
-from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.call import Call, denied
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
@@ -26,12 +27,13 @@ _STEP_MESSAGES = 100
 
 
 async def list_sessions(call: Call) -> list[Row]:
+    return await call.in_turns(map(describe, visible(call)))
+
+
+def visible(call: Call) -> Iterator[Session]:
+    """Yield the sessions that the user may see."""
     sessions = call.broker.vhosts.default.sessions
-    return await call.in_turns(_described(call, sessions))
-
-
-def _described(call: Call, sessions: Iterable[Session]) -> Iterable[Row]:
-    return (describe(each) for each in sessions if _is_visible(call, each))
+    return (each for each in sessions if _is_visible(call, each))
 
 
 def show_session(call: Call) -> Row:
@@ -45,6 +47,8 @@ def show_session(call: Call) -> Row:
 
 async def delete_session(call: Call) -> None:
     session = _find(call)
+    if not call.principal.is_administrator and session.user != call.user:
+        raise denied("Not administrator user")
     if not await call.broker.vhosts.default.sessions.delete(session.client_id):
         raise HttpError(404, "Not Found")
 
@@ -57,7 +61,7 @@ def _find(call: Call) -> Session:
 
 
 def _is_visible(call: Call, session: Session) -> bool:
-    return call.principal.is_administrator or session.user == call.user
+    return call.sees_all or session.user == call.user
 
 
 def describe(session: Session) -> Row:
@@ -74,6 +78,11 @@ def describe(session: Session) -> Row:
         "messages_ready": queue.ready_count if queue is not None and is_there else 0,
         "messages_unacknowledged": queue.unacked_count if queue is not None and is_there else 0,
     }
+
+
+def everything() -> Filter:
+    """Return the filter that all topics match."""
+    return of_path_filter(_EVERYTHING)
 
 
 def _filter(call: Call) -> Filter:

@@ -8,7 +8,7 @@ FIFO queues, once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -26,6 +26,7 @@ from entrepot.gateway.sqs import translation
 from entrepot.gateway.sqs.call import Call, Result
 from entrepot.gateway.sqs.sending import failed_entry
 from entrepot.gateway.sqs.sns import notification, subscriptions, topics
+from entrepot.gateway.sqs.sns.endpoints import PROTOCOLS, REDRIVE, read_redrive
 from entrepot.gateway.sqs.sns.filter_policy import FilterPolicy
 from entrepot.gateway.sqs.sns.notification import Notice
 from entrepot.gateway.sqs.sns.topics import wrong
@@ -111,8 +112,10 @@ def _read(call: Call, topic: PushTopic, given: Parameters) -> tuple[Notice, int]
         raise wrong(_SUBJECT)
     attributes = message_attributes.read(given.table("MessageAttributes"))
     size = len(text.encode()) + message_attributes.size_of(attributes)
+    texts: dict[str, str] = {}
     if given.text_or_none("MessageStructure") == "json":
-        text = _for_queues(text)
+        texts = _by_protocol(text)
+        text = texts["sqs"]
     group, identity = _order(topic, given, text)
     now_ms = call.context.clock.now_ms()
     sequence = call.context.next_sequence(now_ms) if topics.is_fifo(topic) else None
@@ -121,6 +124,7 @@ def _read(call: Call, topic: PushTopic, given: Parameters) -> tuple[Notice, int]
         topics.arn(call, topic.name),
         now_ms,
         text,
+        texts,
         subject,
         attributes,
         group,
@@ -130,18 +134,19 @@ def _read(call: Call, topic: PushTopic, given: Parameters) -> tuple[Notice, int]
     return notice, size
 
 
-def _for_queues(text: str) -> str:
-    """Return what is to be sent to queues, of a message that says so for each protocol."""
+def _by_protocol(text: str) -> dict[str, str]:
+    """Return what is to be sent to each protocol, of a message that says so."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         raise wrong("Message Structure", "- JSON message body failed to parse") from None
     if not isinstance(found.get("default"), str):
         raise wrong("Message Structure", "- No default entry in JSON message body")
-    chosen = found.get("sqs", found["default"])
-    if not isinstance(chosen, str):
-        raise wrong("Message Structure", "- the entry sqs is not a text")
-    return chosen
+    texts = {name: found.get(name, found["default"]) for name in ("sqs", *PROTOCOLS)}
+    for name, chosen in texts.items():
+        if not isinstance(chosen, str):
+            raise wrong("Message Structure", f"- the entry {name} is not a text")
+    return texts
 
 
 def _order(topic: PushTopic, given: Parameters, text: str) -> tuple[str | None, str | None]:
@@ -196,12 +201,14 @@ def _for_topic(call: Call, topic: PushTopic, notice: Notice) -> Message:
 
 def _copies(call: Call, topic: PushTopic, notice: Notice) -> Iterator[tuple[Queue, Message]]:
     """Yield the queues that get a copy, and the copy of each."""
-    beginning: bytes | None = None
+    beginnings: dict[str, bytes] = {}  # By text: of all copies that are told.
     body: Any = None
     for each in call.broker.push.subscriptions.of(topic.name):
-        queue = call.vhost.queues.get(each.queue)
+        if each.is_pending:
+            continue
+        queue = _queue(call, each)
         if queue is None:
-            continue  # It was deleted. Whoever makes it again has the subscription, too.
+            continue
         policy = _policy(call, each)
         if policy is not None:
             if subscriptions.setting(each, subscriptions.SCOPE) == subscriptions.ON_BODY:
@@ -210,16 +217,43 @@ def _copies(call: Call, topic: PushTopic, notice: Notice) -> Iterator[tuple[Queu
                     continue
             elif not policy.wants_attributes(notice.attributes):
                 continue
+        text = notice.texts.get(subscriptions.protocol(each), notice.text)
         if subscriptions.setting(each, subscriptions.RAW) == "true":
-            yield queue, _copy(call, queue, notice, notice.text.encode(), notice.attributes)
-        else:
-            beginning = notification.told(notice) if beginning is None else beginning
-            arn = subscriptions.arn(call, each)
-            url = f"{call.base_url}/?Action=Unsubscribe&SubscriptionArn={arn}"
-            yield queue, _copy(call, queue, notice, notification.ended(beginning, url), {})
+            yield queue, _copy(call, queue, each, notice, text.encode(), notice.attributes)
+            continue
+        if text not in beginnings:
+            beginnings[text] = notification.told(notice, text)
+        arn = subscriptions.arn(call, each)
+        url = f"{call.base_url}/?Action=Unsubscribe&SubscriptionArn={arn}"
+        told = notification.ended(beginnings[text], url)
+        yield queue, _copy(call, queue, each, notice, told, {})
 
 
-def _copy(call: Call, queue: Queue, notice: Notice, body: bytes, attributes: Any) -> Message:
+def _queue(call: Call, subscription: PushSubscription) -> Queue | None:
+    """Return the queue of a subscription, or its queue for dead letters if there is none."""
+    queue = call.vhost.queues.get(subscription.queue)
+    if queue is not None:
+        return queue  # If it was deleted and made again, that one has the subscription.
+    target = read_redrive(subscription.settings.get(REDRIVE, ""))
+    return None if target is None else call.vhost.queues.get(target)
+
+
+def _copy(
+    call: Call,
+    queue: Queue,
+    subscription: PushSubscription,
+    notice: Notice,
+    body: bytes,
+    attributes: Mapping[str, Attribute],
+) -> Message:
+    if subscription.endpoint:
+        attributes = notification.headers(
+            notification.NOTIFICATION,
+            notice.message_id,
+            notice.topic_arn,
+            subscriptions.arn(call, subscription),
+            is_raw=subscriptions.setting(subscription, subscriptions.RAW) == "true",
+        )
     envelope = translation.envelope(
         queue.name,
         str(call.broker.new_id()),

@@ -123,10 +123,14 @@ async def delete(call: Call) -> Result:
     require(call, Operation.DELETE, name)
     if call.broker.push.get(name) is None:
         return None  # Which is no error.
-    ids = [each.id for each in call.broker.push.subscriptions.of(name)]
+    subscribers = call.broker.push.subscriptions.of(name)
+    ids = [each.id for each in subscribers]
     await call.broker.change_security(
         topic_deleted_record(name), *map(subscription_deleted_record, ids)
     )
+    for each in subscribers:
+        if each.endpoint and call.context.endpoints is not None:
+            await call.context.endpoints.remove(each)
     topic = call.broker.catalog.topics.get(name)
     if topic is not None:
         await call.broker.delete_topic(topic)
@@ -141,18 +145,19 @@ async def list_all(call: Call) -> Result:
 
 async def get_attributes(call: Call) -> Result:
     topic = of_call(call, Operation.DESCRIBE)
-    count = len(call.broker.push.subscriptions.of(topic.name))
-    found = {
+    found = call.broker.push.subscriptions.of(topic.name)
+    pending = sum(each.is_pending for each in found)
+    told = {
         "TopicArn": arn(call, topic.name),
         "Owner": ACCOUNT,
         _DISPLAY_NAME: topic.settings.get(_DISPLAY_NAME, ""),
-        "SubscriptionsConfirmed": str(count),
-        "SubscriptionsPending": "0",
+        "SubscriptionsConfirmed": str(len(found) - pending),
+        "SubscriptionsPending": str(pending),
         "SubscriptionsDeleted": "0",
     }
     if is_fifo(topic):
-        found |= {FIFO: "true", CONTENT: topic.settings.get(CONTENT, "false")}
-    return {"Attributes": found}
+        told |= {FIFO: "true", CONTENT: topic.settings.get(CONTENT, "false")}
+    return {"Attributes": told}
 
 
 async def set_attributes(call: Call) -> Result:

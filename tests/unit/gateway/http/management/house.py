@@ -14,8 +14,9 @@ from entrepot.broker.sessions import ChannelFacts, ConnectionFacts, ConsumerFact
 from entrepot.broker.users import user_record
 from entrepot.core.neutral import Formats
 from entrepot.gateway.amqp.format import AMQP
+from entrepot.gateway.http.console.logins import Logins
 from entrepot.gateway.http.management.application import Management
-from entrepot.gateway.http.management.call import Context
+from entrepot.gateway.http.management.call import Context, Setting
 from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import PREDECLARED
 from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
@@ -45,11 +46,20 @@ class House:
             ),
             predeclared=PREDECLARED,
         )
-        login = LoginPolicy(self.broker.users, self.broker.access, asks_users=asks)
-        context = Context(
-            self.broker, self.clock, login, "1.2.3", "entrepot@here", 0, lambda: {"http": ("h", 1)}
+        self.login = LoginPolicy(self.broker.users, self.broker.access, asks_users=asks)
+        self.logins = Logins(self.login, self.clock, self.broker.entropy, "here", is_tls=False)
+        self.context = Context(
+            self.broker,
+            self.clock,
+            self.login,
+            "1.2.3",
+            "entrepot@here",
+            0,
+            lambda: {"http": ("h", 1)},
+            logins=self.logins,
+            settings=lambda: [Setting("host", "h", "h"), Setting("node_id", "7", "1")],
         )
-        self.handle = Management(context)
+        self.handle = Management(self.context)
         self.who = BOSS if asks else "guest"
 
     async def add_user(self, name: str) -> None:
@@ -74,7 +84,7 @@ class House:
             body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         )
         response = await self.handle(Request(method, path, sent, data), "127.0.0.1")
-        return response.status, json.loads(response.body) if response.body else None
+        return response.status, json.loads(bytes(response.body)) if response.body else None
 
     async def get(self, path: str) -> Any:
         status, found = await self.call("GET", path)

@@ -1,6 +1,7 @@
 """Values of tables as JSON: all that there are, whatever bytes they have."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -27,6 +28,7 @@ from entrepot.wire.http.request import HttpError
         (b"\xff", "\ufffd"),
         (Int64(5), 5),
         (Timestamp(5), 5),
+        (datetime.fromtimestamp(5, UTC), 5),
         (Decimal("1.5"), 1.5),
         (True, True),
         (None, None),

@@ -1,24 +1,29 @@
 """Metrics: who may read them, what is listed, and that the page is made in steps."""
 
+import re
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-import prometheus_client
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.acls import ANY, Acl, Pattern, PermissionType, acl_record
-from entrepot.core.measures import Histogram, MessageCount, Traffic
-from entrepot.core.steps import finish
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.core import limits
+from entrepot.core.measures import MessageCount, Traffic
+from entrepot.core.ports import Space
 from entrepot.gateway.http.management import metrics
 from entrepot.gateway.http.management.call import Sources
-from entrepot.gateway.http.management.metrics import Family
 from entrepot.wire.http.request import Request
 from tests.unit.gateway.http.management.house import House, in_house
+
+PAGE = Path("docs/reference/metrics.md").read_text("utf-8")
+# The house of these tests does not say how large its disk is.
+SPACE = {"entrepot_disk_free_bytes", "entrepot_disk_size_bytes"}
 
 
 async def scraped(house: House, user: str | None = None) -> tuple[int, str]:
@@ -96,13 +101,6 @@ async def test_what_is_beyond_the_limit_is_counted(house: House) -> None:
     assert found["entrepot_rows_left_out", "queue"] == 1
 
 
-def test_a_name_that_is_not_unicode() -> None:
-    page = bytearray()
-    family = Family("rows", "Rows.", ("queue",), [((metrics._label('\udcff"\n'),), 1.0)])
-    finish(metrics._write(prometheus_client, family, page))
-    assert read(page.decode()) == {("entrepot_rows", '\\xff"\n'): 1}
-
-
 @in_house(asks=True)
 async def test_who_may_read_them(house: House) -> None:
     await house.add_user("ana")
@@ -121,37 +119,76 @@ async def test_who_may_read_them(house: House) -> None:
     assert (await house.call("GET", "/metrics", user="bob"))[0] == 401
 
 
-@pytest.mark.parametrize("count", [0, 1, metrics.SAMPLES_AT_ONCE, 3 * metrics.SAMPLES_AT_ONCE + 1])
-def test_a_long_family_is_written_in_steps(count: int) -> None:
-    samples = [((str(number),), float(number)) for number in range(count)]
-    family = Family("rows", "Rows.", ("number",), samples)
-    page = bytearray()
-    steps = sum(1 for _ in metrics._write(prometheus_client, family, page))
-    assert steps == max(1, -(-count // metrics.SAMPLES_AT_ONCE))
-    at_once = metrics._metric(prometheus_client, family, samples)
-    assert bytes(page) == metrics._text(prometheus_client, at_once)
+@in_house()
+async def test_what_became_of_messages(house: House) -> None:
+    await house.declare("work")
+    await house.publish("work", *"abcde")
+    await house.take("work", "ack_requeue_false", 2)
+    await house.call("DELETE", "/api/queues/%2F/work/contents")
+    found = read((await scraped(house))[1])
+    assert found["entrepot_queue_messages_accepted_total", "work", "/"] == 5
+    assert found["entrepot_queue_messages_consumed_total", "work", "/"] == 2
+    assert found["entrepot_queue_messages_dropped_total", "work", "/"] == 3
+    assert found["entrepot_queue_messages_ready", "work", "/"] == 0
+    assert found["entrepot_queue_messages_deferred", "work", "/"] == 0
 
 
-def test_the_histogram() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        histogram.add(value)
-    text = metrics._text(prometheus_client, metrics._latency(prometheus_client, histogram))
-    (family,) = text_string_to_metric_families(text.decode())
-    buckets = {sample.labels["le"]: sample.value for sample in family.samples if sample.labels}
-    assert buckets == {"1.0": 2, "2.0": 3, "+Inf": 4}
-    assert {sample.value for sample in family.samples if not sample.labels} == {4, 12.0}
+@in_house()
+async def test_how_far_a_group_is_behind(house: House) -> None:
+    await house.broker.create_topic("events", 1)
+    await house.publish("events", "a", "b", "c")
+    place = TopicPartition("events", 0)
+    await house.broker.groups.commit_offsets(
+        "readers", "", -1, {place: CommittedOffset(1, -1, "", house.clock.now_ms())}
+    )
+    found = read((await scraped(house))[1])
+    assert found["entrepot_group_lag", "readers", "0", "events"] == 2
+    assert found["entrepot_group_committed_offset", "readers", "0", "events"] == 1
 
 
-def test_nothing_is_looked_at_beyond_the_limit() -> None:
-    looked = []
+@in_house()
+async def test_what_is_short(house: House) -> None:
+    async def nearly_full() -> Space:
+        return Space(limits.DISK_FREE_BYTES_LOW - 1, 100 * limits.GIB)
 
-    def looks() -> Iterator[object]:
-        for number in range(10):
-            yield lambda number=number: (looked.append(number), ((str(number),), (1.0,)))[1]
+    listing_at_most(house, 10, space=nearly_full)
+    found = read((await scraped(house))[1])
+    assert found["entrepot_alarm", "disk"] == 1
+    assert found["entrepot_alarm", "memory"] == 0
+    assert found["entrepot_disk_size_bytes",] == 100 * limits.GIB
 
-    rows = finish(metrics._rows("row", ("number",), {"a": "A."}, looks(), 4))  # type: ignore[arg-type]
-    assert (looked, rows.total, len(rows.found)) == ([0, 1, 2, 3], 10, 4)
+    async def gone() -> Space:
+        raise OSError("the disk is gone")
+
+    listing_at_most(house, 10, space=gone)
+    status, text = await scraped(house)
+    assert status == 200
+    assert ("entrepot_alarm", "disk") not in read(text)
+
+
+@in_house()
+async def test_latencies(house: House) -> None:
+    kafka, amqp = MessageCount(), MessageCount()
+    kafka.fetching.histogram.add(0.002)
+    amqp.answering.histogram.add(0.03)
+    listing_at_most(house, 10, messages={"kafka": kafka, "amqp": amqp})
+    found = read((await scraped(house))[1])
+    assert found["entrepot_fetch_latency_seconds_count", "kafka"] == 1
+    assert found["entrepot_fetch_latency_seconds_bucket", "0.001", "kafka"] == 0
+    assert found["entrepot_fetch_latency_seconds_bucket", "0.0025", "kafka"] == 1
+    assert found["entrepot_confirm_latency_seconds_sum", "amqp"] == 0.03
+    assert ("entrepot_produce_latency_seconds_count", "amqp") not in found
+
+
+@in_house()
+async def test_every_name_is_known_to_the_documentation(house: House) -> None:
+    """And the other way round: what is documented is there."""
+    every = MessageCount()
+    listing_at_most(house, 10, messages={"kafka": every, "amqp": every}, traffic=dict)
+    names = set(re.findall(r"^# TYPE (entrepot_\w+)", (await scraped(house))[1], re.M))
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `entrepot_")]
+    told = {each for row in rows for each in re.findall(r"`(entrepot_\w+)", row.split("|")[1])}
+    assert names - SPACE == told - SPACE
 
 
 def test_the_library_is_not_imported_before_a_scrape() -> None:

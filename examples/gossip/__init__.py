@@ -1,0 +1,1 @@
+"""What gossip and multicast between nodes are used for. Each node has a socket of its own."""

@@ -1,0 +1,1 @@
+"""Brokers that relay messages for each other: docs/guides/links.md."""

@@ -1,0 +1,83 @@
+"""What came to one consumer and nobody has taken yet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from entrepot.client.errors import ClientError
+from entrepot.client.messaging.message import Message
+from entrepot.client.messaging.session import Channel
+from entrepot.core.clock import SystemEntropy
+from entrepot.wire.amqp.methods import basic
+
+_TAG_BYTES = 8
+
+
+class AtEnd(ClientError):
+    """A consumer has looked at all that there is."""
+
+
+class Inbox:
+    """What came to one consumer and was not taken."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._wake = asyncio.Event()
+        self._failure: ClientError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._messages
+
+    def put(self, message: Message) -> None:
+        self._messages.append(message)
+        self._wake.set()
+
+    def end(self, failure: ClientError | None) -> None:
+        self._failure = failure or AtEnd("there is nothing more")
+        self._wake.set()
+
+    async def take(self, count: int) -> list[Message]:
+        """Return at least one, and what else is there. Raises ClientError, AtEnd."""
+        while not self._messages:
+            if self._failure is not None:
+                raise self._failure
+            self._wake.clear()
+            await self._wake.wait()
+        found, self._messages = self._messages[:count], self._messages[count:]
+        return found
+
+
+async def first_of(
+    channel: Channel, name: str, timeout_s: float | None, where: str | None
+) -> Message | None:
+    """Be a consumer until one message has come; return it, leased, or None.
+
+    With a time of 0 it is looked at what is there.
+    """
+    inbox = Inbox()
+    await channel.ask(basic.Qos(prefetch_count=1), basic.QosOk)
+    method = consume_method(name, where, until_end=timeout_s == 0)
+    await channel.consume(method, inbox.put, inbox.end)
+    try:
+        async with asyncio.timeout(timeout_s or None):
+            (found,) = await inbox.take(1)
+    except AtEnd:
+        return None
+    except TimeoutError:
+        found = None
+    await channel.cancel(method.consumer_tag)
+    if found is None and inbox.is_empty:
+        return None
+    return found or (await inbox.take(1))[0]  # It may have come while we cancelled.
+
+
+def consume_method(name: str, where: str | None, *, until_end: bool = False) -> basic.Consume:
+    arguments: dict[str, Any] = {}
+    if where is not None:
+        arguments["x-selector"] = where
+    if until_end:
+        arguments["x-until-end"] = True
+    tag = SystemEntropy().token(_TAG_BYTES).hex()
+    return basic.Consume(queue=name, consumer_tag=tag, arguments=arguments)

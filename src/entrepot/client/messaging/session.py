@@ -1,0 +1,360 @@
+"""A connection of AMQP with several channels.
+
+A mistake ends the channel it was made on and no other, so what can go wrong (a queue that is not
+there, a selector that does not parse) is asked on a channel of its own. The first channel is the
+one that is published on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from entrepot.client.amqp_connection import CHANNEL, TIMEOUT_S, AmqpConnection, AmqpRefused
+from entrepot.client.errors import BadAnswer, ClientError, Unreachable
+from entrepot.client.messaging.message import Message, as_bytes
+from entrepot.core.ports import Buffer, Link
+from entrepot.wire.amqp.deliver import content
+from entrepot.wire.amqp.frames import ProtocolHeader, method_frame
+from entrepot.wire.amqp.method import Method
+from entrepot.wire.amqp.methods import basic, channel, confirm, connection, decode
+from entrepot.wire.amqp.scan import Acks, Content, Event, MethodFrame
+
+CHANNELS_MAX = 2_000  # As the broker has it, about.
+
+OnMessage = Callable[[Message], None]
+OnEnd = Callable[[ClientError | None], None]
+_Answer = TypeVar("_Answer", bound=Method)
+_DELIVER = basic.Deliver.ID[0].to_bytes(2, "big") + basic.Deliver.ID[1].to_bytes(2, "big")
+
+
+class _Consumer(NamedTuple):
+    on_message: OnMessage
+    on_end: OnEnd
+    holder: Channel | None  # None means: what is delivered is settled already.
+
+
+class Channel:
+    """One channel: is asked one thing at a time, and may have consumers."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.number = number
+        self.session = session
+        self.failure: ClientError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[object] | None = None  # Of the question that was asked.
+        self._settled: list[bytes] = []  # Acknowledgements that are sent with what comes next.
+        self._lock = asyncio.Lock()
+        self._consumers: dict[str, _Consumer] = {}
+        self._ends: dict[bytes, tuple[str, str]] = {}  # Of deliveries: exchange and routing key.
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def tell(self, *methods: Method) -> None:
+        frames = [method_frame(self.number, each) for each in methods]
+        if self._settled:
+            frames = [*self._settled, *frames]
+            self._settled = []
+        self.session.send(frames)
+
+    async def ask(self, method: Method, kind: type[_Answer]) -> _Answer:
+        """Raises Unreachable, AmqpRefused, BadAnswer."""
+        found = await self._ask(method)
+        if not isinstance(found, kind):
+            raise BadAnswer(f"the broker says {_name(found)}, not {kind.NAME}")
+        return found
+
+    async def get(self, queue: str, *, settles: bool) -> Message | None:
+        """Return the queue's first message, or None; with `settles` it is gone from the queue."""
+        found = await self._ask(basic.Get(queue=queue, no_ack=settles))
+        if isinstance(found, basic.GetEmpty):
+            return None
+        if not isinstance(found, tuple) or not isinstance(found[0], basic.GetOk):
+            raise BadAnswer(f"the broker says {_name(found)}, not basic.get-ok")
+        method, head, body = found
+        assert isinstance(method, basic.GetOk)
+        return Message(
+            body,
+            method.routing_key,
+            method.exchange,
+            head,
+            is_redelivered=method.redelivered,
+            tag=method.delivery_tag,
+            holder=None if settles else self,
+        )
+
+    async def _ask(self, method: Method) -> object:
+        async with self._lock:
+            self.check()
+            loop = asyncio.get_running_loop()
+            answer = self._answer = loop.create_future()
+            self.tell(method)
+            limit = loop.call_later(TIMEOUT_S, self._not_answered, method.NAME)
+            try:
+                return await answer
+            except asyncio.CancelledError:  # Its answer would be taken for that of the next one.
+                self.fail(Unreachable("a question was given up"))
+                self.tell(channel.Close(200, "given up"))
+                raise
+            finally:
+                limit.cancel()
+                self._answer = None
+
+    def _not_answered(self, name: str) -> None:
+        self.session.give_up(f"{name} was not answered")
+        self.fail(Unreachable(f"the broker does not answer {name}"))
+
+    def _hear_answer(self, answer: object) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def publish(
+        self, exchange: str, key: str, head: bytes, bodies: list[bytes], *, mandatory: bool
+    ) -> None:
+        """Send messages with the same properties. Not yet confirmed."""
+        method = basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory)
+        frame_bytes_max = self.session.frame_bytes_max
+        self.session.send(_contents(self.number, method, head, bodies, frame_bytes_max))
+
+    async def consume(self, method: basic.Consume, on_message: OnMessage, on_end: OnEnd) -> str:
+        """Begin to consume; return the consumer's tag. `on_end` is told when it is over, with the
+        failure of the channel, or None if the broker cancelled it."""
+        holder = None if method.no_ack else self
+        self._consumers[method.consumer_tag] = _Consumer(on_message, on_end, holder)
+        try:
+            return (await self.ask(method, basic.ConsumeOk)).consumer_tag
+        except BaseException:
+            self._consumers.pop(method.consumer_tag, None)
+            raise
+
+    async def cancel(self, tag: str) -> None:
+        """End a consumer. What was delivered to it stays leased."""
+        await self.ask(basic.Cancel(consumer_tag=tag), basic.CancelOk)
+        self._consumers.pop(tag, None)
+
+    async def close(self) -> None:
+        """Give the number back; what is leased on the channel is ready again."""
+        if self.failure is None:
+            await self.ask(channel.Close(200, "done"), channel.CloseOk)
+        self.fail(Unreachable("the channel is closed"))
+        self.session.forget(self)
+
+    # --- the holder of messages
+
+    def settle(self, tag: int) -> None:
+        if self.failure is not None or self._elsewhere(self.settle, tag):
+            return
+        if not self._settled:
+            self._loop.call_soon(self._send_settled)
+        self._settled.append(method_frame(self.number, basic.Ack(tag)))
+
+    def _send_settled(self) -> None:
+        if self._settled and self.failure is None:
+            frames, self._settled = self._settled, []
+            self.session.send(frames)
+
+    def settle_through(self, tag: int) -> None:
+        """Settle all that were delivered up to this one."""
+        if self.failure is None:
+            self.tell(basic.Ack(tag, multiple=True))
+
+    def give_back(self, tag: int, *, requeue: bool) -> None:
+        if self.failure is None and not self._elsewhere(
+            partial(self.give_back, requeue=requeue), tag
+        ):
+            self.tell(basic.Reject(tag, requeue=requeue))
+
+    def _elsewhere(self, call: Callable[[int], None], tag: int) -> bool:
+        """Have it called in the loop, and return True, if we are in another thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop.call_soon_threadsafe(call, tag)
+            return True
+        return False
+
+    # --- what comes
+
+    def fail(self, failure: ClientError) -> None:
+        if self.failure is not None:
+            return
+        self.failure = failure
+        self._settled = []
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(failure)
+        consumers, self._consumers = self._consumers, {}
+        for each in consumers.values():
+            each.on_end(failure)
+
+    def hear_method(self, method: Method) -> None:
+        if isinstance(method, basic.Cancel):
+            found = self._consumers.pop(method.consumer_tag, None)
+            if found is not None:
+                found.on_end(None)
+        else:
+            self._hear_answer(method)
+
+    def hear_delivery(self, payload: bytes, head: bytes, body: Buffer) -> None:
+        # Read here: the general way takes as long as all the rest together.
+        tag_end = 5 + payload[4]
+        consumer = self._consumers.get(payload[5:tag_end].decode())
+        if consumer is None:  # Cancelled meanwhile.
+            self.give_back(int.from_bytes(payload[tag_end : tag_end + 8], "big"), requeue=True)
+            return
+        end = payload[tag_end + 9 :]
+        known = self._ends.get(end)
+        if known is None:
+            method = decode(payload)
+            assert isinstance(method, basic.Deliver)
+            known = method.exchange, method.routing_key
+            if len(self._ends) < CHANNELS_MAX:
+                self._ends[end] = known
+        consumer.on_message(
+            Message(
+                as_bytes(body),
+                known[1],
+                known[0],
+                head,
+                is_redelivered=bool(payload[tag_end + 8]),
+                tag=int.from_bytes(payload[tag_end : tag_end + 8], "big"),
+                holder=consumer.holder,
+            )
+        )
+
+    def hear_content(self, method: Method, head: bytes, body: Buffer) -> None:
+        self._hear_answer((method, head, as_bytes(body)))
+
+
+class Session(AmqpConnection):
+    """The connection. The first channel confirms what is published on it."""
+
+    CHANNELS_MAX = CHANNELS_MAX
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.first = Channel(self, CHANNEL)
+        self._channels: dict[int, Channel] = {CHANNEL: self.first}
+        self._numbers: list[int] = []  # Given back.
+        self._has_begun = False  # From then on each channel gets its own answers.
+        self.on_acks: Callable[[list[int], bool], None] = lambda tags, is_multiple: None
+        self.on_nack: Callable[[int, bool], None] = lambda tag, is_multiple: None
+        self.on_return: Callable[[basic.Return], None] = lambda method: None
+        self.on_gone: Callable[[ClientError], None] = lambda failure: None
+
+    async def channel(self) -> Channel:
+        """Open one more. Raises Unreachable."""
+        self.check_open()
+        number = self._numbers.pop() if self._numbers else max(self._channels) + 1
+        if number >= CHANNELS_MAX:
+            raise ClientError(f"more than {CHANNELS_MAX} things at once on one connection")
+        made = self._channels[number] = Channel(self, number)
+        await made.ask(channel.Open(), channel.OpenOk)
+        return made
+
+    def forget(self, closed: Channel) -> None:
+        if self._channels.pop(closed.number, None) is closed:
+            self._numbers.append(closed.number)
+
+    def send(self, chunks: Sequence[Buffer]) -> None:
+        self._link.send(chunks)
+
+    @property
+    def frame_bytes_max(self) -> int:
+        return self._frame_bytes_max
+
+    def give_up(self, reason: str) -> None:
+        self._link.abort(reason)
+
+    async def _begin(self) -> None:
+        await self.ask(confirm.Select(), confirm.SelectOk)
+        self._has_begun = True
+
+    def _fail(self, failure: ClientError) -> None:
+        super()._fail(failure)
+        for each in list(self._channels.values()):
+            each.fail(failure)
+        self.on_gone(failure)
+
+    def _hear(self, event: ProtocolHeader | Event) -> None:
+        match event:
+            case Content(number, payload, head, body) if payload.startswith(_DELIVER):
+                found = self._channels.get(number)
+                if found is not None:
+                    found.hear_delivery(payload, head, body)
+            case Acks(number, is_multiple, tags) if number == CHANNEL:
+                self.on_acks(tags, is_multiple)
+            case Content(number, payload, head, body):
+                self._hear_message(number, decode(payload), head, body)
+            case MethodFrame(number, payload) if number and self._has_begun:
+                self._hear_on(number, decode(payload))
+            case _:
+                super()._hear(event)
+
+    def _hear_message(self, number: int, method: Method, head: bytes, body: Buffer) -> None:
+        if isinstance(method, basic.Return):
+            if number == CHANNEL:
+                self.on_return(method)
+        elif number in self._channels:
+            self._channels[number].hear_content(method, head, body)
+
+    def _hear_on(self, number: int, method: Method) -> None:
+        found = self._channels.get(number)
+        if found is None:
+            return
+        if found.failure is not None and isinstance(method, channel.CloseOk):
+            self.forget(found)
+        elif isinstance(method, channel.Close):
+            failure = AmqpRefused(method.reply_code, method.reply_text)
+            if number == CHANNEL:  # What was published on it is in doubt: begin anew.
+                self._hear_any(method)
+                return
+            self.send([method_frame(number, channel.CloseOk())])
+            found.fail(failure)
+            self.forget(found)
+        elif isinstance(method, basic.Nack) and number == CHANNEL:
+            self.on_nack(method.delivery_tag, method.multiple)
+        elif isinstance(method, connection.Close | connection.Blocked | connection.Unblocked):
+            self._hear_any(method)
+        else:
+            found.hear_method(method)
+
+
+def _name(found: object) -> str:
+    if isinstance(found, tuple):
+        found = found[0]
+    return found.NAME if isinstance(found, Method) else "nothing"
+
+
+def _contents(
+    channel: int, method: basic.Publish, head: bytes, bodies: list[bytes], frame_bytes_max: int
+) -> list[Buffer]:
+    """Return messages that differ in nothing but their bodies, as chunks to be sent."""
+    if len(bodies) == 1:
+        return content(channel, method, head, bodies[0], frame_bytes_max)
+    chunks: list[Buffer] = []
+    leads: dict[int, tuple[bytes, bytes]] = {}  # What comes before and after, by size.
+    pieces: list[bytes] = []
+    for body in bodies:
+        size = len(body)
+        if size > _COPIED_BYTES_MAX or size == 0:
+            if pieces:
+                chunks.append(b"".join(pieces))
+                pieces = []
+            chunks += content(channel, method, head, body, frame_bytes_max)
+            continue
+        lead = leads.get(size)
+        if lead is None:
+            (whole,) = content(channel, method, head, body, frame_bytes_max)
+            data = bytes(whole)
+            lead = leads[size] = data[: -size - 1], data[-1:]
+        pieces += (lead[0], body, lead[1])
+    if pieces:
+        chunks.append(b"".join(pieces))
+    return chunks
+
+
+_COPIED_BYTES_MAX = 3_000  # Below the smallest frame.

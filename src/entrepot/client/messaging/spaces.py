@@ -1,0 +1,306 @@
+"""Tuple spaces: write, read and take by example, for processes that know nothing of each other.
+
+A space is a state that all clients keep alike (see `replica`): the tuples that were written and not
+taken. A write is a record, and so is a take: it names the tuple, and of several takes of one tuple
+the first in the log gets it. So no tuple is taken twice, whoever dies when, and what was written is
+there after any crash. Whoever dies between a take and its result has taken the tuple with it.
+
+A template has a value for what must be equal, a type (`int`, `float`, `str`, `bool`, `list`) for
+what must be of a kind, and `...` for what may be anything. A tuple may have a lease; when that is
+over, it is gone. Whether it was over is judged by the time of the take's record, by all alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from entrepot.client.errors import ClientError
+from entrepot.client.messaging.replica import Replica, text_headers
+from entrepot.client.messaging.topics import Entry, TopicVerbs
+from entrepot.core.clock import SystemClock, SystemEntropy
+from entrepot.core.record import Record
+
+TUPLES_MAX = 1_000_000  # Of a space: every client holds all of them.
+FIELDS_MAX = 100
+CHOSEN_FROM = 8  # Several takers shall not all want the same tuple.
+_ID_BYTES = 12
+_TAKER, _EXPIRES = "space-taker", "space-expires-ms"
+_FORMAL = (int, float, str, bool, list, type(None))
+
+Tuple = tuple[Any, ...]
+
+
+class Written(NamedTuple):
+    """What `write` returns: the tuple can be taken back by it."""
+
+    id: str
+    value: Tuple
+
+
+class _Held:
+    """A tuple that is in the space."""
+
+    __slots__ = ("expires_ms", "id", "value")
+
+    def __init__(self, id: str, value: Tuple, expires_ms: int | None) -> None:
+        self.id = id
+        self.value = value
+        self.expires_ms = expires_ms
+
+
+class Space:
+    """A space of tuples. Made by `AsyncClient.space`."""
+
+    def __init__(self, verbs: TopicVerbs, name: str) -> None:
+        self.name = name
+        self._taker = SystemEntropy().token(_ID_BYTES).hex()
+        self._clock = SystemClock()
+        self._entropy = SystemEntropy()
+        self._tuples: dict[str, _Held] = {}
+        self._shapes: dict[object, dict[str, _Held]] = {}  # By length, and by first field.
+        self._waiting: dict[asyncio.Future[None], Tuple] = {}
+        self._watchers: dict[Watch, None] = {}
+        self._replica = Replica(verbs, f"space.{name}", self._apply)
+
+    def __len__(self) -> int:
+        return len(self._tuples)
+
+    async def start(self) -> None:
+        await self._replica.start()
+
+    # --- the verbs
+
+    async def write(self, *fields: Any, lease_s: float | None = None) -> Written:
+        """Put a tuple into the space; with a lease, for so long. It is on disk when this returns.
+
+        Raises ClientError for what JSON cannot say, and when the space is full.
+        """
+        if not 0 < len(fields) <= FIELDS_MAX:
+            raise ClientError(f"a tuple has 1 to {FIELDS_MAX} fields")
+        if len(self._tuples) >= TUPLES_MAX:
+            raise ClientError(f"space '{self.name}' has {TUPLES_MAX} tuples, and takes no more")
+        try:
+            body = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise ClientError(f"a tuple has fields that JSON can say: {error}") from None
+        headers: tuple[tuple[str, bytes], ...] = ()
+        if lease_s is not None:
+            expires_ms = self._clock.now_ms() + round(lease_s * 1000)
+            headers = ((_EXPIRES, str(expires_ms).encode()),)
+        id = self._entropy.token(_ID_BYTES).hex()
+        await self._replica.change(Record(id.encode(), body, headers))
+        return Written(id, fields)
+
+    async def read(self, *template: Any, timeout_s: float | None = None) -> Tuple:
+        """Return a tuple that matches, and leave it there; wait for one if there is none.
+
+        Raises TimeoutError; at once, with a time of 0.
+        """
+        async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
+            while True:
+                found = self._find(template)
+                if found is not None:
+                    return found.value
+                await self._wait(template, timeout_s)
+
+    async def take(self, *template: Any, timeout_s: float | None = None) -> Tuple:
+        """Take a tuple that matches out of the space: nobody else gets it. See `read`."""
+        async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
+            while True:
+                found = self._find(template)
+                if found is None:
+                    await self._wait(template, timeout_s)
+                elif await self._claim(found.id):
+                    return found.value
+
+    async def cancel(self, written: Written) -> bool:
+        """Take back what was written. False means: somebody has taken it, or its lease is over."""
+        return written.id in self._tuples and await self._claim(written.id)
+
+    def notify(self, callback: Callable[[Tuple], Any], *template: Any) -> Watch:
+        """Call a function with each matching tuple that is written from now on."""
+        watch = Watch(self._watchers, callback, template)
+        self._watchers[watch] = None
+        return watch
+
+    # --- how
+
+    async def _claim(self, id: str) -> bool:
+        """Append a take; return whether it is the first of this tuple."""
+        held = self._tuples[id]
+        self._unfile(held)  # Nobody else here shall try to take it.
+        try:
+            record = Record(id.encode(), None, ((_TAKER, self._taker.encode()),))
+            # Once it is under way it happens, even if who asked is gone: then it is given back.
+            change = asyncio.ensure_future(self._replica.change(record))
+            try:
+                return await asyncio.shield(change) is not None
+            except asyncio.CancelledError:
+                change.add_done_callback(self._give_back)
+                raise
+        except ClientError:
+            if id in self._tuples:  # Nobody knows; whoever tries next will see.
+                self._file(held)
+            raise
+
+    def _give_back(self, change: asyncio.Future[object]) -> None:
+        """Write a tuple again that was taken for somebody whose time was over."""
+        if change.cancelled() or change.exception() is not None:
+            return
+        held = change.result()
+        if isinstance(held, _Held):
+            headers: tuple[tuple[str, bytes], ...] = ()
+            if held.expires_ms is not None:
+                headers = ((_EXPIRES, str(held.expires_ms).encode()),)
+            body = json.dumps(held.value, separators=(",", ":")).encode()
+            id = self._entropy.token(_ID_BYTES).hex()
+            again = asyncio.ensure_future(self._replica.change(Record(id.encode(), body, headers)))
+            again.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _find(self, template: Tuple) -> _Held | None:
+        """Return one of the first tuples that match and that nobody here is taking."""
+        now_ms, found = self._clock.now_ms(), None
+        left = self._entropy.token(1)[0] % CHOSEN_FROM
+        for held in self._candidates(template).values():
+            if held.expires_ms is not None and held.expires_ms <= now_ms:
+                continue
+            if matches(template, held.value):
+                found = held
+                left -= 1
+                if left < 0:
+                    break
+        return found
+
+    def _candidates(self, template: Tuple) -> dict[str, _Held]:
+        first = template[0] if template else None
+        key: object = len(template)
+        if isinstance(first, str | int | float):
+            key = len(template), first
+        return self._shapes.get(key, {})
+
+    async def _wait(self, template: Tuple, timeout_s: float | None) -> None:
+        """Return when a tuple that matches was written, or a taker of ours was late."""
+        if timeout_s == 0:
+            raise TimeoutError("nothing matches")
+        if self._replica.failure is not None:
+            raise self._replica.failure
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[wake] = template
+        try:
+            await wake
+        finally:
+            self._waiting.pop(wake, None)
+
+    def _apply(self, entry: Entry) -> object:
+        """Apply a record. Of a take, return the tuple that it gets, or None."""
+        headers = text_headers(entry)
+        id = (entry.key or b"").decode("utf-8", "replace")
+        if _TAKER in headers:
+            held = self._remove(id)
+            is_over = held is not None and _is_over(held, entry.timestamp_ms)
+            return None if is_over else held
+        try:
+            value = tuple(json.loads(entry.body))
+            expires_ms = int(headers[_EXPIRES]) if _EXPIRES in headers else None
+        except (ValueError, TypeError):
+            return None  # Somebody wrote something else there.
+        if value and id not in self._tuples:
+            self._add(_Held(id, value, expires_ms))
+        return None
+
+    def _add(self, held: _Held) -> None:
+        self._tuples[held.id] = held
+        self._file(held)
+        if held.expires_ms is not None:
+            left_s = (held.expires_ms - self._clock.now_ms()) / 1000
+            asyncio.get_running_loop().call_later(max(0.0, left_s) + 1, self._remove, held.id)
+        for wake, template in self._waiting.items():
+            if not wake.done() and matches(template, held.value):
+                wake.set_result(None)
+        for watch in list(self._watchers):
+            watch.tell(held.value)
+
+    def _remove(self, id: str) -> _Held | None:
+        held = self._tuples.pop(id, None)
+        if held is not None:
+            self._unfile(held)
+        return held
+
+    def _file(self, held: _Held) -> None:
+        for key in _keys(held.value):
+            self._shapes.setdefault(key, {})[held.id] = held
+
+    def _unfile(self, held: _Held) -> None:
+        """Have it found no more. Without effect if it is not."""
+        for key in _keys(held.value):
+            among = self._shapes.get(key)
+            if among is not None and among.pop(held.id, None) is not None and not among:
+                del self._shapes[key]
+
+
+class Watch:
+    """The handle of a notification."""
+
+    def __init__(
+        self, among: dict[Watch, None], callback: Callable[[Tuple], Any], template: Tuple
+    ) -> None:
+        self._among = among
+        self._callback = callback
+        self._template = template
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def stop(self) -> None:
+        """Call it no more."""
+        self._among.pop(self, None)
+
+    def tell(self, value: Tuple) -> None:
+        if matches(self._template, value):
+            task = asyncio.get_running_loop().create_task(self._call(value))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _call(self, value: Tuple) -> None:
+        result = self._callback(value)
+        if inspect.isawaitable(result):
+            await result
+
+
+class SpaceVerbs(TopicVerbs):
+    """The part of a client that is about tuple spaces."""
+
+    async def space(self, name: str) -> Space:
+        """Return a space, made if there is none, with all that is in it."""
+        made = Space(self, name)
+        await made.start()
+        return made
+
+
+def matches(template: Tuple, value: Tuple) -> bool:
+    """Return whether a tuple is like a template."""
+    return len(template) == len(value) and all(map(_fits, template, value))
+
+
+def _fits(wanted: Any, field: Any) -> bool:
+    if wanted is ...:
+        return True
+    if isinstance(wanted, type):
+        if wanted not in _FORMAL:
+            raise ClientError(f"{wanted.__name__} is no type that a field can have")
+        return type(field) is wanted
+    if isinstance(wanted, tuple):
+        wanted = list(wanted)
+    return type(field) is type(wanted) and bool(field == wanted)
+
+
+def _keys(value: Tuple) -> list[object]:
+    first = value[0]
+    is_scalar = isinstance(first, str | int | float)
+    return [len(value), (len(value), first)] if is_scalar else [len(value)]
+
+
+def _is_over(held: _Held, now_ms: int) -> bool:
+    return held.expires_ms is not None and held.expires_ms <= now_ms

@@ -1,0 +1,122 @@
+// Dialogs: forms of a few fields, and questions. The browser's own <dialog> keeps the focus inside.
+
+import { h } from "./dom.js";
+
+let numbers = 0;
+
+/** Say shortly, at the edge of the page, what was done or went wrong. */
+export function toast(text, kind = "good") {
+  const shown = h("div", { class: `toast ${kind}` }, text);
+  document.getElementById("toasts").append(shown);
+  setTimeout(() => shown.remove(), kind === "bad" ? 9000 : 4000);
+}
+
+/** Do something that may be refused, and say so. Return whether it was done. */
+export async function attempt(work, done) {
+  try {
+    const result = await work();
+    if (done) toast(typeof done === "function" ? done(result) : done);
+    return true;
+  } catch (error) {
+    if (error.name !== "AbortError") toast(error.message, "bad");
+    return false;
+  }
+}
+
+/**
+ * Show a form. `fields` are {name, label, type, value, hint, options, required}; `submit` gets the
+ * values and may throw: then the form stays, with what is wrong.
+ */
+export function form({ title, text, fields = [], action, danger = false, submit, preview }) {
+  const number = (numbers += 1);
+  const opener = document.activeElement;
+  const inputs = new Map(fields.map((field) => [field.name, input(field)]));
+  const problem = h("p", { class: "problem", role: "alert" });
+  const shown = h("div", { class: "preview" });
+  const button = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
+  const close = () => {
+    dialog.close();
+    dialog.remove();
+    opener?.focus?.();
+  };
+  const values = () => Object.fromEntries([...inputs].map(([name, element]) =>
+    [name, element.type === "checkbox" ? element.checked : element.value]));
+  const body = h("form", { method: "dialog" },
+    h("h2", { id: `form-${number}` }, title),
+    text ? h("p", {}, text) : null,
+    fields.map((field) => labelled(field, inputs.get(field.name))),
+    shown, problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), button));
+  body.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    problem.textContent = "";
+    button.disabled = true;
+    try {
+      await submit(values());
+      close();
+    } catch (error) {
+      problem.textContent = error.message;
+    } finally {
+      button.disabled = false;
+    }
+  });
+  if (preview) {
+    const look = async () => {
+      try {
+        shown.replaceChildren(...[await preview(values())].flat());
+      } catch (error) {
+        shown.replaceChildren(h("p", { class: "problem" }, error.message));
+      }
+    };
+    body.addEventListener("change", look);
+    look();
+  }
+  const dialog = h("dialog", { "aria-labelledby": `form-${number}` }, body);
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    close();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  ([...inputs.values()][0] ?? button).focus();
+  return dialog;
+}
+
+function input({ name, type = "text", value, options, required, placeholder, rows }) {
+  const common = { name, required, placeholder, autocomplete: "off", spellcheck: "false" };
+  if (options) {
+    return h("select", common, options.map((each) => {
+      const [key, text] = Array.isArray(each) ? each : [each, each];
+      return h("option", { value: key, selected: key === value }, text);
+    }));
+  }
+  if (type === "textarea") return h("textarea", { ...common, rows: rows ?? 5, value });
+  if (type === "checkbox") return h("input", { ...common, type, checked: Boolean(value) });
+  return h("input", { ...common, type, value, step: type === "datetime-local" ? "1" : undefined });
+}
+
+function labelled(field, element) {
+  const hint = field.hint ? h("span", { class: "hint" }, field.hint) : null;
+  if (field.type === "checkbox") return h("label", { class: "check" }, element, h("span", {}, field.label), hint);
+  return h("label", {}, field.label, element, hint);
+}
+
+/** Ask before something is done. `word` must be typed if it is given. */
+export function confirm({ title, text, action, work, word }) {
+  const fields = word ? [{ name: "word", label: `Type ${word} to go on`, required: true }] : [];
+  return form({ title, text, action, fields, danger: true, submit: async (values) => {
+    if (word && values.word !== word) throw new Error("That is another name.");
+    await work();
+  } });
+}
+
+/** Read headers that were typed as lines of `name: value`. */
+export function headersOf(text) {
+  const found = {};
+  for (const line of text.split("\n").filter((each) => each.trim())) {
+    const place = line.indexOf(":");
+    if (place < 1) throw new Error(`A header is written as name: value, not ${line}`);
+    found[line.slice(0, place).trim()] = line.slice(place + 1).trim();
+  }
+  return found;
+}

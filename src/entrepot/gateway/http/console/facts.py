@@ -1,0 +1,193 @@
+"""Pages about the broker itself: transactions under way, settings, the log on disk, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.catalog import Topic
+from entrepot.broker.sessions import ConnectionFacts, Session
+from entrepot.broker.subject.name import to_path
+from entrepot.broker.transaction import Transaction, TransactionStatus
+from entrepot.core.errors import UnknownTopic
+from entrepot.gateway.http.console.paging import Listing, page
+from entrepot.gateway.http.management import connections, subjects
+from entrepot.gateway.http.management.call import Call, denied
+from entrepot.gateway.http.management.messages import to_json
+
+Row = dict[str, Any]
+
+_ROWS_MAX = 1_000
+_STATES = {
+    TransactionStatus.ONGOING: "open",
+    TransactionStatus.PREPARE_COMMIT: "committing",
+    TransactionStatus.PREPARE_ABORT: "aborting",
+}
+
+
+def _require_monitor(call: Call) -> None:
+    if not call.sees_all:
+        raise denied("Not monitor user")
+
+
+async def list_transactions(call: Call) -> Row:
+    """List a page of the transactions under way; ended ones with `all`."""
+    has_all, kind = call.query.get("all") == "true", ResourceKind.TRANSACTIONAL_ID
+    found = (
+        each
+        for each in list(call.broker.transactions.transactions.values())
+        if (has_all or each.state in _STATES)
+        and (call.sees_all or call.principal.may(Operation.DESCRIBE, kind, each.transactional_id))
+    )
+    listing = Listing[Transaction](
+        name=lambda each: each.transactional_id,
+        columns={
+            "started": lambda each: each.started_ms,
+            "partitions": lambda each: len(each.partitions),
+        },
+        describe=_transaction,
+    )
+    return await call.broker.turns.run(page(found, listing, call.query))
+
+
+def _transaction(each: Transaction) -> Row:
+    return {
+        "name": each.transactional_id,
+        "state": _STATES.get(each.state, each.state.name.lower().replace("_", " ")),
+        "producer": each.producer.id,
+        "epoch": each.producer.epoch,
+        "started": each.started_ms if each.started_ms >= 0 else None,
+        "timeout_ms": each.timeout_ms,
+        "partitions": len(each.partitions),
+    }
+
+
+async def list_connections(call: Call) -> Row:
+    """List a page of the connections of clients that use queues."""
+    found = list(connections.visible(call))
+    listing = Listing[tuple[Session, ConnectionFacts]](
+        name=lambda each: each[1].name,
+        columns={
+            "user": lambda each: each[1].user,
+            "protocol": lambda each: each[1].protocol,
+            "connected": lambda each: each[1].connected_ms,
+            "unacked": lambda each: sum(channel.unacked for channel in each[1].channels),
+        },
+        describe=lambda each: _connection(call, each[1]),
+    )
+    return await call.broker.turns.run(page(found, listing, call.query))
+
+
+def _connection(call: Call, facts: ConnectionFacts) -> Row:
+    row = connections.describe(call, facts)
+    names = ("name", "protocol", "user", "vhost", "state", "peer_host", "peer_port", "ssl")
+    chosen = {name: row[name] for name in (*names, "channels", "connected_at")}
+    return chosen | {
+        "unacked": sum(channel.unacked for channel in facts.channels),
+        "consumers": sum(len(channel.consumers) for channel in facts.channels),
+        "mine": facts.user == call.user,
+    }
+
+
+async def list_sessions(call: Call) -> Row:
+    """List a page of the sessions of MQTT's clients."""
+    listing = Listing[Any](
+        name=lambda each: each.client_id,
+        columns={
+            "user": lambda each: each.user,
+            "connected": lambda each: each.receiver is not None,
+            "subscriptions": lambda each: len(each.subscriptions),
+            "ready": lambda each: subjects.describe(each)["messages_ready"],
+        },
+        describe=lambda each: subjects.describe(each) | {"name": each.client_id},
+    )
+    return await call.broker.turns.run(page(subjects.visible(call), listing, call.query))
+
+
+async def list_retained(call: Call) -> Row:
+    """List a page of the retained messages."""
+    may, kind = call.principal.may, ResourceKind.TOPIC
+    retained = call.broker.vhosts.default.retained
+    found = await call.broker.turns.run(retained.matching(subjects.everything()))
+    listing = Listing[Any](
+        name=lambda each: to_path(each.subject),
+        columns={
+            "bytes": lambda each: len(each.message[1]),
+            "published": lambda each: each.time_ms,
+        },
+        describe=lambda each: {
+            "name": to_path(each.subject),
+            "bytes": len(each.message[1]),
+            "published": each.time_ms,
+            "may_write": may(Operation.WRITE, kind, each.subject),
+        },
+    )
+    readable = (each for each in found if may(Operation.READ, kind, each.subject))
+    return await call.broker.turns.run(page(readable, listing, call.query))
+
+
+def list_settings(call: Call) -> list[Row]:
+    """List what the server was started with, and where each value comes from."""
+    _require_monitor(call)
+    return [
+        {
+            "name": each.name,
+            "value": each.value,
+            "default": each.default,
+            "source": "default" if each.value == each.default else "configuration",
+        }
+        for each in call.context.settings()
+    ]
+
+
+async def list_storage(call: Call) -> Row:
+    """List a page of what is on the disk: the partitions of topics and of queues."""
+    _require_monitor(call)
+    listing = Listing[Topic](
+        name=lambda topic: topic.name,
+        columns={
+            "bytes": lambda topic: sum(each.partition.size for each in _served(call, topic)),
+            "partitions": lambda topic: topic.partition_count,
+        },
+        describe=lambda topic: _stored(call, topic),
+    )
+    topics = iter(list(call.broker.catalog.all_topics()))
+    return await call.broker.turns.run(page(topics, listing, call.query))
+
+
+def _served(call: Call, topic: Topic) -> list[Any]:
+    with suppress(UnknownTopic):
+        return list(call.broker.served_partitions(topic))
+    return []
+
+
+def _stored(call: Call, topic: Topic) -> Row:
+    partitions = [served.partition for served in _served(call, topic)]
+    return {
+        "name": to_json(topic.name),
+        "kind": _kind(call, topic),
+        "directory": topic.directory_name,
+        "partitions": topic.partition_count,
+        "segments": sum(len(each.segments) for each in partitions),
+        "bytes": sum(each.size for each in partitions),
+        "faults": [text for each in partitions if (text := each.stopped or each.damage)][:10],
+    }
+
+
+def _kind(call: Call, topic: Topic) -> str:
+    if call.broker.is_internal(topic.name):
+        return "the broker's own"
+    return "queue" if topic.is_queue else "topic"
+
+
+def list_rules(call: Call) -> list[Row]:
+    """List the access control lists, which are changed by Kafka's tools."""
+    call.require_administrator()
+    return [dict(_rule(acl)) for acl in list(call.broker.acls.entries)[:_ROWS_MAX]]
+
+
+def _rule(acl: Any) -> Iterator[tuple[str, str]]:
+    for name, value in acl._asdict().items():
+        yield name, str(getattr(value, "value", value))

@@ -1,0 +1,64 @@
+"""One search over all names: queues, topics, exchanges, groups, connections, sessions, users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from entrepot.core.steps import Steps
+from entrepot.gateway.http.console import groups, queues, topics
+from entrepot.gateway.http.management.call import Call
+from entrepot.gateway.http.management.messages import to_json
+from entrepot.wire.http import limits as http_limits
+
+Row = dict[str, Any]
+_STEP = 200
+
+
+async def search(call: Call) -> list[Row]:
+    """Return things whose names have the text, those that begin with it first."""
+    wanted = call.query.get("q", "").strip().lower()
+    if not wanted:
+        return []
+    return await call.broker.turns.run(_search(call, wanted))
+
+
+def _search(call: Call, wanted: str) -> Steps[list[Row]]:
+    found: list[tuple[int, int, Row]] = []
+    share = http_limits.SEARCH_RESULTS_MAX
+    for number, (kind, names) in enumerate(_kinds(call, wanted).items()):
+        rows: list[tuple[int, int, Row]] = []
+        for count, (vhost, name) in enumerate(names):
+            if wanted in name.lower() and len(rows) < share * 20:
+                place = name.lower().find(wanted)
+                row = {"kind": kind, "vhost": vhost, "name": to_json(name)}
+                rows.append((min(place, 1), number, row))
+            if count % _STEP == 0:
+                yield
+        rows.sort(key=lambda entry: (entry[0], len(entry[2]["name"])))
+        found += rows[:share]
+    found.sort(key=lambda entry: entry[:2])
+    return [row for _, _, row in islice(found, share)]
+
+
+def _kinds(call: Call, wanted: str) -> dict[str, Iterator[tuple[str, str]]]:
+    """Return where to look, each with (virtual host or empty, name)."""
+    kinds: dict[str, Iterator[tuple[str, str]]] = {
+        "queue": queues.find_by_name(call, wanted),
+        "topic": (("", topic.name) for topic in topics.visible(call)),
+        "exchange": (
+            (vhost.name, exchange.name)
+            for vhost in call.vhosts
+            for exchange in list(vhost.router.exchanges())
+            if exchange.name
+        ),
+        "group": (("", group.group_id) for group in groups.visible(call)),
+    }
+    if call.sees_all:
+        default = call.broker.vhosts.default
+        kinds["connection"] = (("", each.facts().name) for each in call.broker.sessions)
+        kinds["session"] = (("", each.client_id) for each in list(default.sessions))
+    if call.principal.is_administrator:
+        kinds["user"] = (("", name) for name in call.broker.users.names())
+    return kinds

@@ -1,0 +1,411 @@
+"""The console, driven in a real browser: what is shown, what the buttons do, and who may."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import confluent_kafka
+import pika
+import pytest
+from confluent_kafka import admin as admin_api
+from paho.mqtt import client as paho
+
+from entrepot.testing import Broker, broker
+from tests.end_to_end.browsing import NEEDS_CHROMIUM, WAIT_S, Browser, chromium
+from tests.end_to_end.secured import process
+
+pytestmark = [pytest.mark.slow, NEEDS_CHROMIUM]
+
+NASTY = "<script>document.title='!'</script>\"'&amp; 🦆"
+LONG = "n" * 255
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Broker]:
+    with broker(settings={"ports.http": 0, "topics.num_partitions": 2}) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def visit() -> Iterator[Callable[[str], Browser]]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page(server: Broker, visit: Callable[[str], Browser]) -> Browser:
+    page = visit(f"http://{server.http_address}")
+    page.open()
+    page.log_in("guest", "guest")
+    page.problems()
+    return page
+
+
+@pytest.fixture
+def channel(server: Broker) -> Iterator[Any]:
+    connection = pika.BlockingConnection(pika.URLParameters(server.amqp_url))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()
+
+
+def publish(channel: Any, queue: str, *bodies: bytes) -> None:
+    for body in bodies:
+        channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+
+
+def depth(channel: Any, queue: str) -> int:
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count
+
+
+def wait_until(is_so: Any) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+PAGES = (
+    ("", "Overview", "By protocol", "AMQP", "granted access", "messages ready"),
+    ("queues", NASTY, LONG, "Declare a queue"),
+    (f"queues/%2F/{quote(NASTY, '')}", NASTY, "Nobody consumes from it"),
+    (f"queues/%2F/{LONG}", LONG, "amq.topic", NASTY),
+    ("topics", "shown", "Create a topic"),
+    ("topics/shown", "value", "key", "1 record"),
+    ("topics/shown?tab=partitions", "First offset", "fine"),
+    ("topics/shown?tab=groups", "Lag", "g"),
+    ("topics/shown?tab=settings", "retention.ms", "default"),
+    ("exchanges", "amq.topic", "amq.headers"),
+    ("exchanges/%2F/amq.topic", LONG, NASTY),
+    (f"route?exchange=amq.topic&key={quote(NASTY, '')}", LONG, "2 queues and topics would get it"),
+    ("connections", "AMQP 0-9-1", "MQTT"),
+    ("groups", "g", "Lag"),
+    ("groups/g", "Consumer group", "shown", "Members"),
+    ("sessions", NASTY, "connected"),
+    (f"sessions/{quote(NASTY, '')}", "a/#", "QoS"),
+    ("retained", "a/b", "4 B"),
+    ("transactions", "No transaction is under way"),
+    ("users", "guest", "administrator", "Access control lists"),
+    ("storage", "shown", "the broker's own"),
+    ("settings", "topics.num_partitions", "file or command line"),
+)
+
+WIDE = "document.documentElement.scrollWidth > innerWidth"
+NAMELESS = (
+    "[...document.querySelectorAll('button, a, input, select')].filter("
+    "(each) => !(each.innerText.trim() || each.ariaLabel || each.labels?.length)).length"
+)
+
+
+@pytest.fixture
+def things(server: Broker, channel: Any) -> Iterator[None]:
+    """Something for every page: with names that are markup, or as long as names may be."""
+    channel.queue_declare(NASTY, durable=True)
+    channel.queue_declare(LONG, durable=True)
+    channel.queue_bind(LONG, "amq.topic", NASTY)
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+    producer.produce("shown", b"value", b"key")
+    assert producer.flush(WAIT_S) == 0
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["shown"])
+    assert consumer.poll(WAIT_S) is not None
+    consumer.commit(asynchronous=False)
+    device = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=NASTY)
+    device.connect(*server.mqtt_address)
+    device.loop_start()
+    device.publish("a/b", b"kept", qos=1, retain=True).wait_for_publish(WAIT_S)
+    device.subscribe("a/#", qos=1)
+    yield
+    device.disconnect()
+    device.loop_stop()
+    consumer.close()
+
+
+@pytest.mark.usefixtures("things")
+def test_every_page_is_shown_without_an_error(page: Browser) -> None:
+    for address, *texts in PAGES:
+        page.open(address)
+        page.wait_for(*texts)
+        assert page.run("document.title").endswith("entrepot"), address
+        assert page.problems() == [], address
+        assert not page.run(WIDE), address
+        assert page.run(NAMELESS) == 0, address
+    page.search("shown")
+    page.wait_for("Topic", "Produce")
+
+
+@pytest.mark.usefixtures("things")
+def test_every_page_fits_a_phone(page: Browser) -> None:
+    page.resize(390, 844)
+    try:
+        for address, *_ in PAGES:
+            page.open(address)
+            page.until("() => !document.getElementById('main').inert")
+            assert not page.run(WIDE), address
+        page.run("document.getElementById('menu').click()")
+        page.press("Exchanges")
+        page.wait_for("amq.topic")
+    finally:
+        page.resize()
+
+
+def test_a_message_is_published_looked_at_and_taken(page: Browser, channel: Any) -> None:
+    page.open("queues")
+    page.press("Declare a queue")
+    page.write("Name", "work")
+    page.press("Declare")
+    page.wait_for("work is declared")
+    page.press("Publish")
+    page.write("Body", '{"id": 1}')
+    page.write("Headers", "tenant: a")
+    page.press("Publish")
+    page.wait_for("Published.")
+    _, properties, body = channel.basic_get("work", auto_ack=True)
+    assert (body, properties.headers) == (b'{"id": 1}', {"tenant": "a"})
+    assert properties.delivery_mode == 2
+
+    publish(channel, "work", b"one", b"\x00\xff", b"x" * 10_000_000)
+    wait_until(lambda: depth(channel, "work") == 3)
+    page.press("Peek")
+    page.wait_for("one", "000000  00 ff", "9.5 MiB")  # Bytes as such, and of the long one a part.
+    page.press("Take one")
+    page.wait_for("1 message taken")
+    assert depth(channel, "work") == 2
+    page.press("Purge")
+    page.press("Purge")
+    page.wait_for("Purged.")
+    assert depth(channel, "work") == 0
+    page.open("queues?name=work")
+    page.wait_for("1 queue")
+    assert [row.split(" | ")[0] for row in page.rows()] == ["work"]
+    assert page.problems() == []
+
+
+def test_messages_are_moved_and_come_back(page: Browser, channel: Any) -> None:
+    for name in ("here", "there"):
+        channel.queue_declare(name, durable=True)
+    channel.confirm_delivery()
+    publish(channel, "here", b"one", b"two")
+    page.open("queues/%2F/here")
+    page.press("Move")
+    page.write("To the queue", "there")
+    page.press("Move")
+    page.wait_for("2 messages moved to there")
+    assert (depth(channel, "here"), depth(channel, "there")) == (0, 2)
+    page.press("Rewind")
+    page.write("To the offset", "0")
+    page.press("Rewind")
+    page.wait_for("here is rewound")
+    wait_until(lambda: depth(channel, "here") == 2)
+
+    page.open("queues/%2F/there")
+    page.press("Delete")
+    page.write("Type there", "another")
+    page.press("Delete")
+    page.wait_for("That is another name.")
+    page.write("Type there", "there")
+    page.press("Delete")
+    page.wait_for("there is deleted")
+    assert page.problems() == []
+
+
+def test_a_dead_letter_goes_back(page: Browser, channel: Any) -> None:
+    channel.queue_declare("dead", durable=True)
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("alive", durable=True, arguments=letters)
+    channel.confirm_delivery()
+    publish(channel, "alive", b"bad")
+    method, _, _ = channel.basic_get("alive")
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    wait_until(lambda: depth(channel, "dead") == 1)
+    page.open("queues/%2F/dead")
+    page.press("Peek")
+    page.wait_for("dead letter: rejected", "Died in")
+    page.press("Send back")
+    page.wait_for("1 message sent back")
+    assert (depth(channel, "dead"), depth(channel, "alive")) == (0, 1)
+    assert page.problems() == []
+
+
+def test_a_topic(server: Broker, page: Browser) -> None:
+    page.open("topics")
+    page.press("Create a topic")
+    page.write("Name", "clicks")
+    page.press("Create")
+    page.wait_for("clicks is created")
+    page.press("Produce")
+    page.write("Key", "user-1")
+    page.write("Value", '{"page": "/start"}')
+    page.write("Headers", "trace: abc")
+    page.press("Produce")
+    page.wait_for("Record 0:0 is on disk", "user-1", '"page": "/start"')
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+    for number in range(300):
+        producer.produce("clicks", json.dumps({"n": number}), f"user-{number % 10}", partition=0)
+    producer.produce("clicks", bytes(range(256)), b"\x00\xff", partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+    page.open("topics/clicks?from=first")
+    page.wait_for("50 records, 50 looked at")
+    page.press("Go on from here")
+    page.wait_for("0:99")
+    page.open("topics/clicks?text=%22n%22%3A%20299")
+    page.wait_for("1 record, 302 looked at", '"n": 299')
+    page.open("topics/clicks?key=user-7&from=first")
+    page.wait_for("30 records")
+    page.open("topics/clicks?from=offset&place=301")
+    page.wait_for("1 record", "00 ff", "000010  10 11 12")
+    page.open("topics/clicks?from=time&place=2001-01-01T00:00:00")
+    page.wait_for("50 records")
+    assert page.problems() == []
+
+
+def test_a_group_is_reset(server: Broker, page: Browser) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+    producer.produce("read", b"value", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["read"])
+    assert consumer.poll(WAIT_S) is not None
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    page.open("groups/readers")
+    page.press("Reset")
+    page.wait_for("This is what would change", "Read again")
+    page.press("Reset")
+    page.wait_for("1 partition reset")
+    assert page.rows()[0].split(" | ")[2] == "0"
+    page.press("Delete")
+    page.write("Type readers", "readers")
+    page.press("Delete")
+    page.wait_for("readers is deleted")
+    assert page.problems() == []
+
+
+def test_a_connection_is_closed(server: Broker, page: Browser, channel: Any) -> None:
+    page.open("connections")
+    page.wait_for("1 connection")
+    page.press("Close")
+    page.press("Close it")
+    page.wait_for("The connection is closed", "Nobody is connected")
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+        channel.connection.process_data_events(WAIT_S)
+    assert page.problems() == []
+
+
+def test_it_says_that_the_broker_is_away_and_comes_back(server: Broker, page: Browser) -> None:
+    page.open()
+    page.wait_for("By protocol", "AMQP")
+    server.kill()
+    page.wait_for("The broker does not answer. This page goes on by itself")
+    server.start()
+    page.wait_for("Your login has ended")  # Logins end with the process.
+    page.log_in("guest", "guest")
+    page.wait_for("What just happened", "topics, started in", "0/s")
+    assert "does not answer" not in page.text
+    page.problems()  # That it was away is no mistake of the page's.
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that asks who its clients are. ROOT does everything, MAX may look."""
+    data = tmp_path / "data"
+    for name in ("root", "max"):
+        arguments = ("add", name, "--data-dir", str(data), "--password-stdin")
+        process("users", *arguments, stdin=f"{name}'s\n")
+    settings = {
+        "ports.http": 0,
+        "security.authentication": "sasl",
+        "security.authorization": True,
+        "security.super_users": ["User:root"],
+    }
+    with broker(data, settings=settings) as started:
+        yield started
+
+
+CALLS = """
+(async () => {
+const {me} = await import('/console/api.js');
+const calls = [
+  ['PUT', '/api/queues/%2F/mine', {}], ['DELETE', '/api/queues/%2F/secret'],
+  ['DELETE', '/api/queues/%2F/secret/contents'],
+  ['POST', '/api/queues/%2F/secret/get', {count: 1, ackmode: 'peek', encoding: 'auto'}],
+  ['POST', '/api/console/queues/%2F/secret/send-back', {}],
+  ['PUT', '/api/console/topics/mine', {}], ['GET', '/api/users'],
+];
+return await Promise.all(calls.map(async ([method, path, body]) => (await fetch(path, {
+  method, headers: {'X-CSRF-Token': me.token}, body: body && JSON.stringify(body)})).status));
+})()
+"""
+
+
+def let_describe(secured: Broker, user: str) -> None:
+    """Let a user describe the cluster: that is who monitors."""
+    admin = admin_api.AdminClient(
+        {
+            "bootstrap.servers": secured.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "root",
+            "sasl.password": "root's",
+        }
+    )
+    kind, pattern = admin_api.ResourceType.BROKER, admin_api.ResourcePatternType.LITERAL
+    operation, allow = admin_api.AclOperation.DESCRIBE, admin_api.AclPermissionType.ALLOW
+    entry = admin_api.AclBinding(
+        kind, "kafka-cluster", pattern, f"User:{user}", "*", operation, allow
+    )
+    for made in admin.create_acls([entry]).values():
+        made.result(WAIT_S)
+
+
+def test_roles_and_logins(secured: Broker, visit: Callable[[str], Browser]) -> None:
+    let_describe(secured, "max")
+    page = visit(f"http://{secured.http_address}")
+    page.open("queues")
+    page.wait_for("Log in to entrepot")
+    page.write("User", "root")
+    page.write("Password", "wrong")
+    page.press("Log in")
+    page.wait_for("This user and password are not known here.")
+    page.write("Password", "root's")
+    page.press("Log in")
+    page.press("Declare a queue")
+    page.write("Name", "secret")
+    page.press("Declare")
+    page.wait_for("secret is declared")
+    page.press("Log out")
+
+    # Who monitors sees all of it, and has no button that changes anything.
+    page.log_in("max", "max's")
+    page.open("queues/%2F/secret")
+    page.wait_for("Ready", "Your user may not read this queue")
+    assert not any(map(page.has_button, ("Publish", "Purge", "Delete", "Peek", "Move")))
+    page.open("")
+    page.wait_for("By protocol", "What just happened", "monitor")
+    assert "Users and rights" not in page.text
+    assert page.run(CALLS) == [403] * 7
+    without_token = "fetch('/api/queues/%2F/x', {method: 'PUT'}).then((a) => a.status)"
+    assert page.run(without_token) == 403  # A cookie alone changes nothing.
+
+    # Whose password is changed has to log in again, and is where they were.
+    command = "fetch('/api/users/max', {method: 'PUT', headers: {"
+    command += "Authorization: 'Basic ' + btoa('root:root\\'s')}, "
+    command += "body: JSON.stringify({password: 'new'})}).then((answer) => answer.status)"
+    assert page.run(command) == 204
+    page.press("Queues")
+    page.wait_for("Your login has ended")
+    page.log_in("max", "new")
+    page.wait_for("secret")
