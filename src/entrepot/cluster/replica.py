@@ -132,18 +132,18 @@ class Leader:
 class Follower:
     """A replica that follows a leader: first it finds out where to cut, then it fetches."""
 
-    def __init__(self, assignment: Assignment, epochs: EpochIndex) -> None:
+    def __init__(self, assignment: Assignment, epochs: EpochIndex, *, is_empty: bool) -> None:
         self.leader = assignment.leader
         self.epoch = assignment.leader_epoch
         self._epochs = epochs
-        # An empty log agrees with any other.
-        self.is_fetching = epochs.last == NO_EPOCH
+        # An empty log agrees with any other. One without an index is not empty: it has epoch 0.
+        self.is_fetching = is_empty
 
     @property
     def question(self) -> int:
         """Return the epoch whose end the leader is asked for."""
         assert not self.is_fetching
-        return self._epochs.last
+        return max(self._epochs.last, 0)
 
     def answered(self, answer: EpochEnd, offset_end: int) -> int | None:
         """Return where to cut our log, which ends at `offset_end`. None means: ask again later.
@@ -156,7 +156,6 @@ class Follower:
         self.is_fetching = is_all
         return offset
 
-    def was_cut(self) -> None:
+    def was_cut(self, *, is_empty: bool) -> None:
         """Note that the log was cut as `answered` said."""
-        if self._epochs.last == NO_EPOCH:
-            self.is_fetching = True
+        self.is_fetching = self.is_fetching or is_empty

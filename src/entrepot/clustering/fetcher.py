@@ -239,7 +239,7 @@ class Fetcher:
         cutting = asyncio.ensure_future(self._truncate(followed, offset))
         if await asyncio.shield(cutting):
             state.is_fetching = is_all
-            state.was_cut()
+            state.was_cut(is_empty=not partition.size)
 
     async def _truncate(self, followed: Followed, offset: int) -> bool:
         """Cut the log. Return whether it is done."""
@@ -248,7 +248,9 @@ class Fetcher:
             await self._log.truncate(partition, max(offset, partition.offset_start))
         except OffsetOutOfRange:  # Readers were shown what the leader has not.
             return await self._drop(followed, 0)
-        except StorageError as error:
+        except (StorageError, OSError) as error:
+            if isinstance(error, OSError):  # It is cut, and its view was not folded again.
+                partition.stop(f"{partition.directory}: not folded after a cut: {error.strerror}")
             self._wait(followed, str(error))
             return False
         finally:
@@ -264,7 +266,7 @@ class Fetcher:
         followed.is_cutting, followed.state.is_fetching = True, False
         dropping = asyncio.ensure_future(self._dropping(followed, offset))
         if await asyncio.shield(dropping):
-            followed.state.was_cut()
+            followed.state.was_cut(is_empty=True)
 
     async def _dropping(self, followed: Followed, offset: int) -> bool:
         try:

@@ -102,7 +102,7 @@ class PartitionRole:
         served.partition.begin_epoch(assignment.leader_epoch)
         self.epoch = assignment.leader_epoch
         self._served = served
-        state = Follower(assignment, served.partition.epochs)
+        state = Follower(assignment, served.partition.epochs, is_empty=not served.partition.size)
         self.followed = Followed(name, served, state, when_cut)
         self.fetcher = fetcher
         fetcher.follow(self.followed)

@@ -137,7 +137,7 @@ def index_of(log: list[tuple[int, int]]) -> EpochIndex:
 
 
 def follower(index: EpochIndex, epoch: int = 9) -> Follower:
-    return Follower(Assignment(ALL, ALL, 2, epoch), index)
+    return Follower(Assignment(ALL, ALL, 2, epoch), index, is_empty=not index.starts)
 
 
 def test_an_empty_log_is_fetched_at_once() -> None:
@@ -183,7 +183,7 @@ def test_after_the_cut_the_log_is_the_leaders(epochs: list[tuple[int, int, list[
                 assert offset is not None
                 mine = mine[:offset]
                 index.cut(offset)
-                state.was_cut()
+                state.was_cut(is_empty=not mine)
             assert state.is_fetching
             assert mine == leading[: len(mine)]
             logs[node] = mine + leading[len(mine) : len(mine) + count]
