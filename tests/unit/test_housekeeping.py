@@ -85,6 +85,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for name in ("freeze", "unfreeze", "collect"):
         monkeypatch.setattr(gc, name, lambda name=name: told.append(name))
     monkeypatch.setattr(gc, "get_count", lambda: (0, 0, 0))
+    monkeypatch.setattr(housekeeping, "memory_peak", lambda: 0)
     before = gc.get_threshold()
     yield told
     assert gc.get_threshold() == before

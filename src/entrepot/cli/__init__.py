@@ -34,7 +34,7 @@ COMMANDS = {
     "sub": ("sub", "Print what is published on topics of MQTT."),
     "sessions": ("sessions", "List, show and delete sessions of MQTT's clients."),
     "retained": ("sessions", "List and clear retained messages."),
-    "link": ("links", "Add and remove links to other queue managers, list them."),
+    "link": ("links", "Add, remove and list links to other brokers."),
     "links": ("links", "List the links to other queue managers."),
     "routes": ("links", "Show which queue manager is reached by way of which."),
     "users": ("users", "Add, list and delete users, set passwords."),
