@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from entrepot.broker.catalog import Topic
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import ProducerIdentity
+from entrepot.core.marker import Marker
 from entrepot.core.names import PartitionId
 from entrepot.core.record import Record
 
@@ -94,3 +97,23 @@ class Cluster(Protocol):
 
     async def reserve_producer_ids(self, count: int) -> int:
         """Return the first of so many producer ids that no other node gets."""
+
+    async def ask_coordinator(
+        self,
+        node: int,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        place: TopicPartition,
+        *,
+        joins: bool,
+    ) -> None:
+        """Ask the node that coordinates a transaction whether its producer may write to the
+        partition, which `joins` it if it is not in it. Raises what it answers: PeerError, or
+        StorageError when it cannot be asked now."""
+
+    async def write_markers(
+        self, node: int, marker: Marker, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        """Let the node that leads these partitions write a marker to them, and wait until that is
+        permanent. Return why it was refused where it was. Raises StorageError when it is not known
+        what became of it."""

@@ -20,7 +20,9 @@ from typing import Any
 
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.replication import Holders, Peer
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.client.sasl import Credentials
 from entrepot.cluster.membership import Membership
 from entrepot.cluster.state import (
@@ -38,6 +40,7 @@ from entrepot.cluster.state import (
     read_node,
     read_partition_key,
 )
+from entrepot.clustering.calls import Calls
 from entrepot.clustering.catalogue import SharedCatalogue
 from entrepot.clustering.fetcher import Fetcher
 from entrepot.clustering.roles import PartitionRole
@@ -48,6 +51,7 @@ from entrepot.core.errors import (
     StaleEpoch,
     UnknownTopic,
 )
+from entrepot.core.marker import Marker
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock, Net
 from entrepot.core.record import Record
@@ -97,6 +101,7 @@ class ClusterNode:
         self._checking = asyncio.Event()
         self._synced = asyncio.Event()  # Everything was taken in once.
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._calls = Calls(settings.node, net, self._nodes.get, credentials)
         self._catalogue = SharedCatalogue(
             broker, coordinator, settings.replication, self.alive, self._topic_came
         )
@@ -136,6 +141,7 @@ class ClusterNode:
                 log.warning("the coordinator does not know that this node leaves: %s", error)
         for role in self._roles.values():
             role.resign()
+        self._calls.close()
         self._coordinator.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -208,6 +214,22 @@ class ClusterNode:
     async def reserve_producer_ids(self, count: int) -> int:
         return await self._catalogue.reserve_producer_ids(count)
 
+    async def ask_coordinator(
+        self,
+        node: int,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        place: TopicPartition,
+        *,
+        joins: bool,
+    ) -> None:
+        await self._calls.ask_coordinator(node, transactional_id, producer, place, joins=joins)
+
+    async def write_markers(
+        self, node: int, marker: Marker, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        return await self._calls.write_markers(node, marker, places)
+
     def _is_member(self) -> bool:
         return self._membership is not None and self._membership.is_member
 
@@ -240,6 +262,7 @@ class ClusterNode:
             self._controller = NOBODY if value is None else int(value)
 
     def _told_node(self, number: int, value: bytes | None, revision: int) -> None:
+        self._calls.forget(number)
         if value is None:
             self._nodes.pop(number, None)
             self._registrations.pop(number, None)

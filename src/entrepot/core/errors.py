@@ -88,6 +88,10 @@ class FencedProducer(PeerError):
     """A producer epoch older than one already seen."""
 
 
+class FencedCoordinator(PeerError):
+    """A marker of a coordinator, or of an attempt, that was superseded."""
+
+
 class InvalidTransactionState(PeerError):
     """A request that the transaction's state does not allow."""
 

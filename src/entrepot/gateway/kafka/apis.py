@@ -95,15 +95,10 @@ def is_heavy(api_key: int, version: int) -> bool:
     return entry is not None and not entry.is_light
 
 
-# Not served in a cluster yet: transactions and share groups do not move with their partitions.
+# Not served in a cluster yet: share groups do not move with their partitions.
 NOT_IN_CLUSTERS = {
     int(api): None
     for api in (
-        Api.ADD_PARTITIONS_TO_TXN,
-        Api.ADD_OFFSETS_TO_TXN,
-        Api.END_TXN,
-        Api.WRITE_TXN_MARKERS,
-        Api.TXN_OFFSET_COMMIT,
         Api.SHARE_GROUP_HEARTBEAT,
         Api.SHARE_GROUP_DESCRIBE,
         Api.SHARE_FETCH,

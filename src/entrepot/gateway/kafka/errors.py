@@ -22,6 +22,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.UnknownEpoch: ErrorCode.unknown_leader_epoch,
     errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
     errors.DuplicateSequence: ErrorCode.duplicate_sequence_number,
+    errors.FencedCoordinator: ErrorCode.transaction_coordinator_fenced,
     errors.FencedProducer: ErrorCode.invalid_producer_epoch,
     errors.InvalidTransactionState: ErrorCode.invalid_txn_state,
     errors.NotInTransaction: ErrorCode.invalid_txn_state,
