@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -75,7 +75,7 @@ class Router:
 
     def close(self) -> None:
         self.is_open = False
-        asyncio.ensure_future(self._cluster.close())
+        self._cluster.drop()
 
     def _forget(self) -> None:
         self._coordinators.clear()
@@ -124,7 +124,7 @@ def code_of(response: Any) -> ErrorCode:
 
 class ClusterTransactionWorld(TransactionClients, ClusterWorld):
     tries = 100
-    topics = {TOPIC: COUNT, "lists": len(LISTS), "books": len(BOOKS), "copy": 1}
+    topics: Mapping[str, int] = {TOPIC: COUNT, "lists": len(LISTS), "books": len(BOOKS), "copy": 1}
 
     def __init__(self, loop: SimLoop, **options: Any) -> None:
         ClusterWorld.__init__(self, loop, **options)

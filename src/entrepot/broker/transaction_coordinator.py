@@ -328,7 +328,7 @@ class TransactionCoordinator:
         return next((each.stopped for each in partitions if each.refused), None)
 
     def check_readable(self, transactional_id: str) -> None:
-        """Raise StorageError when the records about the transactional id are damaged, or not here."""
+        """Raise StorageError when the records about this id are damaged, or not here."""
         if not self._served and self._cluster is not None:
             self._find_topic()
         if self._served:
@@ -546,7 +546,7 @@ class TransactionCoordinator:
         await self.markers.write(prepared)
 
     async def _send_markers(self, prepared: Transaction, leader_epoch: int) -> None:
-        """Write the markers, in the cluster. Raises StorageError; the next attempt does the rest."""
+        """Write the markers in the cluster. Raises StorageError: the next attempt does the rest."""
         transactional_id = prepared.transactional_id
         attempt = self._attempts.get(transactional_id, 0)
         epoch = coordinator_epoch(leader_epoch, attempt)
