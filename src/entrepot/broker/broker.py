@@ -108,6 +108,7 @@ class Broker:
     links: Links | None = None  # None means: it is no queue manager. Set by the server.
     cluster: Cluster | None = None  # None means: this node is alone. Set before `open`.
     _reserving: asyncio.Lock | None = None  # Of producer ids, in a cluster.
+    _is_locked = False
 
     def __init__(
         self,
@@ -177,10 +178,17 @@ class Broker:
 
     # --- life
 
+    def lock(self) -> None:
+        """Lock the disk; `open` does it otherwise. Raises BlockingIOError when another broker uses
+        the disk."""
+        self._log.begin()
+        self._is_locked = True
+
     async def open(self, cluster_id: str | None = None) -> None:
         """Restore everything from the disk. In a cluster its id is given, and the data must be of
         that cluster. Raises BlockingIOError when another broker uses the disk."""
-        self._log.begin()
+        if not self._is_locked:
+            self.lock()
         self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
         self._fold_catalog(self._changes)
         if not self.catalog.cluster_id and self._log.has_others:

@@ -55,6 +55,7 @@ class Peer(NamedTuple):
     host: str
     port: int
     rack: str
+    tls_port: int = 0  # 0 means: there is none.
 
 
 class Cluster(Protocol):

@@ -175,6 +175,46 @@ def nodes(as_json: bool, bootstrap: str) -> None:
         show_table(_shown(rows))
 
 
+@cluster.command()
+@click.argument("node", type=click.IntRange(0))
+@click.option(
+    "--coordinator", "urls", metavar="URL", multiple=True, required=True,
+    help="Where etcd answers; once for each member.",
+)  # fmt: skip
+@click.option("--name", default="entrepot", show_default=True, help="The cluster's name in etcd.")
+def forget(node: int, urls: tuple[str, ...], name: str) -> None:
+    """Let another data directory have a node's number: its own is lost for good.
+
+    What was on that disk alone is lost with it. A node that is alive keeps its number.
+    """
+    from entrepot.cluster.etcd_coordinator import EtcdCoordinator
+    from entrepot.cluster.joining import forget as forget_member
+    from entrepot.cluster.prefixed import PrefixedCoordinator
+    from entrepot.config import coordinator_address
+    from entrepot.core.errors import CoordinatorUnavailable
+    from entrepot.net.sockets import SocketNet
+
+    addresses = [coordinator_address(each) for each in urls]
+    endpoints = [each for each in addresses if each is not None]
+    if len(endpoints) < len(urls):
+        raise click.UsageError("--coordinator is an address as http://10.0.0.1:2379")
+
+    async def do() -> bool:
+        etcd = EtcdCoordinator(SocketNet(), endpoints)
+        try:
+            return await forget_member(PrefixedCoordinator(etcd, f"{name}/"), node)
+        finally:
+            etcd.close()
+
+    try:
+        is_done = asyncio.run(do())
+    except CoordinatorUnavailable as error:
+        raise click.ClickException(str(error)) from None
+    if not is_done:
+        raise click.ClickException(f"the cluster knows no node {node}")
+    click.echo(f"the number {node} is free")
+
+
 async def _look(client: Client) -> Seen:
     from entrepot.client.admin import Admin
     from entrepot.client.cluster import TopicInfo

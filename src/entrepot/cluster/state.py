@@ -33,6 +33,7 @@ class Node(msgspec.Struct, frozen=True):
     host: str
     port: int
     rack: str = ""  # Empty means: none of the others fails with it.
+    tls_port: int = 0  # 0 means: there is none; and so for `port`.
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.replication import Holders, Peer
 from entrepot.broker.transaction import ProducerIdentity
 from entrepot.client.sasl import Credentials
+from entrepot.cluster.joining import join
 from entrepot.cluster.membership import Membership
 from entrepot.cluster.state import (
     CATALOG,
@@ -53,8 +56,9 @@ from entrepot.core.errors import (
 )
 from entrepot.core.marker import Marker
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Clock, Net
+from entrepot.core.ports import Clock, Disk, Entropy, Net
 from entrepot.core.record import Record
+from entrepot.log import layout
 
 log = logging.getLogger("entrepot.cluster")
 
@@ -69,6 +73,10 @@ class ClusterSettings:
     replication: int = 3
     lease_seconds: int = 6
     lag_s: float = 30.0
+    secret: str = ""  # Without it nobody joins; empty means: there is none.
+    is_tls: bool = (
+        False  # Nodes speak to each other on their TLS ports, over the net that is given.
+    )
 
 
 class ClusterNode:
@@ -101,22 +109,32 @@ class ClusterNode:
         self._checking = asyncio.Event()
         self._synced = asyncio.Event()  # Everything was taken in once.
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._calls = Calls(settings.node, net, self._nodes.get, credentials)
+        self._calls = Calls(settings.node, net, self._find, credentials)
         self._catalogue = SharedCatalogue(
             broker, coordinator, settings.replication, self.alive, self._topic_came
         )
 
     # --- life
 
-    async def begin(self) -> str:
-        """Return the cluster's id, before the broker is opened. Waits for the coordinator."""
+    async def begin(self, disk: Disk, entropy: Entropy) -> str:
+        """Join the cluster and return its id, before the broker is opened; the disk is locked.
+        Waits for the coordinator. Raises CannotJoin."""
+        await join(
+            self._coordinator,
+            disk,
+            entropy,
+            node=self._settings.node,
+            secret=self._settings.secret,
+            is_empty=not disk.names(layout.PARTITIONS),
+            tell=log.warning,
+        )
         return await self._catalogue.cluster_id()
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls_port: int = 0) -> None:
         """Take part: other nodes, and clients, find this one there. Return when it knows its
         roles."""
         settings = self._settings
-        node = Node(settings.node, host, port, settings.rack)
+        node = Node(settings.node, host, port, settings.rack, tls_port)
         self._membership = Membership(
             self._coordinator, self._clock, node, settings.lease_seconds, self
         )
@@ -163,7 +181,7 @@ class ClusterNode:
 
     def peers(self) -> list[Peer]:
         nodes = sorted(self._nodes.items())
-        return [Peer(number, node.host, node.port, node.rack) for number, node in nodes]
+        return [Peer(number, n.host, n.port, n.rack, n.tls_port) for number, n in nodes]
 
     def alive(self) -> list[Node]:
         return [node for _, node in sorted(self._nodes.items())]
@@ -230,6 +248,14 @@ class ClusterNode:
     ) -> dict[TopicPartition, str]:
         return await self._calls.write_markers(node, marker, places)
 
+    def _find(self, number: int) -> Node | None:
+        return self._reached(number) if number in self._nodes else None
+
+    def _reached(self, number: int) -> Node:
+        """Return a node with the port that nodes speak on."""
+        node = self._nodes[number]
+        return msgspec.structs.replace(node, port=node.tls_port) if self._settings.is_tls else node
+
     def _is_member(self) -> bool:
         return self._membership is not None and self._membership.is_member
 
@@ -270,7 +296,7 @@ class ClusterNode:
         before, node = self._nodes.get(number), read_node(value)
         self._nodes[number], self._registrations[number] = node, revision
         fetcher = self._fetchers.get(number)
-        if fetcher is not None and fetcher[0].leader != node:
+        if fetcher is not None and fetcher[0].leader != self._reached(number):
             self._replace_fetcher(number)
         if before is None:
             for identity, (assignment, _) in list(self._assignments.items()):
@@ -343,7 +369,7 @@ class ClusterNode:
             return found[0]
         fetcher = Fetcher(
             self._settings.node,
-            self._nodes[leader],
+            self._reached(leader),
             self._net,
             self._clock,
             self._broker.log,

@@ -26,6 +26,7 @@ from entrepot.core.steps import listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
+from entrepot.gateway.kafka.leadership import as_reached
 from entrepot.gateway.kafka.refusal import Refusal
 
 _GROUP, _TRANSACTION = 0, 1
@@ -99,7 +100,7 @@ def _node(context: Context, key_type: int, key: str) -> Peer:
     leader = broker.leader_of(kept.topic_name, kept.partition_of(key))
     if leader is None:
         raise Refusal(ErrorCode.coordinator_not_available, "nobody leads its partition now")
-    return leader
+    return as_reached(context, leader)
 
 
 def _check(context: Context, key_type: int, key: str) -> None:
