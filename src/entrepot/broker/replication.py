@@ -46,6 +46,8 @@ class Holders(NamedTuple):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    target: tuple[int, ...] = ()  # While it moves: the nodes that will hold it,
+    origin: tuple[int, ...] = ()  # and those that did. `replicas` has all of them.
 
 
 class Peer(NamedTuple):
@@ -88,6 +90,14 @@ class Cluster(Protocol):
         self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> None:
         """Give a topic more partitions."""
+
+    async def elect(self, partition: PartitionId, *, unclean: bool) -> None:
+        """Let the preferred replica lead; with `unclean` any that is alive, if nobody leads. Raises
+        ElectionNotNeeded, NoLeaderToElect, ClusterChanged."""
+
+    async def reassign(self, partition: PartitionId, replicas: Sequence[int] | None) -> None:
+        """Move a partition to these nodes; None means: let it stay. Return when that has begun.
+        Raises InvalidAssignment, NotMoving, ClusterChanged."""
 
     async def change(self, *records: Record) -> None:
         """Change the catalogue of all nodes. Return when this node has the changes. Raises

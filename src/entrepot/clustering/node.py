@@ -26,6 +26,7 @@ from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.replication import Holders, Peer
 from entrepot.broker.transaction import ProducerIdentity
 from entrepot.client.sasl import Credentials
+from entrepot.cluster.controller import move, settle, stay
 from entrepot.cluster.joining import join
 from entrepot.cluster.membership import Membership
 from entrepot.cluster.state import (
@@ -49,9 +50,15 @@ from entrepot.clustering.fetcher import Fetcher
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
 from entrepot.core.errors import (
+    ClusterChanged,
     CoordinatorUnavailable,
+    ElectionNotNeeded,
+    InvalidAssignment,
     LeaseLost,
+    NoLeaderToElect,
+    NotMoving,
     StaleEpoch,
+    StorageError,
     UnknownTopic,
 )
 from entrepot.core.marker import Marker
@@ -192,7 +199,12 @@ class ClusterNode:
             return None
         assignment, _ = found
         return Holders(
-            assignment.leader, assignment.leader_epoch, assignment.replicas, assignment.in_sync
+            assignment.leader,
+            assignment.leader_epoch,
+            assignment.replicas,
+            assignment.in_sync,
+            assignment.target,
+            assignment.origin,
         )
 
     def role(self, partition: PartitionId) -> PartitionRole:
@@ -222,6 +234,53 @@ class ClusterNode:
             if (holders := self.holders(PartitionId(topic.id, number))) is not None
         ]
         await self._catalogue.grow_topic(topic, count, assignments, len(replicas[0]))
+
+    async def elect(self, partition: PartitionId, *, unclean: bool) -> None:
+        present, revision = self._assigned(partition)
+        preferred = present.replicas[0]
+        if present.leader in self._nodes if unclean else present.leader == preferred:
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        successor = settle(present, self._nodes, is_unclean=unclean)
+        if successor.leader == NOBODY or (not unclean and successor.leader != preferred):
+            raise NoLeaderToElect("none of its replicas that may lead is there")
+        await self._put(partition, successor, revision)
+
+    async def reassign(self, partition: PartitionId, replicas: Sequence[int] | None) -> None:
+        present, revision = self._assigned(partition)
+        if replicas is not None:
+            strangers = [node for node in replicas if node not in (*self._nodes, *present.replicas)]
+            if strangers:
+                raise InvalidAssignment(
+                    f"The manual partition assignment includes broker {min(strangers)}, but no "
+                    "such broker is registered."
+                )
+            # With all of them in sync it is done at once.
+            successor: Assignment | None = settle(move(present, replicas), self._nodes)
+        elif not present.origin:
+            raise NotMoving("No partition reassignment is in progress.")
+        else:
+            successor = stay(present)
+        if successor is None:
+            raise InvalidAssignment("none of the nodes that held it has everything any more")
+        await self._put(partition, successor, revision)
+
+    def _assigned(self, partition: PartitionId) -> tuple[Assignment, int]:
+        found = self._assignments.get(partition)
+        if found is None:
+            raise UnknownTopic("the coordinator does not know the partition yet")
+        return found
+
+    async def _put(self, partition: PartitionId, successor: Assignment, revision: int) -> None:
+        """Let the coordinator have an assignment in place of that of the revision. Raises
+        ClusterChanged, StorageError."""
+        key, value = partition_key(partition), encode(successor)
+        try:
+            done = await self._coordinator.commit([Expected(key, revision)], [Put(key, value)])
+        except CoordinatorUnavailable as error:
+            raise StorageError(str(error)) from None
+        if done is None:
+            raise ClusterChanged("it has changed meanwhile; try again")
+        self.told(key, value, done)
 
     async def change(self, *records: Record) -> None:
         await self._catalogue.change(*records)
@@ -311,7 +370,31 @@ class ClusterNode:
                 self._resign(role)
                 role.epoch = -1
         else:
-            self._assignments[identity] = read_assignment(value), revision
+            before, us = self._assignments.get(identity), self._settings.node
+            now = read_assignment(value)
+            self._assignments[identity] = now, revision
+            self._assign(identity)
+            if before is not None and us in before[0].replicas and us not in now.replicas:
+                self._do(self._drop_copy(identity))
+
+    async def _drop_copy(self, identity: PartitionId) -> None:
+        """Drop what is here of a partition that has moved to other nodes."""
+        role = self.role(identity)
+        try:
+            topic = self._broker.topic_by_id(identity.topic)
+            partition = self._broker.served_partition(topic, identity.number).partition
+        except UnknownTopic:
+            return
+        if role.is_cutting or not partition.segments:
+            return
+        role.is_dropping = True
+        try:
+            log.info("%s: dropped, others hold it", partition.directory)
+            await self._broker.log.begin_anew(partition, 0)
+        except StorageError as error:
+            log.warning("%s: not dropped: %s", partition.directory, error)
+        finally:
+            role.is_dropping = False
             self._assign(identity)
 
     def _topic_came(self, topic: Topic) -> None:
@@ -432,7 +515,7 @@ class ClusterNode:
         # Who registered anew since may have lost what it had.
         expected += [Expected(node_key(each), self._registrations.get(each, 0)) for each in added]
         present = leader.assignment
-        successor = Assignment(present.replicas, wanted, present.leader, present.leader_epoch)
+        successor = msgspec.structs.replace(present, in_sync=wanted)
         while role.leader is leader and leader.revision == revision:
             try:
                 done = await self._coordinator.commit(expected, [Put(key, encode(successor))])

@@ -255,6 +255,18 @@ class InvalidAssignment(PeerError):
     """An assignment of replicas to nodes that is impossible."""
 
 
+class ElectionNotNeeded(PeerError):
+    """The partition is led by whom the election would give it to."""
+
+
+class NoLeaderToElect(PeerError):
+    """None of the replicas that may lead the partition is there."""
+
+
+class NotMoving(PeerError):
+    """The partition does not move to other nodes, so that cannot be ended."""
+
+
 class ClusterChanged(PeerError):
     """What was to be changed was changed by another node meanwhile. The client may try again."""
 

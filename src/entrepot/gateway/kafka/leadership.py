@@ -44,7 +44,7 @@ def _in_cluster(cluster: Cluster, served: ServedPartition) -> Leadership:
     if holders is None:
         error = ErrorCode.leader_not_available
         return Leadership(error, _NOBODY, i32(-1), (), (), ())
-    leader, epoch, replicas, in_sync = holders
+    leader, epoch, replicas, in_sync = holders[:4]
     alive = {peer.id: None for peer in cluster.peers()}
     is_led = leader in alive
     return Leadership(
