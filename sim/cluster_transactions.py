@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
@@ -32,7 +32,7 @@ from entrepot.log.policy import Durability
 from entrepot.log.producers import Producers
 from entrepot.wire.kafka.api import Api
 from sim import transaction_messages as messages
-from sim.cluster_world import COUNT, NODES, PATIENCE_S, TOPIC, ClusterWorld, Result
+from sim.cluster_world import COUNT, NODES, PATIENCE_S, TOPIC, ClusterWorld
 from sim.history import Violation
 from sim.loop import SimLoop
 from sim.transaction_clients import BOOKS, LISTS, TIMEOUT_MS, Asked, TransactionClients
@@ -46,6 +46,16 @@ _MOVED = (
     ErrorCode.unknown_topic_or_partition,
     ErrorCode.coordinator_not_available,
 )
+
+
+class Outcome(NamedTuple):
+    acks: int
+    reads: int
+    crashes: int
+    changes: int  # Of assignments.
+    committed: int  # Transactions.
+    transactional_reads: int
+    trace: str
 
 
 class Router:
@@ -132,6 +142,11 @@ class ClusterTransactionWorld(TransactionClients, ClusterWorld):
 
     def door(self, name: str) -> Any:
         return self._network.door(name)
+
+    async def outcome(self) -> Outcome:
+        found = await self.run()
+        counts = found.acks, found.reads, found.crashes, found.changes
+        return Outcome(*counts, self.seen.committed, self.seen.reads, found.trace)
 
     async def _connect(self, name: str) -> Asked:
         return Router(self, name)
@@ -248,13 +263,13 @@ def cluster_transactions(
     sync_is_noop: bool = False,
     durability: Durability = Durability.FSYNC,
     bug: str | None = None,
-) -> Callable[[SimLoop], Coroutine[Any, Any, Result]]:
+) -> Callable[[SimLoop], Coroutine[Any, Any, Outcome]]:
     """For `loop.run`."""
 
-    async def main(loop: SimLoop) -> Result:
+    async def main(loop: SimLoop) -> Outcome:
         with planted(bug):
             return await ClusterTransactionWorld(
                 loop, seconds=seconds, sync_is_noop=sync_is_noop, durability=durability
-            ).run()
+            ).outcome()
 
     return main

@@ -610,7 +610,8 @@ def _folded(served: ServedPartition) -> Steps[dict[str, Transaction]]:
     folded: dict[str, Transaction] = {}
     try:
         served.partition.check_served()
-        for data in served.partition.batches():
+        # Read at once: compaction may exchange segments meanwhile.
+        for data in list(served.partition.batches()):
             yield
             for record in batch.records(data):
                 transactional_id, found = read_record(record)
