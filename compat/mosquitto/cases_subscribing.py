@@ -215,6 +215,8 @@ def shared_exactly_once(stage: Stage) -> None:
     writer = stage.client("writer")
     for qos in (0, 1, 2):
         writer.publish("jobs", f"{qos}", qos, 5)
+        writer.rest()
+        writer.ack("PUBREL", 5) if qos == 2 else None
         stage.see(f"came {qos}", peer.until(1))
     peer.ack("PUBREC", 2)
     stage.see("released", peer.until(1))
@@ -230,7 +232,10 @@ def shared_stays(stage: Stage) -> None:
     one = stage.kept("one")
     one.subscribe((filter, 2))
     one.next()
-    stage.client("writer").publish("jobs", "m", 2, 5)
+    writer = stage.client("writer")
+    writer.publish("jobs", "m", 2, 5)
+    writer.rest()
+    writer.ack("PUBREL", 5)
     stage.see("came", one.until(1))
     other = stage.subscriber("other", (filter, 2))
     one.vanish()

@@ -77,6 +77,7 @@ class Assignments:
         self._coming = 0  # Messages that the receiver gets when they are recorded.
         self._failed: dict[int, None] = {}  # Those that could not be.
         self._over: dict[int, Queue | None] = {}  # Numbers that are over, and still recorded.
+        self._has_timer = False  # Whether records are deleted after a while.
         self._is_reading = False  # Whether more is delivered in the next turn.
 
     def __contains__(self, number: int) -> bool:
@@ -244,12 +245,17 @@ class Assignments:
         if not self._session.is_durable:
             self._session.free([number])
             return
-        if not self._over:
+        if not self._has_timer:
+            self._has_timer = True
             loop = asyncio.get_running_loop()
-            loop.call_later(_OVER_S, self._faults.guard, "forgetting messages", self._forget)
+            loop.call_later(_OVER_S, self._faults.guard, "forgetting messages", self._on_time)
         self._over[number] = each.queue
         if len(self._over) >= _OVER_MAX:
             self._forget()
+
+    def _on_time(self) -> None:
+        self._has_timer = False
+        self._forget()
 
     def _forget(self) -> None:
         """Delete records, of each queue when it is committed that its messages are settled."""
@@ -265,8 +271,9 @@ class Assignments:
 
     def _settled(self, numbers: Sequence[int], failure: StorageError | None) -> None:
         if failure is None:
-            over = [number for number in numbers if self._over.pop(number, None) is not None]
+            over = [number for number in numbers if number in self._over]
             for number in over:
+                del self._over[number]
                 self._store.put(unassigned_record(self._session.number, number))
             self._session.free(over)
 
@@ -302,7 +309,10 @@ class Assignments:
             way = Way(Quality.EXACTLY_ONCE)
             each = self._messages[number] = _Assigned(queue, known.offset, way, is_recorded=True)
             each.is_received = known.is_received
-            taken = queue and queue.take_at(Lease(self), 0, _one(known.offset))[0]
+            try:
+                taken = queue and queue.take_at(Lease(self), 0, _one(known.offset))[0]
+            except StorageError:
+                continue  # The queue gives nothing to anybody, and says so.
             if known.is_received:
                 each.settle(self)
             elif not taken:  # It is settled: that was committed before its record was deleted.
