@@ -267,6 +267,7 @@ class Server:
                 predeclared=self._predeclared(),
                 faults=doors.faults,
             )
+            self.broker.manager_name = config.manager.name
         except InvalidConfig as error:
             raise StartError(str(error)) from None
         self._cluster: ClusterNode | None = None

@@ -106,6 +106,7 @@ class PartitionFault(NamedTuple):
 
 class Broker:
     links: Links | None = None  # None means: it is no queue manager. Set by the server.
+    manager_name = ""  # As a queue manager, told to those who connect. Set by the server.
     cluster: Cluster | None = None  # None means: this node is alone. Set before `open`.
     _reserving: asyncio.Lock | None = None  # Of producer ids, in a cluster.
     _is_locked = False
