@@ -65,7 +65,7 @@ def read_all(server: Broker) -> dict[int, Row]:
                 found[message.offset() or 0] = row_of(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 return found
-    raise AssertionError(f"the end did not come within {WAIT_S} s of offset {max(found, default=0)}")
+    raise AssertionError(f"no end within {WAIT_S} s of offset {max(found, default=0)}")
 
 
 class Writer:
