@@ -8,9 +8,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -34,15 +37,19 @@ static int fault(const char *call, int fd, char *path, size_t size) {
     return found;
 }
 
-static int sync_with(const char *call, int fd) {
-    char path[4096];
-    int number = fault("sync", fd, path, sizeof path);
+static void trace_sync(const char *path) {
     const char *trace = getenv("FAULTY_DISK_TRACE");
     FILE *file = trace ? fopen(trace, "ae") : NULL;
     if (file) {
         fprintf(file, "%s\n", path);
         fclose(file);
     }
+}
+
+static int sync_with(const char *call, int fd) {
+    char path[4096];
+    int number = fault("sync", fd, path, sizeof path);
+    trace_sync(path);
     if (number > 0) {
         errno = number;
         return -1;
@@ -54,6 +61,28 @@ static int sync_with(const char *call, int fd) {
 int fdatasync(int fd) { return sync_with("fdatasync", fd); }
 
 int fsync(int fd) { return sync_with("fsync", fd); }
+
+/* Syncs that the kernel does asynchronously. One that is to fail is not accepted: then the
+   broker calls fdatasync, and that fails. */
+long syscall(long number, ...) {
+    long rest[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        rest[i] = va_arg(list, long);
+    va_end(list);
+    if (number == SYS_io_submit) {
+        char path[4096];
+        struct iocb **requests = (struct iocb **)rest[2];
+        if (fault("sync", (int)requests[0]->aio_fildes, path, sizeof path) > 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        trace_sync(path);
+    }
+    long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    return real(number, rest[0], rest[1], rest[2], rest[3], rest[4], rest[5]);
+}
 
 int ftruncate64(int fd, off64_t size) {
     char path[4096];
