@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -134,7 +134,7 @@ def code_of(response: Any) -> ErrorCode:
 
 class ClusterTransactionWorld(TransactionClients, ClusterWorld):
     tries = 100
-    topics: Mapping[str, int] = {TOPIC: COUNT, "lists": len(LISTS), "books": len(BOOKS), "copy": 1}
+    topics = ((TOPIC, COUNT), ("lists", len(LISTS)), ("books", len(BOOKS)), ("copy", 1))
 
     def __init__(self, loop: SimLoop, **options: Any) -> None:
         ClusterWorld.__init__(self, loop, **options)

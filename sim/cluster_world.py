@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -87,7 +87,7 @@ class Machine:
 
 
 class ClusterWorld:
-    topics: Mapping[str, int] = {TOPIC: COUNT}
+    topics: tuple[tuple[str, int], ...] = ((TOPIC, COUNT),)
 
     def __init__(
         self, loop: SimLoop, *, seconds: float, sync_is_noop: bool, durability: Durability
@@ -170,7 +170,7 @@ class ClusterWorld:
         work = [self._produce(f"p{number}") for number in range(PRODUCERS)]
         work += [self._read(f"r{number}") for number in range(READERS)]
         work += [self._crash_now_and_then(), self._part(), self._trouble_the_coordinator()]
-        work += [self._fail_disks(), self._jump_the_clock(), *self._more_work()]
+        work += [self._fail_disks(), self._jump_the_clock()] + self._more_work()
         tasks = [self._loop.create_task(each) for each in work]
         await asyncio.sleep(self._seconds)
         self._is_over = True
@@ -189,8 +189,7 @@ class ClusterWorld:
         )
 
     def _more_work(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what other clients do, beside these."""
-        return []
+        return []  # Of other clients, beside these.
 
     async def _check_more(self) -> None:
         """Check what they wrote, in the end."""
@@ -199,10 +198,10 @@ class ClusterWorld:
         await self._until_whole()
         server = self.machines[1].server
         assert server is not None
-        for name, count in self.topics.items():
+        for name, count in self.topics:
             with contextlib.suppress(StorageError):  # An answer of the coordinator may get lost.
                 await server.broker.create_topic(name, count)
-        await self._until_whole(*self.topics)
+        await self._until_whole(*(name for name, _ in self.topics))
 
     async def _until_whole(self, *topics: str) -> None:
         for _ in range(1_000):
@@ -417,10 +416,8 @@ class ClusterWorld:
     def _check_copies(self) -> None:
         """All replicas have the same bytes."""
         for number in range(COUNT):
-            copies = {
-                node: b"".join(self._served(node, TOPIC, number).partition.batches())
-                for node in NODES
-            }
+            served = {node: self._served(node, TOPIC, number) for node in NODES}
+            copies = {node: b"".join(each.partition.batches()) for node, each in served.items()}
             if len(dict.fromkeys(copies.values())) != 1:
                 sizes = {node: len(data) for node, data in copies.items()}
                 raise Violation(f"partition {number}: copies are not alike: {sizes}")

@@ -231,13 +231,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3, help="1: a broker alone")
     parser.add_argument("--seed", type=int, default=0, help="of what goes wrong, and when")
     parser.add_argument("--fault-seconds", type=float, default=3.0, help="at most, for one")
-    # A cluster has neither yet.
-    for what in ("queues", "transactions"):
-        parser.add_argument(
-            f"--{what}",
-            action=argparse.BooleanOptionalAction,
-            help="by default only with one node",
-        )
+    parser.add_argument(
+        "--queues", action=argparse.BooleanOptionalAction, help="by default only with one node"
+    )
+    parser.add_argument(
+        "--transactions", action=argparse.BooleanOptionalAction, default=True, help="by default"
+    )
     parser.add_argument("--only", nargs="*", default=[], choices=FAULTS, help="these faults")
     parser.add_argument("--directory", type=Path, help="kept; else a temporary one")
     chosen = parser.parse_args()
@@ -250,7 +249,7 @@ def main() -> None:
             seed=chosen.seed,
             fault_s=chosen.fault_seconds,
             with_queues=is_alone if chosen.queues is None else chosen.queues,
-            with_transactions=is_alone if chosen.transactions is None else chosen.transactions,
+            with_transactions=chosen.transactions,
             faults=chosen.only,
             say=lambda line: print(line, flush=True),
         )

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from crc32c import crc32c
 from kio.schema.list_offsets.v7.request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -311,18 +312,54 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: ThreeNodes) -> None:
     consumer.close()
 
 
-def test_what_a_cluster_has_not_is_refused_and_said(cluster: ThreeNodes) -> None:
-    """Transactions and more replicas than nodes are refused in Kafka's words."""
-    producer = Producer(
+def test_a_transaction_outlives_its_coordinator(cluster: ThreeNodes) -> None:
+    """Whoever leads its state next ends it; what was aborted before is not seen, and nobody who was
+    fenced before may go on."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create(admin, "paid", 3)
+    settings = {
+        "bootstrap.servers": cluster.bootstrap, "transactional.id": "payments",
+        "transaction.timeout.ms": 60_000, "log_level": 0,
+    }  # fmt: skip
+    producer, older = Producer(settings), Producer(settings)
+    older.init_transactions(60)
+    producer.init_transactions(60)
+    for turn, ends in enumerate((producer.commit_transaction, producer.abort_transaction) * 2):
+        producer.begin_transaction()
+        for number in range(30):
+            producer.produce("paid", f"{turn}:{number}".encode(), partition=number % 3)
+        assert producer.flush(60) == 0
+        if turn == 2:
+            state = admin.list_topics("__transaction_state", 30).topics["__transaction_state"]
+            cluster.kill(state.partitions[crc32c(b"payments") % len(state.partitions)].leader)
+        ends(60)
+    consumer = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap,
-            "transactional.id": "payments",
-            "transaction.timeout.ms": 10_000,
+            "bootstrap.servers": cluster.bootstrap, "group.id": "judge",
+            "isolation.level": "read_committed", "enable.partition.eof": True,
         }
-    )
+    )  # fmt: skip
+    consumer.assign([TopicPartition("paid", number, 0) for number in range(3)])
+    found: list[str] = []
+    ended, deadline = 0, time.monotonic() + 60
+    while ended < 3:
+        assert time.monotonic() < deadline, (found, ended)
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append((message.value() or b"").decode())
+        elif message is not None:
+            ended += 1
+    consumer.close()
+    assert sorted(found) == sorted(f"{turn}:{number}" for turn in (0, 2) for number in range(30))
+    older.begin_transaction()
+    older.produce("paid", b"late")
     with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(10)
-    assert refused.value.args[0].name() in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
+        older.commit_transaction(60)
+    assert refused.value.args[0].fatal()
+
+
+def test_what_a_cluster_has_not_is_refused_and_said(cluster: ThreeNodes) -> None:
+    """More replicas than nodes are refused in Kafka's words."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     made = admin.create_topics([NewTopic("wide", 1, 4)])
     with pytest.raises(KafkaException) as refused:

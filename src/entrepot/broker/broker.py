@@ -163,14 +163,9 @@ class Broker:
         self.groups = Coordinator(self, *needs, group_settings)
         self.share_groups = ShareCoordinator(self, clock)
         views[GROUP_SETTINGS] = self.share_groups.settings
-        self.transactions = TransactionCoordinator(
-            self,
-            self.turns,
-            clock,
-            self.new_producer_id,
-            self.groups.complete_transaction,
-            self.groups.check_loaded,
-        )
+        of_groups = self.groups.complete_transaction, self.groups.check_loaded
+        given = self, self.turns, clock, self.new_producer_id
+        self.transactions = TransactionCoordinator(*given, *of_groups)
         self.sessions = Sessions()  # Connections of clients that use queues.
         self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)

@@ -206,8 +206,9 @@ class TransactionCoordinator:
         loading = self._loading.pop(number, None)
         if loading is not None:
             loading.cancel()
-        if self._led.pop(number, -1) == -1:
+        if number not in self._led:
             return
+        del self._led[number]
         for each in [each for each in self._transactions if self.partition_of(each) == number]:
             del self._transactions[each]
             self._deadlines.cancel(each)

@@ -59,7 +59,7 @@ class _Topic(msgspec.Struct):
     """What the controller needs of a topic."""
 
     id: TopicId
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def is_unclean(self) -> bool:

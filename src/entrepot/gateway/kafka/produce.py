@@ -212,7 +212,8 @@ class _Produce:
         its transaction is open in the partition."""
         if self.request.transactional_id is None or served.role is None:
             return False
-        return not vouching.is_open(served, _producer_of(read_header(data)))
+        header = read_header(data)
+        return header.is_transactional and not vouching.is_open(served, _producer_of(header))
 
     async def _ask(self, topic: Topic, served: ServedPartition, data: Buffer) -> None:
         transactional_id = self.request.transactional_id

@@ -126,4 +126,4 @@ async def test_a_partition_can_be_placed_here_only(node: Node) -> None:
         assert (first, result) == (ErrorCode.none, code)
         assert text
     deny_everything(node)
-    assert await reassigned(node, "one", 0, (NODE_ID,))[:2] == (DENIED, DENIED)
+    assert (await reassigned(node, "one", 0, (NODE_ID,)))[:2] == (DENIED, DENIED)
