@@ -34,6 +34,7 @@ DOORS_OPEN = {
     "cli/doctor_checks.py": ("network", "asks whether the ports are free"),
     "cli/top.py": ("network", "waits for keys with select"),
     "connect/": ("disk threads", "moves data between topics and the world of its options"),
+    "prove/": ("time disk threads", "starts processes, kills them, reads what they wrote"),
     "log/object_store.py": ("disk", "the real ObjectStore; a directory is one"),
     "workers.py": (
         "threads",
