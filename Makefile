@@ -109,9 +109,16 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.installed-test $(VENV)/.installed-run $(VENV)/.installed-demo
 
 # What an earlier build left there would be installed, too.
-$(COMPILED)/.installed-%: pyproject.toml setup.py $(shell find src -name '*.py') | $(COMPILED)/bin/python
+$(COMPILED)/.installed-run: pyproject.toml setup.py $(shell find src -name '*.py') | $(COMPILED)/bin/python
 	@echo "compiling entrepot, which takes some minutes"
 	@rm -rf build/lib* build/temp* build/bdist*
-	@ENTREPOT_COMPILE=1 $(COMPILED)/bin/python -m pip --disable-pip-version-check --quiet \
-	  install '.$(if $(filter test,$*),[test])'
+	@ENTREPOT_COMPILE=1 $(COMPILED)/bin/python -m pip --disable-pip-version-check --quiet install .
+	@touch $@
+
+# By their names: to install '.[test]' would compile all of it again.
+$(COMPILED)/.installed-test: $(COMPILED)/.installed-run
+	@$(COMPILED)/bin/python -c 'import tomllib; \
+	  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*project["optional-dependencies"]["test"], sep="\n")' \
+	  | $(COMPILED)/bin/python -m pip --disable-pip-version-check --quiet install -r /dev/stdin
 	@touch $@

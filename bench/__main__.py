@@ -85,6 +85,8 @@ def main(
                     break
                 print(f"[{i}/{len(chosen)}] {scenario.name}", file=sys.stderr)
                 failures += _take_turns(scenario, arena, contestants, runs, readings)
+        except KeyboardInterrupt:
+            failures.append("stopped: not all rows were measured")
         finally:
             arena.close()
     print()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the Spark source needs pyarrow")
 
-from entrepot.core.body import encode  # noqa: E402
+from entrepot.core.encoding import encode  # noqa: E402
 from entrepot.core.errors import InvalidBatch  # noqa: E402
 from entrepot.core.limits import HEADERS_PER_RECORD_MAX  # noqa: E402
 from entrepot.core.record import Record  # noqa: E402

@@ -26,8 +26,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from entrepot.core import limits
-from entrepot.core.body import Stretch, decode, encode, split
+from entrepot.core.body import Stretch, decode, split
 from entrepot.core.compression import Codec, compress, decompress, unpacked
+from entrepot.core.encoding import encode
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.ports import Buffer
 from entrepot.core.record import Record

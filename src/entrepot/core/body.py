@@ -1,11 +1,10 @@
-"""The records inside a batch, as bytes: the two inner loops.
+"""The records inside a batch, as bytes: how they are decoded. `encoding` is how they are encoded.
 
 Each record is: length, attributes (unused), timestamp delta, offset delta, key, value,
 headers. All numbers but the attributes are zigzag varints, and a length of -1 is a null.
 
-These loops run once for every record, so they are written for speed. Encoding takes
-small numbers from a table. Decoding reads a varint of one or two bytes in place,
-because a call would cost more than the reading; the steps are the same each time:
+This runs once for every record, so it is written for speed. It reads a varint of one or two bytes
+in place, because a call would cost more than the reading; the steps are the same each time:
 
     number = body[position]                      # Seven bits, and one that says "more".
     if number > 0x7F:
@@ -21,17 +20,17 @@ nothing is allocated that the body does not hold.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from typing import TypeVar
 
+from entrepot.core.encoding import NULL, SMALL, Headers, varint
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.limits import HEADERS_PER_RECORD_MAX, MIB
 from entrepot.core.ports import Buffer
 from entrepot.core.record import Record
 
-Headers = tuple[tuple[str, bytes | None], ...]
 # Consecutive records that differ only in their values: the first one's offset delta, the timestamp
 # in ms, key, encoded headers, and the values.
 Stretch = tuple[int, int, bytes | None, bytes, list[Buffer | None]]
@@ -41,133 +40,6 @@ _VARINT_BYTES_MAX = 10
 _COPIED_BYTES_MAX = 2 * MIB  # A longer value is returned as a view and not copied, where possible.
 
 Bytes = TypeVar("Bytes", bytes, memoryview)
-
-
-def _varint(number: int) -> bytes:
-    """Return the number as a zigzag varint."""
-    rest = 2 * number if number >= 0 else -2 * number - 1
-    output = bytearray()
-    while rest > 0x7F:
-        output.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    output.append(rest)
-    return bytes(output)
-
-
-_NULL = _varint(-1)
-# The numbers that take one or two bytes.
-_SMALL = tuple(_varint(number) for number in range(8_192))
-
-
-def encode(
-    records: Sequence[Record],
-    times: Sequence[int],
-    deltas: Sequence[int] | None = None,
-    time_first: int | None = None,
-) -> bytearray:
-    """Encode the records with these timestamps.
-
-    `deltas` are their offsets relative to the batch, by default 0, 1, 2...; `time_first` is the
-    batch's first timestamp, by default the first of these.
-    """
-    small, small_end, join = _SMALL, len(_SMALL), b"".join
-    output = bytearray()
-    first = times[0] if time_first is None else time_first
-    numbered = zip(deltas or range(len(records)), times, records, strict=True)
-    for index, time, (key, value, headers, _, _) in numbered:
-        delta = time - first
-        if key is None:
-            key, key_size = b"", _NULL
-        else:
-            size = len(key)
-            key_size = small[size] if size < small_end else _varint(size)
-        if value is None:
-            value, value_size = b"", _NULL
-        else:
-            size = len(value)
-            value_size = small[size] if size < small_end else _varint(size)
-        record = join(
-            (
-                b"\0",
-                small[delta] if 0 <= delta < small_end else _varint(delta),
-                small[index] if index < small_end else _varint(index),
-                key_size,
-                key,
-                value_size,
-                value,
-                _encode_headers(headers) if headers else b"\0",
-            )
-        )
-        size = len(record)
-        output += small[size] if size < small_end else _varint(size)
-        output += record
-    return output
-
-
-def encode_plain(
-    values: Iterable[Buffer], sections: Iterable[bytes], *, index: int, delta_ms: int
-) -> list[Buffer]:
-    """Encode records without a key, all with one timestamp, whose headers are encoded already.
-
-    Returns pieces to be joined with others. `index` is the offset of the first record and
-    `delta_ms` the timestamp of all, both relative to the batch's first record.
-    """
-    small, small_end = _SMALL, len(_SMALL)
-    output: list[Buffer] = []
-    lead = middle = last_section = b""
-    last_size = last_width = -1
-    beginning = b"\0" + _varint(delta_ms)
-    for value, section in zip(values, sections, strict=False):
-        number = small[index] if index < small_end else _varint(index)
-        size, width = len(value), len(number)
-        # Nearly always these sizes are those of the record before.
-        if size != last_size or section is not last_section or width != last_width:
-            last_size, last_section, last_width = size, section, width
-            middle = _NULL + (small[size] if size < small_end else _varint(size))
-            size += len(beginning) + width + len(middle) + len(section)
-            lead = (small[size] if size < small_end else _varint(size)) + beginning
-        output += (lead, number, middle, value, section)
-        index += 1
-    return output
-
-
-def encode_keyed(
-    values: Iterable[Buffer],
-    keys: Iterable[bytes | None],
-    sections: Iterable[bytes],
-    *,
-    index: int,
-    delta_ms: int,
-) -> list[Buffer]:
-    """Encode records as `encode_plain` does, with keys."""
-    output: list[Buffer] = []
-    beginning = b"\0" + _varint(delta_ms)
-    for value, key, section in zip(values, keys, sections, strict=False):
-        named = _NULL if key is None else _varint(len(key)) + key
-        head = beginning + _varint(index) + named + _varint(len(value))
-        output += (_varint(len(head) + len(value) + len(section)) + head, value, section)
-        index += 1
-    return output
-
-
-def encode_headers(headers: Headers) -> bytes:
-    """Encode headers as they stand at the end of a record."""
-    return _encode_headers(headers) if headers else b"\0"
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    small, small_end = _SMALL, len(_SMALL)
-    parts = [_varint(len(headers))]
-    for name, value in headers:
-        encoded = name.encode()
-        size = len(encoded)
-        parts += (small[size] if size < small_end else _varint(size), encoded)
-        if value is None:
-            parts.append(_NULL)
-        else:
-            size = len(value)
-            parts += (small[size] if size < small_end else _varint(size), value)
-    return b"".join(parts)
 
 
 def decode(
@@ -311,12 +183,12 @@ def _read_uniform(
     if values[-1] is None:
         return position
     delta, size = delta + len(values), len(values[-1])
-    middle = (_NULL if key is None else _varint(len(key)) + key) + _varint(size)
-    width = len(_varint(delta))
+    middle = (NULL if key is None else varint(len(key)) + key) + varint(size)
+    width = len(varint(delta))
     size_all = len(beginning) + width + len(middle) + size + len(section)
-    lead = _varint(size_all) + beginning
+    lead = varint(size_all) + beginning
     stride = size_all + len(lead) - len(beginning)
-    delta_end = min(delta + count, 64 if width == 1 else len(_SMALL))
+    delta_end = min(delta + count, 64 if width == 1 else len(SMALL))
     count = min(delta_end - delta, (len(body) - position) // stride)
     begins = partial(body.startswith, lead)
     if count > 0 and not begins(position + (count - 1) * stride):
@@ -325,7 +197,7 @@ def _read_uniform(
     if count < 2:
         return position
     end = position + count * stride
-    numbers = _SMALL[delta : delta + count]
+    numbers = SMALL[delta : delta + count]
     value_first = position + stride - len(section) - size
     found = [body[at : at + size] for at in range(value_first, end, stride)]
     rows = zip(repeat(lead), numbers, repeat(middle), found, repeat(section))
@@ -342,10 +214,10 @@ def _read_alike(stretch: Stretch, count: int, body: bytes, position: int, beginn
     They are compared rather than decoded, because nearly all records are alike. Returns the
     position of the first one that is not.
     """
-    small, small_end = _SMALL, len(_SMALL)
+    small, small_end = SMALL, len(SMALL)
     first, _, key, section, values = stretch
     first += len(values)
-    key_bytes = _NULL if key is None else _varint(len(key)) + key
+    key_bytes = NULL if key is None else varint(len(key)) + key
     rest = len(section)
     for delta in range(first, first + count):
         start = position
@@ -357,7 +229,7 @@ def _read_alike(stretch: Stretch, count: int, body: bytes, position: int, beginn
             if number > 0x3FFF:
                 number, position = _read_rest(body, position, number)
         end = position + (number >> 1)
-        head = beginning + (small[delta] if delta < small_end else _varint(delta)) + key_bytes
+        head = beginning + (small[delta] if delta < small_end else varint(delta)) + key_bytes
         if number & 1 or not body.startswith(head, position):
             return start
         position += len(head)

@@ -96,7 +96,7 @@ REGEX_BYTES_MAX = 1 * MIB  # The automaton that it is compiled to.
 
 # The commit.
 SEGMENTS_SYNCED_DIRECTLY_MAX = 2  # A tick that touches more goes through the journal.
-COMMIT_DEFERRED_MS = 5  # How long a commit that nobody waits for may wait for others.
+COMMIT_DEFERRED_MS = 5  # How long a write or a commit that nobody waits for may wait for others.
 # One partition in one tick; with more, its segment is synced directly.
 JOURNAL_PARTITION_BYTES_MAX = 4 * MIB
 JOURNAL_BYTES_MAX = 64 * MIB  # One journal file; then the other is used.

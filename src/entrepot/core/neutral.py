@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from entrepot.core.body import encode_headers
+from entrepot.core.encoding import encode_headers
 from entrepot.core.message import Envelope, Format, Handling
 from entrepot.core.names import is_short
 from entrepot.core.properties import TEXTS, Death, Properties

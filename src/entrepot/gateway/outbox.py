@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from entrepot.core.ports import Buffer, Link
 
-_JOINED_BYTES_MAX = 4_096  # Copying so little costs less than passing the system several pieces.
+_SMALL_BYTES = 1_024  # To copy chunks of this average costs less than to pass them one by one.
 
 
 class Outbox:
@@ -33,9 +33,12 @@ class Outbox:
         self._wake()
 
     def take(self) -> list[Buffer]:
-        """Remove and return all chunks, to be written now; as one, if they are small."""
+        """Remove and return all chunks, to be written now."""
         chunks, size = self._chunks, self.bytes_waiting
         self._chunks, self.bytes_waiting = [], 0
-        if len(chunks) > 1 and size <= _JOINED_BYTES_MAX:
-            return [b"".join(chunks)]
-        return chunks
+        return joined(chunks, size) if len(chunks) > 1 else chunks
+
+
+def joined(chunks: list[Buffer], size: int) -> list[Buffer]:
+    """Return the chunks of that size together; as one, if they are small."""
+    return [b"".join(chunks)] if size <= _SMALL_BYTES * len(chunks) else chunks

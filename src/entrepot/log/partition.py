@@ -177,9 +177,9 @@ class Partition(Segments):
                 chunks += batch[1:]
             else:
                 chunks.append(memoryview(batch)[_STAMP.size :])
-            last = offset + header.offset_delta_last
-            added.append(Glance(position, offset, header.size, last, header.timestamp_max))
-            offset, position = last + 1, position + header.size
+            last, batch_size = offset + header.offset_delta_last, header.size
+            added.append(Glance(position, offset, batch_size, last, header.timestamp_max))
+            offset, position = last + 1, position + batch_size
         if ahead is not None:
             self._write(file, active, chunks[:_HEADER_CHUNKS])
         elif size + self._recent_bytes > RECENT_BYTES_MAX:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from entrepot.core.body import Stretch, decode, encode, split
+from entrepot.core.body import Stretch, decode, split
+from entrepot.core.encoding import encode
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.limits import HEADERS_PER_RECORD_MAX, MIB
 from entrepot.core.record import Record

@@ -4,15 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.core.body import (
-    Stretch,
-    decode,
-    decode_headers,
-    encode,
-    encode_headers,
-    encode_plain,
-    split,
-)
+from entrepot.core.body import Stretch, decode, decode_headers, split
+from entrepot.core.encoding import encode, encode_headers, encode_plain
 from entrepot.core.errors import InvalidBatch
 from entrepot.core.record import Record
 

@@ -22,7 +22,8 @@ from entrepot.core.batch import (
     split_records,
     walk,
 )
-from entrepot.core.body import decode_headers, encode_keyed, encode_plain
+from entrepot.core.body import decode_headers
+from entrepot.core.encoding import encode_keyed, encode_plain
 from entrepot.core.errors import Corruption, InvalidBatch, StorageError
 from entrepot.core.message import Envelope, Message, distinct
 from entrepot.core.neutral import Formats, record_section

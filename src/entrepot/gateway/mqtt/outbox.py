@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from entrepot.core.ports import Buffer, Link
+from entrepot.gateway.outbox import joined
 
 
 class Outbox:
@@ -37,8 +38,9 @@ class Outbox:
 
     def take(self) -> list[Buffer]:
         """Remove and return all chunks, to be written now."""
-        chunks, self._chunks, self.bytes_waiting = self._chunks, [], 0
-        return chunks
+        chunks, size = self._chunks, self.bytes_waiting
+        self._chunks, self.bytes_waiting = [], 0
+        return joined(chunks, size) if len(chunks) > 1 else chunks
 
     def close(self) -> None:
         """Ignore what is sent from now on."""

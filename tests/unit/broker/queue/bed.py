@@ -123,7 +123,17 @@ class Eater:
             queue.reject(self, *self.place(word))
 
 
-class TroubledLane(MemoryLane):
+class LaneAround:
+    """A lane in memory, but for what a subclass changes: compiled classes cannot be inherited."""
+
+    def __init__(self, memory_use: MemoryUse) -> None:
+        self.lane = MemoryLane(memory_use)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lane, name)
+
+
+class TroubledLane(LaneAround):
     """It commits when it is told to, and fails when it is to fail."""
 
     is_in_memory = False  # Nor does it commit at once.
@@ -139,24 +149,24 @@ class TroubledLane(MemoryLane):
     def append(self, runs: Sequence[Run]) -> int:
         if self.cannot_append:
             raise StorageError("full")
-        return super().append(runs)
+        return self.lane.append(runs)
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
         if self.commits_late:
             self.waiters.append(waiter)
         else:
-            super().when_committed(offset_end, waiter)
+            self.lane.when_committed(offset_end, waiter)
 
     def when_settlements_committed(self, waiter: Waiter) -> None:
         if self.commits_late:
             self.waiters.append(waiter)
         else:
-            super().when_settlements_committed(waiter)
+            self.lane.when_settlements_committed(waiter)
 
     def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         if self.cannot_read:
             raise StorageError("torn")
-        pieces = super().read(offsets, bytes_max)
+        pieces = self.lane.read(offsets, bytes_max)
         return (
             [
                 (range(offset, offset + 1), run._replace(messages=[message]))

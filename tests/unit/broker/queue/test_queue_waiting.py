@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from entrepot.broker.queue.lane import Waiter
-from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.queue.message import Refused, Run
 from entrepot.broker.queue.queue import Queue
@@ -14,6 +13,7 @@ from entrepot.core import limits
 from tests.unit.broker.queue.bed import (
     Bed,
     Eater,
+    LaneAround,
     on_queues,
     properties,
     ready,
@@ -25,7 +25,7 @@ from tests.unit.broker.queue.bed import (
 DEAD = {"x-dead-letter-exchange": "dlx"}
 
 
-class LateLane(MemoryLane):
+class LateLane(LaneAround):
     """What is appended is seen when it is let in, as if it were committed then."""
 
     is_in_memory = False
@@ -45,7 +45,7 @@ class LateLane(MemoryLane):
     def let_in(self) -> None:
         waiting, self._waiting = self._waiting, []
         for runs, waiter in waiting:
-            super().append(runs)
+            self.lane.append(runs)
             waiter(None)
 
 
