@@ -9,7 +9,6 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the Spark source needs pyarrow")
 datasource = pytest.importorskip("pyspark.sql.datasource", reason="needs pyspark")
 
-from confluent_kafka import Producer  # noqa: E402
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from pyspark.sql.datasource import (  # noqa: E402
@@ -27,9 +26,13 @@ from pyspark.sql.datasource import (  # noqa: E402
 )
 
 from entrepot.client.client import Client  # noqa: E402
-from entrepot.core.batch import walk  # noqa: E402
+from entrepot.core.batch import build, walk  # noqa: E402
+from entrepot.core.compression import Codec  # noqa: E402
+from entrepot.core.record import Record  # noqa: E402
 from entrepot.spark import decoding, fetching  # noqa: E402
 from entrepot.spark.columns import TIMESTAMP  # noqa: E402
+from entrepot.spark.connecting import Connected  # noqa: E402
+from entrepot.spark.options import Address  # noqa: E402
 from entrepot.spark.pushdown import narrow  # noqa: E402
 from entrepot.spark.source import EntrepotSource, FilteringReader, TableReader, columns  # noqa: E402
 from entrepot.testing import Broker  # noqa: E402
@@ -45,28 +48,24 @@ def moment(number: float) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=FIRST_MS + number)
 
 
+def append(server: Broker, topic: str, records: list[Record], partition: int = 0) -> None:
+    """Append the records as one batch."""
+    batch = build(records, now_ms=FIRST_MS, codec=Codec.ZSTD)
+    with Connected(Address(server.bootstrap)) as connected:
+        connected.run(lambda client: client.produce(topic, partition, batch))
+
+
 @pytest.fixture(scope="module")
 def topic(server: Broker) -> str:
     """Partitions of batches of fifty, each record a millisecond younger than the one before."""
     name = create(server, "pushed", PARTITIONS)
     for partition in range(PARTITIONS):
-        producer = Producer(
-            {
-                "bootstrap.servers": server.bootstrap,
-                "linger.ms": 5_000,
-                "compression.type": "zstd",
-                "batch.num.messages": BATCH,
-            }
-        )
-        for number in range(RECORDS):
-            producer.produce(
-                name,
-                b"%d" % number,
-                KEYS[number % len(KEYS)],
-                partition=partition,
-                timestamp=FIRST_MS + number,
-            )
-        assert producer.flush(30) == 0
+        for first in range(0, RECORDS, BATCH):
+            records = [
+                Record(KEYS[number % len(KEYS)], b"%d" % number, (), FIRST_MS + number)
+                for number in range(first, first + BATCH)
+            ]
+            append(server, name, records, partition)
     return name
 
 
@@ -160,12 +159,8 @@ def test_an_older_batch_is_not_unpacked(
     """The broker says where the first young record is; what comes after may be old again."""
     name = create(server, new_topic())
     times = {"young": FIRST_MS + 10_000, "old": FIRST_MS, "younger": FIRST_MS + 20_000}
-    settings = {"bootstrap.servers": server.bootstrap, "compression.type": "lz4"}
     for text, time_ms in times.items():
-        producer = Producer(settings)
-        for _ in range(10):
-            producer.produce(name, text * 20, timestamp=time_ms)
-        assert producer.flush(30) == 0
+        append(server, name, [Record(None, text.encode() * 20, (), time_ms)] * 10)
     rows, _ = read(server, name, GreaterThanOrEqual(("timestamp",), moment(5_000)))
     assert rows == [(0, offset) for offset in (*range(10), *range(20, 30))]
     assert (len(fetches.batches), fetches.unpacked) == (3, 2)
@@ -177,13 +172,10 @@ def test_a_younger_batch_is_not_unpacked_where_its_header_says_so(
     """One record is the latest and the earliest; and what the broker timed has one time."""
     by_producer = create(server, new_topic())
     by_broker = create(server, new_topic(), **{"message.timestamp.type": "LogAppendTime"})
-    settings = {"bootstrap.servers": server.bootstrap, "compression.type": "lz4"}
     for count, time_ms in ((10, 0), (1, 10_000), (10, 20_000)):
-        producer = Producer(settings)
-        for _ in range(count):
-            producer.produce(by_producer, "some text" * 20, timestamp=FIRST_MS + time_ms)
-            producer.produce(by_broker, "some text" * 20)
-        assert producer.flush(30) == 0
+        records = [Record(None, b"some text" * 20, (), FIRST_MS + time_ms)] * count
+        append(server, by_producer, records)
+        append(server, by_broker, records)
     rows, _ = read(server, by_producer, LessThan(("timestamp",), moment(5_000)))
     assert rows == [(0, offset) for offset in range(10)]
     assert (len(fetches.batches), fetches.unpacked) == (3, 2)

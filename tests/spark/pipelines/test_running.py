@@ -13,8 +13,11 @@ from pyspark.errors import StreamingQueryException
 
 from entrepot.spark.errors import PipelineError
 from entrepot.spark.pipelines import running
+from entrepot.spark.pipelines.declaring import Parquet, Pipeline, Topic
 from entrepot.spark.pipelines.progress import Metrics
+from entrepot.spark.pipelines.runner import Running
 from entrepot.spark.pipelines.running import TRIES_MAX, Queries, persist
+from entrepot.spark.pipelines.versions import Directory
 
 SLOW = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed "
@@ -123,3 +126,29 @@ def test_planning_is_tried_again_too() -> None:
 
     assert persist("pipeline sales", plan, told.append) == "a frame"
     assert len(told) == 2
+
+
+def test_while_one_does_its_first_batch_the_next_is_planned(tmp_path: Path) -> None:
+    chosen = [
+        Pipeline(name, lambda rows: rows, (Topic("orders"),), Parquet(name), "append")
+        for name in ("first", "second", "third")
+    ]
+    events: list[str] = []
+    queries: Any = SimpleNamespace(settle=lambda name: events.append(f"{name} has settled"))
+    runner: Any = SimpleNamespace(
+        directory=Directory(tmp_path),
+        tell=lambda text: None,
+        open=lambda pipeline: (None, None),
+        begin=lambda queries, pipeline, *_: events.append(f"{pipeline.name} begins"),
+        begin_dead_letters=lambda *_: events.append("dead letters begin"),
+    )
+    Running(runner, chosen, queries).begin()
+    assert events == [
+        "first begins",
+        "second begins",
+        "first has settled",
+        "third begins",
+        "second has settled",
+        "third has settled",
+        "dead letters begin",
+    ]

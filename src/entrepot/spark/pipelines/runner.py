@@ -269,13 +269,21 @@ class Running:
         self.stop()
 
     def begin(self) -> None:
-        for pipeline in self.chosen:
+        """Start the pipelines in turn: while one does its first batch, the next is planned.
+
+        Each waits for processes of Python now and then, and the other has the cores meanwhile.
+        With more than two at a time these processes may be too slow for Spark.
+        """
+        names = [each.name for each in self.chosen]
+        for number, pipeline in enumerate(self.chosen):
             place = self.runner.directory.place(pipeline.name)
             if not self._locks.take(place.path / "LIVE"):
                 raise PipelineError(f"pipeline {pipeline.name} is live already, in another run")
             self.runner.tell(f"pipeline {pipeline.name} is starting")
             self._begin(pipeline)
-            self.queries.settle(pipeline.name)
+            if number > 0:
+                self.queries.settle(names[number - 1])
+        self.queries.settle(names[-1])
         self.runner.begin_dead_letters(self.queries, self._locks, self.chosen)
         self.runner.tell(f"live: {', '.join(each.name for each in self.chosen)}")
 
