@@ -20,8 +20,8 @@ from sim.mqtt_world import mqtt_world
 
 
 # 3: a shared message that could not be recorded; 5: a queue that could not be read; 9, 615: stores
-# that could not; 14: a retained message that was deleted twice; 69: a packet number used again after
-# a refusal; 122: a repeated message overtaken.
+# that could not; 14: a retained message that was deleted twice; 69: a packet number used again
+# after a refusal; 122: a repeated message overtaken.
 @pytest.mark.parametrize(
     "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5, 9, 14, 69, 122, 615))]
 )
