@@ -177,7 +177,7 @@ class Getter:
             shared = self._group[topic]
             times = shared[number] = shared.get(number, 0) + 1
         if quality == "q2" and times > 1:
-            raise Violation(f"{self.name} got {number} of {topic} again, at QoS 2")
+            raise Violation(f"{self.name} got {number} of {topic} twice, at QoS 2")
         if self._group is not None:
             return
         was_repeated = (topic, number) in self._senders[sender].repeated

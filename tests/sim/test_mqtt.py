@@ -7,6 +7,7 @@ import pytest
 
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.message import Publication
+from entrepot.broker.session.assigned import Assignments
 from entrepot.broker.session.sender import Sender
 from entrepot.broker.session.session import Session
 from entrepot.broker.subject.retained import Retained
@@ -18,10 +19,11 @@ from sim.loop import run
 from sim.mqtt_world import mqtt_world
 
 
-# 5: a queue that could not be read; 9, 615: stores that could not; 14: a retained message that was
-# deleted twice; 69: a packet number used again after a refusal; 122: a repeated message overtaken.
+# 3: a shared message that could not be recorded; 5: a queue that could not be read; 9, 615: stores
+# that could not; 14: a retained message that was deleted twice; 69: a packet number used again
+# after a refusal; 122: a repeated message overtaken.
 @pytest.mark.parametrize(
-    "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 9, 14, 69, 122, 615))]
+    "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5, 9, 14, 69, 122, 615))]
 )
 def test_what_is_answered_arrives_and_once_at_quality_2(number: int) -> None:
     result = run(number, mqtt_world(6.0 if number else 2.5))
@@ -99,6 +101,13 @@ def test_received_messages_that_are_not_recorded(monkeypatch: pytest.MonkeyPatch
 def _forget_to_settle(self: Session, numbers: list[int]) -> None:
     if self.receiver is not None:
         self.receiver.release(numbers)
+
+
+@pytest.mark.slow
+def test_shared_messages_whose_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash a message that one of a group has goes to another."""
+    monkeypatch.setattr(Assignments, "restore", lambda self, stored, queues: None)
+    is_found_out("twice, at QoS 2")
 
 
 @pytest.mark.slow
