@@ -73,6 +73,7 @@ from entrepot.wire.sasl import MECHANISMS
 if TYPE_CHECKING:
     from entrepot.clustering.node import ClusterNode
     from entrepot.gateway.amqp.context import Context as AmqpContext
+    from entrepot.gateway.amqp.context import Wanted
     from entrepot.gateway.amqp10.context import Context as Amqp10Context
     from entrepot.gateway.http.adapter import Upgrade
     from entrepot.gateway.http.console.live import Live
@@ -237,10 +238,11 @@ class Server:
                 worker=worker,
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
-                formats=None if self._is_clustered else Formats((AMQP, AMQP_1_0, MQTT)),
-                dialect=None if self._is_clustered else RabbitDialect(),
+                formats=Formats((AMQP, AMQP_1_0, MQTT)),
+                dialect=RabbitDialect(),
                 predeclared=self._predeclared(),
                 faults=doors.faults,
+                is_clustered=self._is_clustered,
             )
         except InvalidConfig as error:
             raise StartError(str(error)) from None
@@ -257,9 +259,7 @@ class Server:
         return bool(self._config.cluster.coordinator) or self._doors.coordinator is not None
 
     def _predeclared(self) -> tuple[Exchange, ...]:
-        """Return the exchanges that each virtual host has. In a cluster there are none yet."""
-        if self._is_clustered:
-            return ()
+        """Return the exchanges that each virtual host has."""
         return (*PREDECLARED, LINKS) if self._config.manager.name else PREDECLARED
 
     async def start(self) -> None:
@@ -285,7 +285,8 @@ class Server:
         await self._listen_all()
         if self._cluster is not None:
             host, port = self._kafka_address()
-            await self._cluster.start(host, port)
+            amqp = self.endpoints.get("amqp")
+            await self._cluster.start(host, port, 0 if amqp is None else amqp.port)
         self._start_bridges()
         await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
@@ -376,7 +377,10 @@ class Server:
         if self._cluster is None:
             await self._listen_for_queues()
         else:
-            log.warning("a cluster has no queues yet: AMQP, MQTT, STOMP and SQS are not served")
+            log.warning("in a cluster MQTT, STOMP, SQS and AMQP 1.0 are not served yet")
+            if config.ports.amqp is not None:
+                amqp = self._amqp(Replies(doors.entropy), "amqp")
+                await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
         started_ms = doors.clock.now_ms()
         if config.ports.http is not None:
             http = self._http("http", started_ms)
@@ -535,9 +539,29 @@ class Server:
         def accept(link: Link) -> ServingReceiver:
             from entrepot.gateway.amqp.adapter import AmqpAdapter
 
-            return AmqpAdapter(link, context())
+            if self._cluster is None:
+                return AmqpAdapter(link, context())
+            return self._forwarded_amqp(link, context(), endpoint)
 
         return accept
+
+    def _forwarded_amqp(self, link: Link, context: AmqpContext, endpoint: str) -> ServingReceiver:
+        """Return what serves a client here if this node has the queues, or leaves it to the node
+        that has them."""
+        from entrepot.gateway.amqp.adapter import AmqpAdapter
+        from entrepot.gateway.amqp.forwarding import Forwarding, Surroundings
+        from entrepot.gateway.front import Front
+
+        assert self._cluster is not None
+        queues, doors = self._cluster.queues, self._doors
+        around = Surroundings(queues, doors.net, doors.faults, lambda: self.endpoints[endpoint])
+        front = Front()
+
+        def forward(link: Link, wanted: Wanted) -> None:
+            front.receiver = Forwarding(link, wanted, around)
+
+        front.receiver = AmqpAdapter(link, dataclasses.replace(context, forward=forward))
+        return front
 
     def _stomp(
         self, endpoint: str, counted_as: str | None = None
@@ -734,7 +758,8 @@ class Server:
         self, websockets: WebSockets, started_ms: int, endpoint: str
     ) -> Callable[[Link], ServingReceiver]:
         """Return what serves the console, the API, and what else there is on a port of HTTP."""
-        from entrepot.gateway.http.adapter import Front, HttpAdapter, Upgrades
+        from entrepot.gateway.front import Front
+        from entrepot.gateway.http.adapter import HttpAdapter, Upgrades
         from entrepot.gateway.http.console.event_stream import EventStreams
         from entrepot.gateway.http.console.logins import Logins
         from entrepot.gateway.http.management.application import Management

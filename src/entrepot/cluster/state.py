@@ -3,8 +3,9 @@
     nodes/<id>                      a node that is alive; held by its lease
     controller                      the id of the node that decides; held by its lease
     partitions/<topic id>/<number>  replicas, in-sync set, leader and its epoch
-    catalog/<kind>:<name>           what all nodes share: topics, users, rules, settings; the value
-                                    is that of the record in each node's own catalogue
+    catalog/<kind>:<name>           what all nodes share: topics, queues, users, rules, settings;
+                                    the value is that of the record in each node's own catalogue
+    queues                          the id of the node that is the home of all queues
 
 The values are JSON, for people with etcd's own tools.
 """
@@ -25,23 +26,28 @@ NODES = "nodes/"
 CONTROLLER = "controller"
 PARTITIONS = "partitions/"
 CATALOG = "catalog/"
+HOME = "queues"
 NOBODY = -1
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     host: str
     port: int
     rack: str = ""  # Empty means: none of the others fails with it.
+    amqp_port: int = 0  # 0 means: no client of queues can come in there.
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who holds a partition."""
 
     replicas: tuple[int, ...]  # The preferred leader first.
     in_sync: tuple[int, ...]  # Never empty: those that have all that was committed.
     leader: int  # NOBODY, if none of those in sync is alive.
     leader_epoch: int  # Higher with each change of leader.
+    # The key of a partition whose leader should lead this one, too; its own means: whoever leads
+    # goes on. Empty means: the first replica should lead.
+    led_with: str = ""
 
 
 def node_key(node: int) -> str:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
 from entrepot.broker.replication import Holders, Peer
@@ -26,6 +28,7 @@ from entrepot.cluster.membership import Membership
 from entrepot.cluster.state import (
     CATALOG,
     CONTROLLER,
+    HOME,
     NOBODY,
     NODES,
     PARTITIONS,
@@ -40,6 +43,7 @@ from entrepot.cluster.state import (
 )
 from entrepot.clustering.catalogue import SharedCatalogue
 from entrepot.clustering.fetcher import Fetcher
+from entrepot.clustering.queues import QueuesHome
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
 from entrepot.core.errors import (
@@ -100,6 +104,17 @@ class ClusterNode:
         self._catalogue = SharedCatalogue(
             broker, coordinator, settings.replication, self.alive, self._topic_came
         )
+        self._queues = QueuesHome(
+            broker,
+            coordinator,
+            clock,
+            settings.node,
+            settings.replication,
+            self._catalogue,
+            self,
+            self.role,
+            self.told,
+        )
 
     # --- life
 
@@ -107,11 +122,11 @@ class ClusterNode:
         """Return the cluster's id, before the broker is opened. Waits for the coordinator."""
         return await self._catalogue.cluster_id()
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, amqp_port: int = 0) -> None:
         """Take part: other nodes, and clients, find this one there. Return when it knows its
         roles."""
         settings = self._settings
-        node = Node(settings.node, host, port, settings.rack)
+        node = Node(settings.node, host, port, settings.rack, amqp_port)
         self._membership = Membership(
             self._coordinator, self._clock, node, settings.lease_seconds, self
         )
@@ -123,6 +138,7 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """Leave the cluster: others lead what this node led."""
+        self._queues.stop()
         tasks = [*self._tasks, *(task for _, task in self._fetchers.values())]
         for task in tasks:
             task.cancel()
@@ -152,12 +168,18 @@ class ClusterNode:
     # --- for the broker
 
     @property
+    def queues(self) -> QueuesHome:
+        return self._queues
+
+    @property
     def controller(self) -> int:
         return self._controller
 
     def peers(self) -> list[Peer]:
         nodes = sorted(self._nodes.items())
-        return [Peer(number, node.host, node.port, node.rack) for number, node in nodes]
+        return [
+            Peer(number, node.host, node.port, node.rack, node.amqp_port) for number, node in nodes
+        ]
 
     def alive(self) -> list[Node]:
         return [node for _, node in sorted(self._nodes.items())]
@@ -236,6 +258,9 @@ class ClusterNode:
             self._told_assignment(read_partition_key(key), value, revision)
         elif key.startswith(NODES):
             self._told_node(int(key.removeprefix(NODES)), value, revision)
+            self._queues.changed()
+        elif key == HOME:
+            self._queues.heard(revision)
         elif key == CONTROLLER:
             self._controller = NOBODY if value is None else int(value)
 
@@ -262,8 +287,12 @@ class ClusterNode:
                 self._resign(role)
                 role.epoch = -1
         else:
-            self._assignments[identity] = read_assignment(value), revision
+            assignment = read_assignment(value)
+            before = self._assignments.get(identity)
+            self._assignments[identity] = assignment, revision
             self._assign(identity)
+            if before is None or before[0].leader != assignment.leader:
+                self._queues.changed()
 
     def _topic_came(self, topic: Topic) -> None:
         """Give the partitions of a topic their roles: it is here now, or has grown."""
@@ -282,7 +311,7 @@ class ClusterNode:
             return
         (assignment, revision), us = found, self._settings.node
         try:
-            topic = self._broker.topic_by_id(identity.topic)
+            topic = self._broker.any_topic_by_id(identity.topic)
             served = self._broker.served_partition(topic, identity.number)
         except UnknownTopic:
             return
@@ -294,6 +323,7 @@ class ClusterNode:
                     role.lead(us, served, assignment, revision)
                     log.info("%s: leading, epoch %d", served.partition.directory, role.epoch)
                     self._broker.began_to_lead(topic, served)
+                    self._queues.began_to_lead(identity)
                 elif role.leader is not None:
                     role.told(assignment, revision)
             elif us in assignment.replicas and assignment.leader in self._nodes:
@@ -301,7 +331,7 @@ class ClusterNode:
                     self._resign(role)
                     fetcher = self._fetcher(assignment.leader)
                     when_cut = partial(self._assign, identity)
-                    role.follow(topic.name, served, assignment, fetcher, when_cut)
+                    role.follow(topic.directory_name, served, assignment, fetcher, when_cut)
             else:
                 self._resign(role)
                 role.epoch = assignment.leader_epoch
@@ -313,6 +343,7 @@ class ClusterNode:
         role.resign()
         if led:
             self._broker.ended_to_lead(role.identity)
+            self._queues.ended_to_lead(role.identity)
 
     def _fetcher(self, leader: int) -> Fetcher:
         found = self._fetchers.get(leader)
@@ -383,7 +414,7 @@ class ClusterNode:
         # Who registered anew since may have lost what it had.
         expected += [Expected(node_key(each), self._registrations.get(each, 0)) for each in added]
         present = leader.assignment
-        successor = Assignment(present.replicas, wanted, present.leader, present.leader_epoch)
+        successor = replace(present, in_sync=wanted)
         while role.leader is leader and leader.revision == revision:
             try:
                 done = await self._coordinator.commit(expected, [Put(key, encode(successor))])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.cluster.replica import Follower, Leader
 from entrepot.cluster.state import Assignment
@@ -144,7 +146,8 @@ class PartitionRole:
         if not left or leader.proposed is not None:
             return None
         first = next(each for each in present.replicas if each in left)
-        return Assignment(present.replicas, left, first, present.leader_epoch + 1)
+        epoch = present.leader_epoch + 1
+        return replace(present, in_sync=left, leader=first, leader_epoch=epoch)
 
     def _durable(self) -> None:
         assert self.leader is not None

@@ -102,7 +102,7 @@ class LogLane:
         return offset
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
-        self._partition.when_committed(offset_end, waiter)
+        self._served.when_safe(offset_end, waiter)
 
     def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         partition = self._partition
