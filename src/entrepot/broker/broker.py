@@ -782,7 +782,7 @@ class Broker:
             present = None
         if wanted is not None:
             await self._change(record)
-            if present is None:
+            if (wanted.topic.id.int, 0) not in self._served:
                 self.open_partitions(wanted.topic)
 
     async def new_producer_id(self) -> int:

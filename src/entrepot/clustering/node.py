@@ -114,6 +114,7 @@ class ClusterNode:
             self,
             self.role,
             self.told,
+            self._do,
         )
 
     # --- life

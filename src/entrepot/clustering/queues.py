@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic, topic_deleted_record
 from entrepot.broker.ledger_store import LEDGER_SETTINGS
 from entrepot.broker.replication import Cluster, Holders, Peer
 from entrepot.broker.virtual_host.queue_maker import LEDGERS
-from entrepot.cluster.state import HOME, NOBODY, Assignment, encode, partition_key
+from entrepot.cluster.state import CATALOG, HOME, NOBODY, Assignment, encode, partition_key
 from entrepot.clustering.catalogue import SharedCatalogue, key_of, put_of
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core import limits
@@ -60,6 +61,7 @@ class QueuesHome:
         cluster: Cluster,
         role: Callable[[PartitionId], PartitionRole],
         told: Callable[[str, bytes | None, int], None],
+        do: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._broker = broker
         self._coordinator = coordinator
@@ -70,6 +72,7 @@ class QueuesHome:
         self._cluster = cluster
         self._role = role
         self._told = told
+        self._do = do
         self._is_up = False  # The broker has the queues.
         self._serving: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()  # A partition of a queue is led by another node.
@@ -257,8 +260,13 @@ class QueuesHome:
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
+        undecided = [
+            key for key in map(key_of, self._pending) if key.startswith(f"{CATALOG}queue:")
+        ]
         self._pending.clear()
         self._created.clear()
+        if undecided:  # They are done here, and perhaps nowhere else.
+            self._do(self._read_again(undecided))
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
@@ -267,6 +275,19 @@ class QueuesHome:
             session.close(MOVED)
         self._broker.vhosts.lay_down()
         self.changed()
+
+    async def _read_again(self, keys: Sequence[str]) -> None:
+        """Take over what the coordinator has of these queues."""
+        for key in keys:
+            while not self._is_up:
+                try:
+                    entry = await self._coordinator.get(key)
+                except CoordinatorUnavailable:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                value = None if entry is None else entry.value
+                self._catalogue.told(key, value, 0 if entry is None else entry.revision)
+                break
 
     # --- changes, of the home
 

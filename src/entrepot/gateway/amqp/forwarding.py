@@ -121,6 +121,7 @@ class Forwarding:
         )
         around.queues.listen(self, self._home_changed)
         self._seeking: asyncio.Task[None] | None = None
+        self.pace()
         self._seek()
 
     # --- ServingReceiver
