@@ -272,13 +272,13 @@ class Settled:
             self.settled.update(dict.fromkeys(bodies))
 
 
-def drain(url: str) -> dict[bytes, int]:
+def drain(url: str, queue: str = QUEUE) -> dict[bytes, int]:
     """Return what is in the queue, and how often."""
     found: dict[bytes, int] = {}
     with pika.BlockingConnection(_parameters(url)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=1_000)
-        for method, _, body in channel.consume(QUEUE, inactivity_timeout=2.0):
+        for method, _, body in channel.consume(queue, inactivity_timeout=2.0):
             if method is None or body is None:
                 break
             found[body] = found.get(body, 0) + 1

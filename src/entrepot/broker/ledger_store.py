@@ -180,7 +180,7 @@ class LedgerStore:
         elif self._served is None:
             waiter(None)
         else:
-            self._served.when_committed(self._offset_end, waiter)
+            self._served.when_safe(self._offset_end, waiter)
             self._served.hurry()
 
     # --- writing, once in a turn
