@@ -83,6 +83,10 @@ from entrepot.core.ranges import Ranges
 from entrepot.core.steps import Steps
 
 
+# Why a queue is stopped if nobody says why.
+_MISTAKE = "a mistake of the broker's own; the log has more"
+
+
 class PublishDeadLetters(Protocol):
     def __call__(
         self, queue: Queue, run: Run, avoided: Sequence[str], publication: Publication | None
@@ -229,7 +233,7 @@ class Queue:
         self._faults.caught(f"{self._text} is stopped", error)
         self.stop()
 
-    def stop(self, reason: str = "a mistake of the broker's own; the log has more") -> None:
+    def stop(self, reason: str = _MISTAKE) -> None:
         """Stop serving the queue, because its state in memory cannot be trusted.
 
         The next start restores it from what is committed.
@@ -244,8 +248,10 @@ class Queue:
 
     def _check_running(self) -> None:
         """Raise QueueDown if the queue was stopped."""
-        if self.is_stopped:
+        if self._stopped == _MISTAKE:
             raise QueueDown(f"{self._text} has crashed and failed to restart")
+        if self.is_stopped:
+            raise QueueDown(f"{self._text} is down: {self._stopped}")
 
     # --- state
 
