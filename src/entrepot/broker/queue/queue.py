@@ -82,7 +82,6 @@ from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
 from entrepot.core.steps import Steps
 
-
 # Why a queue is stopped if nobody says why.
 _MISTAKE = "a mistake of the broker's own; the log has more"
 
