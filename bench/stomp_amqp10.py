@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import pika  # type: ignore[import-untyped]
+import pika
 import proton
 from proton.handlers import MessagingHandler
 from proton.reactor import Container

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrepot.broker.access import AccessSettings
+from entrepot.broker.access import NODE, AccessSettings
 from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.login import LoginPolicy, host_of, is_loopback
@@ -30,6 +30,7 @@ from entrepot.config import (
     Groups,
     Topics,
     coordinator_address,
+    read_text,
 )
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("entrepot.server")
 
+_SECRET_CHARACTERS_MIN = 32
 _KAFKA_GROUP_NAMES = {
     "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
     "min_session_timeout_ms": "group.min.session.timeout.ms",
@@ -184,19 +186,40 @@ def _tls_net(
     ports = _tls_ports(config)
     if not ports:
         return None
-    from entrepot.net.tls import TlsNet, server_context
+    from entrepot.net.tls import TlsNet, client_context, server_context
 
     certificate, key = config.tls.certificate, config.tls.key
     if certificate is None or key is None:
         raise StartError(f"ports.{ports[0]} needs tls.certificate and tls.key")
     try:
-        context = server_context(certificate, key, config.tls.client_ca)
+        ca = config.tls.client_ca
         return TlsNet(
-            server=context, connections_max=connections_max, faults=faults, unfinished=unfinished
+            server=server_context(certificate, key, ca),
+            # Other nodes of a cluster are known as clients are: by a certificate of that CA.
+            client=None if ca is None else client_context(ca, certificate, key),
+            connections_max=connections_max,
+            faults=faults,
+            unfinished=unfinished,
         )
     except OSError as error:
         files = ", ".join(filter(None, (certificate, key, config.tls.client_ca)))
         raise StartError(f"tls: {error.strerror or error} ({files})") from None
+
+
+def _secret(path: str | None) -> str:
+    """Return the secret of the cluster: the first line of its file. Raises StartError."""
+    if path is None:
+        return ""
+    try:
+        found = (read_text(path).splitlines() or [""])[0].strip()
+    except ConfigError as error:
+        raise StartError(str(error)) from None
+    if len(found) < _SECRET_CHARACTERS_MIN:
+        raise StartError(
+            f"{path}: the cluster's secret has less than {_SECRET_CHARACTERS_MIN} characters. "
+            "Let a program choose it: openssl rand -hex 32"
+        )
+    return found
 
 
 class Server:
@@ -210,6 +233,7 @@ class Server:
     ) -> None:
         self._config = config
         self._doors = doors
+        self._secret = _secret(config.cluster.secret_file)
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
         self._manager: QueueManager | None = None
@@ -234,6 +258,7 @@ class Server:
                     is_enforced=config.security.authorization,
                     super_users=tuple(map(user_named, config.security.super_users)),
                     default_exchange_name=DEFAULT_EXCHANGE_NAME,
+                    has_nodes=self._nodes_log_in,
                 ),
                 worker=worker,
                 codec_worker=codec_worker,
@@ -244,6 +269,7 @@ class Server:
                 faults=doors.faults,
                 is_clustered=self._is_clustered,
             )
+            self.broker.manager_name = config.manager.name
         except InvalidConfig as error:
             raise StartError(str(error)) from None
         self._cluster: ClusterNode | None = None
@@ -252,7 +278,12 @@ class Server:
             self.broker.access,
             asks_users=config.security.authentication == "sasl",
             is_open=config.security.insecure,
+            secret=self._secret if self._nodes_log_in else "",
         )
+
+    @property
+    def _nodes_log_in(self) -> bool:
+        return self._is_clustered and self._config.security.authentication == "sasl"
 
     @property
     def _is_clustered(self) -> bool:
@@ -267,11 +298,11 @@ class Server:
         if self._config.mqtt.rewrite:
             self._rewriting()  # It raises what is wrong with them.
         started = self._doors.clock.monotonic()
-        cluster_id = None
-        if self._is_clustered:
-            self._cluster = self.broker.cluster = self._join()
-            cluster_id = await self._cluster.begin()
         try:
+            cluster_id = None
+            if self._is_clustered:
+                self._cluster = self.broker.cluster = self._join()
+                cluster_id = await self._enter(self._cluster)
             await self.broker.open(cluster_id)
         except BlockingIOError:
             raise StartError(f"{self._config.data_dir}: another broker is using it") from None
@@ -284,9 +315,9 @@ class Server:
         await self._start_sns_endpoints()
         await self._listen_all()
         if self._cluster is not None:
-            host, port = self._kafka_address()
-            amqp = self.endpoints.get("amqp")
-            await self._cluster.start(host, port, 0 if amqp is None else amqp.port)
+            amqp = self.endpoints.get(self._forwarding_port)
+            amqp_port = 0 if amqp is None else amqp.port
+            await self._cluster.start(*self._kafka_address(), amqp_port)
         self._start_bridges()
         await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
@@ -328,15 +359,23 @@ class Server:
 
     def _join(self) -> ClusterNode:
         """Return what makes this node one of several. Raises StartError."""
+        from entrepot.client.sasl import Credentials
         from entrepot.cluster.etcd_coordinator import EtcdCoordinator
         from entrepot.cluster.prefixed import PrefixedCoordinator
         from entrepot.clustering.node import ClusterNode, ClusterSettings
 
         config, doors, chosen = self._config, self._doors, self._config.cluster
-        if config.ports.kafka is None:
-            raise StartError("cluster: nodes find each other by ports.kafka, which is off")
-        if config.ports.kafka_tls is not None or config.security.authentication == "sasl":
-            raise StartError("cluster: nodes speak without TLS and without a login, so far")
+        is_tls = self._nodes_speak_tls
+        if config.ports.kafka is None and not is_tls:
+            raise StartError(
+                "cluster: nodes find each other by ports.kafka, which is off, or by "
+                "ports.kafka_tls, which needs tls.client_ca for that"
+            )
+        credentials = None
+        if self._nodes_log_in:
+            if not self._secret:
+                raise StartError("cluster: nodes log in, too, and need cluster.secret_file")
+            credentials = Credentials(NODE, self._secret)
         if config.manager.name or config.bridge:
             raise StartError("cluster: there are no queues, so no manager and no bridge, so far")
         addresses = [coordinator_address(each) for each in chosen.coordinator]
@@ -348,14 +387,36 @@ class Server:
             chosen.replication_factor,
             max(1, round(chosen.session_timeout_ms / 1_000)),
             chosen.replica_lag_time_max_ms / 1_000,
+            self._secret,
+            is_tls,
         )
         coordinator = PrefixedCoordinator(coordinator, f"{chosen.name}/")
-        return ClusterNode(self.broker, coordinator, doors.net, doors.clock, settings)
+        net = doors.tls_net if is_tls else doors.net
+        assert net is not None
+        return ClusterNode(self.broker, coordinator, net, doors.clock, settings, credentials)
 
-    def _kafka_address(self) -> tuple[str, int]:
-        """Return where other nodes find this one: where Kafka's clients do."""
-        advertised, (host, port) = self._config.advertised, self.endpoints["kafka"]
-        return advertised.host or host, advertised.kafka_port or port
+    async def _enter(self, cluster: ClusterNode) -> str:
+        """Join the cluster, and return its id. Raises StartError when this node may not."""
+        from entrepot.cluster.joining import CannotJoin
+
+        self.broker.lock()
+        try:
+            return await cluster.begin(self._doors.disk, self._doors.entropy)
+        except CannotJoin as error:
+            raise StartError(f"{self._config.data_dir}: {error}") from None
+
+    def _kafka_address(self) -> tuple[str, int, int]:
+        """Return where other nodes find this one, and Kafka's clients: the host, the port without
+        TLS and that with TLS; 0 where there is none."""
+        advertised, config = self._config.advertised, self._config
+        found = {name: self.endpoints.get(name) for name in ("kafka", "kafka_tls")}
+        hosts = [endpoint.host for endpoint in found.values() if endpoint is not None]
+        plain, tls = (0 if each is None else each.port for each in found.values())
+        return (
+            advertised.host or hosts[0] or config.host,
+            advertised.kafka_port or plain,
+            advertised.kafka_tls_port or tls,
+        )
 
     async def _listen_all(self) -> None:
         config, doors = self._config, self._doors
@@ -377,10 +438,7 @@ class Server:
         if self._cluster is None:
             await self._listen_for_queues()
         else:
-            log.warning("in a cluster MQTT, STOMP, SQS and AMQP 1.0 are not served yet")
-            if config.ports.amqp is not None:
-                amqp = self._amqp(Replies(doors.entropy), "amqp")
-                await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
+            await self._listen_for_shared_queues()
         started_ms = doors.clock.now_ms()
         if config.ports.http is not None:
             http = self._http("http", started_ms)
@@ -391,6 +449,31 @@ class Server:
             await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
         if config.ports.sqs is not None and self._cluster is None:
             await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
+
+    @property
+    def _nodes_speak_tls(self) -> bool:
+        return self._config.ports.kafka_tls is not None and self._config.tls.client_ca is not None
+
+    @property
+    def _forwarding_port(self) -> str:
+        """Return at which port other nodes forward clients to this one: they speak TLS where they
+        do so otherwise, too."""
+        return "amqp_tls" if self._nodes_speak_tls else "amqp"
+
+    async def _listen_for_shared_queues(self) -> None:
+        config, doors = self._config, self._doors
+        log.warning("in a cluster MQTT, STOMP, SQS and AMQP 1.0 are not served yet")
+        if getattr(config.ports, self._forwarding_port) is None:
+            log.warning("queues are not served: ports.%s is off", self._forwarding_port)
+            return
+        replies = Replies(doors.entropy)
+        if config.ports.amqp is not None:
+            amqp = self._amqp(replies, "amqp")
+            await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
+        if config.ports.amqp_tls is not None:
+            assert doors.tls_net is not None
+            amqp = self._amqp(replies, "amqp_tls")
+            await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
 
     async def _listen_for_queues(self) -> None:
         config, doors = self._config, self._doors
@@ -433,6 +516,7 @@ class Server:
                 advertised_port or self.endpoints[endpoint].port,
                 policy.identify(link.subject, host),
                 login=Login(policy, host) if policy.asks_users else None,
+                is_tls=endpoint.endswith("_tls"),
                 facts=self._kafka_facts,
                 asked_for=asked_for,
                 messages=messages,
@@ -541,11 +625,11 @@ class Server:
 
             if self._cluster is None:
                 return AmqpAdapter(link, context())
-            return self._forwarded_amqp(link, context(), endpoint)
+            return self._forwarded_amqp(link, context())
 
         return accept
 
-    def _forwarded_amqp(self, link: Link, context: AmqpContext, endpoint: str) -> ServingReceiver:
+    def _forwarded_amqp(self, link: Link, context: AmqpContext) -> ServingReceiver:
         """Return what serves a client here if this node has the queues, or leaves it to the node
         that has them."""
         from entrepot.gateway.amqp.adapter import AmqpAdapter
@@ -553,8 +637,11 @@ class Server:
         from entrepot.gateway.front import Front
 
         assert self._cluster is not None
-        queues, doors = self._cluster.queues, self._doors
-        around = Surroundings(queues, doors.net, doors.faults, lambda: self.endpoints[endpoint])
+        doors, port = self._doors, self._forwarding_port
+        net = doors.tls_net if self._nodes_speak_tls else doors.net
+        assert net is not None
+        queues = self._cluster.queues
+        around = Surroundings(queues, net, doors.faults, lambda: self.endpoints[port])
         front = Front()
 
         def forward(link: Link, wanted: Wanted) -> None:

@@ -30,21 +30,25 @@ HOME = "queues"
 NOBODY = -1
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+class Node(msgspec.Struct, frozen=True):
     id: int
     host: str
     port: int
     rack: str = ""  # Empty means: none of the others fails with it.
-    amqp_port: int = 0  # 0 means: no client of queues can come in there.
+    tls_port: int = 0  # 0 means: there is none; and so for `port`, and the next.
+    amqp_port: int = 0
 
 
-class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
+class Assignment(msgspec.Struct, frozen=True):
     """Who holds a partition."""
 
     replicas: tuple[int, ...]  # The preferred leader first.
     in_sync: tuple[int, ...]  # Never empty: those that have all that was committed.
     leader: int  # NOBODY, if none of those in sync is alive.
     leader_epoch: int  # Higher with each change of leader.
+    # While it moves: the nodes that will hold it, and those that did. `replicas` has all of them.
+    target: tuple[int, ...] = ()
+    origin: tuple[int, ...] = ()
     # The key of a partition whose leader should lead this one, too; its own means: whoever leads
     # goes on. Empty means: the first replica should lead.
     led_with: str = ""

@@ -22,6 +22,7 @@ from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Link
 from entrepot.gateway.amqp.context import Context, Wanted
 from entrepot.gateway.amqp.login import login, mechanisms
+from entrepot.gateway.rabbitmq.names import MANAGER
 from entrepot.gateway.rabbitmq.rights import vhost_refusal
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
@@ -137,25 +138,33 @@ class Handshake:
             self._adapter.hang_up(f"not AMQP 0-9-1: {header.octets!r}")
             return
         self._state = HandshakeState.STARTING
-        offered = " ".join(mechanisms(self._link)).encode()
+        is_forwarded = self._context.forward is not None
+        offered = " ".join(mechanisms(self._link, is_forwarded=is_forwarded)).encode()
         start = Start(0, 9, self._server_properties(), offered, b"en_US")
         self._adapter.outbox.method(0, start)
 
     def _server_properties(self) -> dict[str, object]:
         version = ".".join(map(str, sys.version_info[:3]))
-        return {
+        broker = self._context.broker
+        found: dict[str, object] = {
             "capabilities": dict.fromkeys(CAPABILITIES, True),
-            "cluster_name": self._context.broker.cluster_id,
+            "cluster_name": broker.cluster_id,
             "platform": f"Python {version}",
             "product": "entrepot",
             "version": self._context.version,
         }
+        return found | {MANAGER: broker.manager_name} if broker.manager_name else found
 
     async def _login(self) -> None:
         mechanism, response = self._start_ok.mechanism, self._start_ok.response
         try:
-            policy = self._context.login
-            self._principal = await login(policy, self._link, mechanism, response)
+            self._principal = await login(
+                self._context.login,
+                self._link,
+                mechanism,
+                response,
+                is_forwarded=self._context.forward is not None,
+            )
         except LoginRefused as refused:
             self._adapter.log_refusal(str(refused))
             self._refuse_login(mechanism)
