@@ -377,7 +377,7 @@ class Server:
                 raise StartError("cluster: nodes log in, too, and need cluster.secret_file")
             credentials = Credentials(NODE, self._secret)
         if config.manager.name or config.bridge:
-            raise StartError("cluster: there are no queues, so no manager and no bridge, so far")
+            raise StartError("cluster: a node is neither a manager nor a bridge, so far")
         addresses = [coordinator_address(each) for each in chosen.coordinator]
         endpoints = [each for each in addresses if each is not None]
         coordinator = doors.coordinator or EtcdCoordinator(doors.net, endpoints)

@@ -42,6 +42,7 @@ log = logging.getLogger("entrepot.cluster")
 MOVED = "the queues are at another node now"
 _RETRY_S = 0.1
 _LOOK_S = 0.5  # How often to look whether this node is still the home.
+_AGAIN_S = 5.0  # After a mistake of ours.
 _PATIENCE_S = 15.0  # How long queues are waited for that cannot be served yet.
 _CHANGES = limits.REPLICAS_CHANGED_AT_ONCE_MAX
 _PENDING_MAX = 100_000  # Changes on their way to the coordinator.
@@ -170,6 +171,12 @@ class QueuesHome:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broker.faults.caught("the home of queues", error)
             self._lay_down()
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._serve_again, task)
+
+    def _serve_again(self, task: asyncio.Task[None]) -> None:
+        ledgers = self._ledgers()
+        if self._serving is task and ledgers is not None:
+            self.began_to_lead(ledgers)
 
     def _end(self) -> None:
         """Stop to be the home, or to become it."""

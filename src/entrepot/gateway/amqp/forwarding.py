@@ -107,6 +107,7 @@ class Forwarding:
         self._channels: dict[int, ForwardedChannel] = {}
         self._home: _Home | None = None
         self._home_node = -1
+        self._homeless_s = asyncio.get_running_loop().time()  # Since when; 0.0: not at all.
         self._waiting: list[Frame] = []  # From the client, until there is a home.
         self._is_open = True
         self._has_opened = False  # The client was told that its connection is open.
@@ -225,6 +226,7 @@ class Forwarding:
             return
         self._home = None
         home.leave(reason)
+        self._homeless_s = self._homeless_s or asyncio.get_running_loop().time()
         if self._is_leaving:
             self.send((method_frame(0, connections.CloseOk()),))
             self._hang_up(reason)
@@ -264,7 +266,7 @@ class Forwarding:
         """Connect to the home, as soon as there is one. Raises AmqpError."""
         queues = self._around.queues
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout_at(self._homeless_s + _PATIENCE_S):
                 while self._home is None:
                     await queues.found()
                     peer = queues.peer()
@@ -272,8 +274,7 @@ class Forwarding:
                         await self._connect(peer.id, peer.host, peer.amqp_port)
                     elif queues.is_here:
                         await self._connect(queues.node, *self._around.own_address())
-                    if self._home is None:
-                        await asyncio.sleep(_RETRY_S)
+                    await asyncio.sleep(_RETRY_S)
         except TimeoutError:
             raise AmqpError(ReplyCode.CONNECTION_FORCED, "no node has the queues now") from None
 
@@ -290,6 +291,10 @@ class Forwarding:
         except OSError as error:  # TimeoutError is one.
             log.info("%s: node %d is not reached: %s", self.link.peer, node, error)
             return
+        except asyncio.CancelledError:
+            for each in made:
+                each.leave("the client is gone")
+            raise
         self._home, self._home_node = made[0], node
         made[0].link.send((PROTOCOL_HEADER,))
         loop = asyncio.get_running_loop()
@@ -310,6 +315,7 @@ class Forwarding:
     def _opened(self, home: _Home) -> None:
         """Go on at a new home: open what was open, and pass on what waits."""
         home.is_ready = True
+        self._homeless_s = 0.0
         if not self._has_opened:
             self._has_opened = True
             self.send((method_frame(0, connections.OpenOk()),))
