@@ -42,6 +42,8 @@ class LogLane:
         partition = served.partition
         self._served = served
         self._partition = partition
+        alone = served.role is None
+        self._when_safe = partition.when_committed if alone else served.when_safe
         self._store = store
         self._cache = cache
         self._shelf = Shelf()
@@ -102,7 +104,7 @@ class LogLane:
         return offset
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
-        self._served.when_safe(offset_end, waiter)
+        self._when_safe(offset_end, waiter)
 
     def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         partition = self._partition

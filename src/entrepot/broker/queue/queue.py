@@ -75,7 +75,13 @@ from entrepot.broker.queue.timed_leases import TimedLeases
 from entrepot.broker.queue.timer import Timer
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import InvalidQueue, QueueDown, QueueInUse, StorageError
+from entrepot.core.errors import (
+    InvalidQueue,
+    NotEnoughReplicasAfterAppend,
+    QueueDown,
+    QueueInUse,
+    StorageError,
+)
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.message import Message
 from entrepot.core.ports import Clock
@@ -518,7 +524,7 @@ class Queue:
                     self._watches[number].forget(each.offsets)
                 if each.publication is not None and (failure is not None or not each.until_settled):
                     each.publication.arrived(failure)
-            if failure is None:
+            if failure is None or isinstance(failure, NotEnoughReplicasAfterAppend):
                 self.dispatch()
         except Exception as error:
             self._failed(error)
