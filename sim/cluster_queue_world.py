@@ -98,13 +98,17 @@ class ClusterQueueWorld(ClusterWorld):
         work: Work,
     ) -> None:
         heard: Heard = []
+
+        def hear(method: Method, properties: bytes, body: bytes) -> None:
+            if isinstance(method, basic.Deliver | basic.GetOk):
+                self._came(body.decode())
+            heard.append((method, body))
+
         net = self._network.door(name)
         client: AmqpClient | None = None
         try:
             address = f"n{random.choice(NODES)}", _PORT
-            client = await AmqpClient.open(
-                net, address, lambda method, properties, body: heard.append((method, body))
-            )
+            client = await AmqpClient.open(net, address, hear)
             client.mistake = ReplyCode.PRECONDITION_FAILED  # A transaction when the home moves.
             await client.ask(queue.Declare(queue=QUEUE, durable=True), queue.DeclareOk)
             await work(name, random, client, heard)
@@ -158,9 +162,7 @@ class ClusterQueueWorld(ClusterWorld):
         values = []
         for method, body in taken:
             assert isinstance(method, basic.Deliver), method
-            value = body.decode()
-            self._came(value)
-            values.append(value)
+            values.append(body.decode())
             client.say(basic.Ack(method.delivery_tag))
         if values:
             self._asked.update(dict.fromkeys(values))
@@ -209,7 +211,6 @@ class ClusterQueueWorld(ClusterWorld):
                         is_empty = True
                         return
                     for _, body in heard:
-                        self._came(body.decode())
                         found[body.decode()] = None
                     heard.clear()
 

@@ -132,6 +132,7 @@ class ClusterNode:
             self,
             self.role,
             self.told,
+            self._topic_came,
             self._do,
         )
 

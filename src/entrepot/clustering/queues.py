@@ -62,6 +62,7 @@ class QueuesHome:
         cluster: Cluster,
         role: Callable[[PartitionId], PartitionRole],
         told: Callable[[str, bytes | None, int], None],
+        came: Callable[[Topic], None],
         do: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._broker = broker
@@ -73,6 +74,7 @@ class QueuesHome:
         self._cluster = cluster
         self._role = role
         self._told = told
+        self._came = came
         self._do = do
         self._is_up = False  # The broker has the queues.
         self._serving: asyncio.Task[None] | None = None
@@ -404,6 +406,7 @@ class QueuesHome:
             found = self._created.pop(identity, None)
             if found is not None:
                 self._told(partition_key(identity), *found)
+        self._came(topic)
 
     async def delete_queue(self, topic: Topic) -> None:
         await self._catalogue.remove_partitions(topic)

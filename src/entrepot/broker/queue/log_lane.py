@@ -42,7 +42,8 @@ class LogLane:
         partition = served.partition
         self._served = served
         self._partition = partition
-        alone = served.role is None
+        self._role = served.role
+        alone = self._role is None
         self._when_safe = partition.when_committed if alone else served.when_safe
         self._store = store
         self._cache = cache
@@ -110,6 +111,8 @@ class LogLane:
         partition = self._partition
         if partition.refused or self._store.refused is not None:
             self._check_up()
+        if self._role is not None:  # What another node has settled must not be handed out here.
+            self._served.check_leads()
         first, end = offsets.start, offsets.stop
         if end > partition.high_watermark:  # Possible after a start on a failing disk.
             raise StorageError(f"{partition.directory}: {offsets} is not committed")

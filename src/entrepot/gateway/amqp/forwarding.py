@@ -273,7 +273,8 @@ class Forwarding:
                     if peer is not None:
                         await self._connect(peer.id, peer.host, peer.amqp_port)
                     elif queues.is_here:
-                        await self._connect(queues.node, *self._around.own_address())
+                        host, port = self._around.own_address()
+                        await self._connect(queues.node, host or "localhost", port)
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError:
             raise AmqpError(ReplyCode.CONNECTION_FORCED, "no node has the queues now") from None
