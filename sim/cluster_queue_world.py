@@ -60,7 +60,8 @@ class ClusterQueueWorld(ClusterWorld):
     def _config(self, node: int) -> Config:
         config = super()._config(node)
         security = replace(config.security, insecure=True)  # Clients are at other machines.
-        return replace(config, ports=replace(config.ports, amqp=_PORT), security=security)
+        ports, cluster = config.ports, replace(config.cluster, queues=True)
+        return replace(config, ports=replace(ports, amqp=_PORT), cluster=cluster, security=security)
 
     async def run(self) -> Result:  # type: ignore[override]
         watching = self._loop.create_task(self._watch())

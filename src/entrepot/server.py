@@ -462,6 +462,9 @@ class Server:
 
     async def _listen_for_shared_queues(self) -> None:
         config, doors = self._config, self._doors
+        if not config.cluster.queues:
+            log.warning("in a cluster AMQP, MQTT, STOMP and SQS are not served yet")
+            return
         log.warning("in a cluster MQTT, STOMP, SQS and AMQP 1.0 are not served yet")
         if getattr(config.ports, self._forwarding_port) is None:
             log.warning("queues are not served: ports.%s is off", self._forwarding_port)

@@ -43,6 +43,7 @@ SETTINGS = {
     "cluster.session_timeout_ms": 2_000,
     "cluster.replica_lag_time_max_ms": 2_000,
     "cluster.min_insync_replicas": 2,
+    "cluster.queues": True,
 }
 _ALONE = ("kill", "stop")
 _OF_A_NODE = ("kill", "kill", "stop", "stop", "cut", "cut", "one way", "etcd cut")

@@ -97,7 +97,7 @@ class Inventory:
         return found
 
     def stream(self, name: str) -> Topic | None:
-        if self._broker.cluster is not None:
+        if self._broker.cluster is not None and self._maker is not None:
             return None  # Its partitions are led by many nodes.
         found = self._streams.get(name)
         if found is None and self._vhost == DEFAULT_VHOST and name not in INTERNAL_NAMES:
