@@ -15,6 +15,7 @@ import click
 
 from entrepot.core.clock import SystemClock
 from entrepot.log.policy import Durability
+from sim.cluster_queue_world import cluster_queue_world
 from sim.cluster_transactions import cluster_transactions
 from sim.cluster_world import cluster_world
 from sim.consumer_group_world import consumer_groups
@@ -38,6 +39,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "sqs": sqs_world,
     "controller": controller_world,
     "cluster": cluster_world,
+    "cluster-queues": cluster_queue_world,
     "cluster-transactions": cluster_transactions,
 }
 

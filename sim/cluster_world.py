@@ -24,11 +24,13 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.client.client import LATEST, Client, TopicPartition
 from entrepot.client.errors import ClientError
 from entrepot.cluster.replica import Leader
-from entrepot.cluster.state import PARTITIONS, Assignment, read_assignment
+from entrepot.cluster.state import PARTITIONS, read_assignment
 from entrepot.clustering import roles
 from entrepot.clustering.node import ClusterNode
 from entrepot.clustering.roles import PartitionRole
@@ -443,7 +445,7 @@ async def _change_alone(node: ClusterNode, role: PartitionRole, wanted: tuple[in
     leader = role.leader
     assert leader is not None
     present = leader.assignment
-    leader.assignment = Assignment(present.replicas, wanted, present.leader, present.leader_epoch)
+    leader.assignment = replace(present, in_sync=wanted)
     leader.refused()
     role._advance()
 

@@ -247,6 +247,8 @@ class Cluster:
     session_timeout_ms: Annotated[int, Meta(ge=1_000, le=600_000)] = 6_000
     # A replica that has not had everything for so long is not in sync any more.
     replica_lag_time_max_ms: Annotated[int, Meta(ge=100, le=600_000)] = 30_000
+    # Serve queues, for AMQP 0-9-1. All nodes alike. Not proven yet.
+    queues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

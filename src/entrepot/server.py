@@ -74,6 +74,7 @@ from entrepot.wire.sasl import MECHANISMS
 if TYPE_CHECKING:
     from entrepot.clustering.node import ClusterNode
     from entrepot.gateway.amqp.context import Context as AmqpContext
+    from entrepot.gateway.amqp.context import Wanted
     from entrepot.gateway.amqp10.context import Context as Amqp10Context
     from entrepot.gateway.http.adapter import Upgrade
     from entrepot.gateway.http.console.live import Live
@@ -262,10 +263,11 @@ class Server:
                 worker=worker,
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
-                formats=None if self._is_clustered else Formats((AMQP, AMQP_1_0, MQTT)),
-                dialect=None if self._is_clustered else RabbitDialect(),
+                formats=Formats((AMQP, AMQP_1_0, MQTT)),
+                dialect=RabbitDialect(),
                 predeclared=self._predeclared(),
                 faults=doors.faults,
+                is_clustered=self._is_clustered,
             )
             self.broker.manager_name = config.manager.name
         except InvalidConfig as error:
@@ -288,9 +290,7 @@ class Server:
         return bool(self._config.cluster.coordinator) or self._doors.coordinator is not None
 
     def _predeclared(self) -> tuple[Exchange, ...]:
-        """Return the exchanges that each virtual host has. In a cluster there are none yet."""
-        if self._is_clustered:
-            return ()
+        """Return the exchanges that each virtual host has."""
         return (*PREDECLARED, LINKS) if self._config.manager.name else PREDECLARED
 
     async def start(self) -> None:
@@ -315,7 +315,9 @@ class Server:
         await self._start_sns_endpoints()
         await self._listen_all()
         if self._cluster is not None:
-            await self._cluster.start(*self._kafka_address())
+            amqp = self.endpoints.get(self._forwarding_port)
+            amqp_port = 0 if amqp is None else amqp.port
+            await self._cluster.start(*self._kafka_address(), amqp_port)
         self._start_bridges()
         await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
@@ -363,7 +365,7 @@ class Server:
         from entrepot.clustering.node import ClusterNode, ClusterSettings
 
         config, doors, chosen = self._config, self._doors, self._config.cluster
-        is_tls = config.ports.kafka_tls is not None and config.tls.client_ca is not None
+        is_tls = self._nodes_speak_tls
         if config.ports.kafka is None and not is_tls:
             raise StartError(
                 "cluster: nodes find each other by ports.kafka, which is off, or by "
@@ -375,7 +377,7 @@ class Server:
                 raise StartError("cluster: nodes log in, too, and need cluster.secret_file")
             credentials = Credentials(NODE, self._secret)
         if config.manager.name or config.bridge:
-            raise StartError("cluster: there are no queues, so no manager and no bridge, so far")
+            raise StartError("cluster: a node is neither a manager nor a bridge, so far")
         addresses = [coordinator_address(each) for each in chosen.coordinator]
         endpoints = [each for each in addresses if each is not None]
         coordinator = doors.coordinator or EtcdCoordinator(doors.net, endpoints)
@@ -436,7 +438,7 @@ class Server:
         if self._cluster is None:
             await self._listen_for_queues()
         else:
-            log.warning("a cluster has no queues yet: AMQP, MQTT, STOMP and SQS are not served")
+            await self._listen_for_shared_queues()
         started_ms = doors.clock.now_ms()
         if config.ports.http is not None:
             http = self._http("http", started_ms)
@@ -447,6 +449,34 @@ class Server:
             await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
         if config.ports.sqs is not None and self._cluster is None:
             await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
+
+    @property
+    def _nodes_speak_tls(self) -> bool:
+        return self._config.ports.kafka_tls is not None and self._config.tls.client_ca is not None
+
+    @property
+    def _forwarding_port(self) -> str:
+        """Return at which port other nodes forward clients to this one: they speak TLS where they
+        do so otherwise, too."""
+        return "amqp_tls" if self._nodes_speak_tls else "amqp"
+
+    async def _listen_for_shared_queues(self) -> None:
+        config, doors = self._config, self._doors
+        if not config.cluster.queues:
+            log.warning("in a cluster AMQP, MQTT, STOMP and SQS are not served yet")
+            return
+        log.warning("in a cluster MQTT, STOMP, SQS and AMQP 1.0 are not served yet")
+        if getattr(config.ports, self._forwarding_port) is None:
+            log.warning("queues are not served: ports.%s is off", self._forwarding_port)
+            return
+        replies = Replies(doors.entropy)
+        if config.ports.amqp is not None:
+            amqp = self._amqp(replies, "amqp")
+            await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
+        if config.ports.amqp_tls is not None:
+            assert doors.tls_net is not None
+            amqp = self._amqp(replies, "amqp_tls")
+            await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
 
     async def _listen_for_queues(self) -> None:
         config, doors = self._config, self._doors
@@ -596,9 +626,32 @@ class Server:
         def accept(link: Link) -> ServingReceiver:
             from entrepot.gateway.amqp.adapter import AmqpAdapter
 
-            return AmqpAdapter(link, context())
+            if self._cluster is None:
+                return AmqpAdapter(link, context())
+            return self._forwarded_amqp(link, context())
 
         return accept
+
+    def _forwarded_amqp(self, link: Link, context: AmqpContext) -> ServingReceiver:
+        """Return what serves a client here if this node has the queues, or leaves it to the node
+        that has them."""
+        from entrepot.gateway.amqp.adapter import AmqpAdapter
+        from entrepot.gateway.amqp.forwarding import Forwarding, Surroundings
+        from entrepot.gateway.front import Front
+
+        assert self._cluster is not None
+        doors, port = self._doors, self._forwarding_port
+        net = doors.tls_net if self._nodes_speak_tls else doors.net
+        assert net is not None
+        queues = self._cluster.queues
+        around = Surroundings(queues, net, doors.faults, lambda: self.endpoints[port])
+        front = Front()
+
+        def forward(link: Link, wanted: Wanted) -> None:
+            front.receiver = Forwarding(link, wanted, around)
+
+        front.receiver = AmqpAdapter(link, dataclasses.replace(context, forward=forward))
+        return front
 
     def _stomp(
         self, endpoint: str, counted_as: str | None = None
@@ -795,7 +848,8 @@ class Server:
         self, websockets: WebSockets, started_ms: int, endpoint: str
     ) -> Callable[[Link], ServingReceiver]:
         """Return what serves the console, the API, and what else there is on a port of HTTP."""
-        from entrepot.gateway.http.adapter import Front, HttpAdapter, Upgrades
+        from entrepot.gateway.front import Front
+        from entrepot.gateway.http.adapter import HttpAdapter, Upgrades
         from entrepot.gateway.http.console.event_stream import EventStreams
         from entrepot.gateway.http.console.logins import Logins
         from entrepot.gateway.http.management.application import Management

@@ -30,6 +30,8 @@ from tests.cluster.load import (
     Client,
     Publisher,
     Reader,
+    Settled,
+    Settler,
     Transactor,
     Writer,
     drain,
@@ -41,6 +43,7 @@ SETTINGS = {
     "cluster.session_timeout_ms": 2_000,
     "cluster.replica_lag_time_max_ms": 2_000,
     "cluster.min_insync_replicas": 2,
+    "cluster.queues": True,
 }
 _ALONE = ("kill", "stop")
 _OF_A_NODE = ("kill", "kill", "stop", "stop", "cut", "cut", "one way", "etcd cut")
@@ -68,6 +71,7 @@ class Outcome:
     rounds: Counter[str] = field(default_factory=Counter)
     history: History = field(default_factory=History)
     confirmed: int = 0
+    settled: Settled = field(default_factory=Settled)
     found: list[Found] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)  # What did not heal, clients that failed.
 
@@ -84,7 +88,8 @@ class Outcome:
             f"records sent {len(history.sent)}, acknowledged {len(history.acknowledged)}, "
             f"transactions committed {len(history.committed)}, "
             f"records aborted {len(history.aborted)}, seen {len(history.seen)}, "
-            f"AMQP confirms {self.confirmed}",
+            f"AMQP confirms {self.confirmed}, deliveries {self.settled.seen_count}, "
+            f"settled {len(self.settled.settled)}",
             counts,
             *(f"  {each.kind}: {each.what}" for each in self.found[:50]),
             *(f"  {trouble}" for trouble in self.troubles),
@@ -114,6 +119,7 @@ def run(
         clients = _clients(
             world,
             outcome.history,
+            outcome.settled,
             with_queues=with_queues,
             with_transactions=with_transactions,
         )
@@ -176,7 +182,12 @@ def _create(world: World, nodes: int) -> None:
 
 
 def _clients(
-    world: World, history: History, *, with_queues: bool, with_transactions: bool
+    world: World,
+    history: History,
+    settled: Settled,
+    *,
+    with_queues: bool,
+    with_transactions: bool,
 ) -> list[Client]:
     clients: list[Client] = [
         *(Writer(world.bootstrap, history, f"writer{n}") for n in range(2)),
@@ -188,6 +199,7 @@ def _clients(
         for node in world.nodes:
             url = _amqp_url(node)
             clients.append(Publisher(url, history, f"publisher{node.number}"))
+            clients.append(Settler(url, history, f"settler{node.number}", settled))
     return clients
 
 
@@ -221,8 +233,12 @@ def _check_queue(world: World, clients: Sequence[Client], outcome: Outcome) -> N
     ]
     outcome.confirmed = len(confirmed)
     there = drain(world.nodes[0].broker.amqp_url)
-    lost = [body for body in confirmed if body not in there]
+    settled = outcome.settled
+    lost = [body for body in confirmed if body not in there and body not in settled.asked]
     outcome.found += [Found("lost", f"{body!r}, confirmed, of queue {QUEUE}") for body in lost]
+    outcome.found += settled.contradictions
+    again = [body for body in settled.settled if body in there]
+    outcome.found += [Found("dirty", f"{body!r}, settled, is in queue {QUEUE}") for body in again]
 
 
 def main() -> None:
@@ -231,16 +247,11 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3, help="1: a broker alone")
     parser.add_argument("--seed", type=int, default=0, help="of what goes wrong, and when")
     parser.add_argument("--fault-seconds", type=float, default=3.0, help="at most, for one")
-    parser.add_argument(
-        "--queues", action=argparse.BooleanOptionalAction, help="by default only with one node"
-    )
-    parser.add_argument(
-        "--transactions", action=argparse.BooleanOptionalAction, default=True, help="by default"
-    )
+    parser.add_argument("--queues", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--transactions", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--only", nargs="*", default=[], choices=FAULTS, help="these faults")
     parser.add_argument("--directory", type=Path, help="kept; else a temporary one")
     chosen = parser.parse_args()
-    is_alone = chosen.nodes == 1
     with tempfile.TemporaryDirectory(prefix="entrepot-cluster-") as temporary:
         outcome = run(
             chosen.directory or Path(temporary),
@@ -248,7 +259,7 @@ def main() -> None:
             nodes=chosen.nodes,
             seed=chosen.seed,
             fault_s=chosen.fault_seconds,
-            with_queues=is_alone if chosen.queues is None else chosen.queues,
+            with_queues=chosen.queues,
             with_transactions=chosen.transactions,
             faults=chosen.only,
             say=lambda line: print(line, flush=True),

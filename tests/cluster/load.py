@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from random import Random
 
@@ -25,6 +26,7 @@ from tests.cluster.history import At, Final, Found, History, Record
 PLAIN, TRANSACTIONAL, QUEUE = "plain", "transactional", "queue"
 PARTITIONS = 4
 END_S_MAX = 120.0
+_BUFFERED_S = 0.5
 _PAUSE_S = 0.01  # Between two records: faults are looked for here, not speed.
 _COMMON = {
     "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50,
@@ -209,13 +211,77 @@ class Publisher(Client):
                 self.confirmed[body] = None
 
 
-def drain(url: str) -> dict[bytes, int]:
+class Settler(Client):
+    """An AMQP consumer on one node, in transactions; what it has settled never comes again."""
+
+    def __init__(
+        self, url: Callable[[], str], history: History, name: str, of_all: Settled
+    ) -> None:
+        super().__init__("", history, name)
+        self._url = url
+        self._of_all = of_all
+
+    def work(self) -> None:
+        while not self.ending.is_set():
+            with contextlib.suppress(pika.exceptions.AMQPError, OSError, KeyError):
+                self._settle()
+            self.ending.wait(0.2)
+
+    def _settle(self) -> None:
+        with pika.BlockingConnection(_parameters(self._url())) as connection:
+            channel = connection.channel()
+            channel.queue_declare(QUEUE, durable=True)
+            channel.basic_qos(prefetch_count=20)
+            channel.tx_select()
+            batch: list[bytes] = []
+            for method, _, body in channel.consume(QUEUE, inactivity_timeout=0.5):
+                if method is not None and body is not None:
+                    self._of_all.note_seen(body, self.name)
+                    channel.basic_ack(method.delivery_tag)
+                    batch.append(body)
+                if batch and (method is None or len(batch) == 10):
+                    self._of_all.note_asked(batch)
+                    channel.tx_commit()
+                    self._of_all.note_settled(batch)
+                    batch = []
+                if self.ending.is_set():
+                    break
+            channel.cancel()
+
+
+class Settled:
+    """What all consumers have seen and settled."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.asked: dict[bytes, None] = {}  # To be settled; whether it was may be unknown.
+        self.settled: dict[bytes, float] = {}  # When that was known.
+        self.seen_count = 0
+        self.contradictions: list[Found] = []
+
+    def note_seen(self, body: bytes, who: str) -> None:
+        with self._lock:
+            self.seen_count += 1
+            # It may have been in the client's buffer when another got it and settled it.
+            if time.monotonic() - self.settled.get(body, math.inf) > _BUFFERED_S:
+                self.contradictions.append(Found("dirty", f"{body!r}, settled, came to {who}"))
+
+    def note_asked(self, bodies: Iterable[bytes]) -> None:
+        with self._lock:
+            self.asked.update(dict.fromkeys(bodies))
+
+    def note_settled(self, bodies: Iterable[bytes]) -> None:
+        with self._lock:
+            self.settled.update(dict.fromkeys(bodies, time.monotonic()))
+
+
+def drain(url: str, queue: str = QUEUE) -> dict[bytes, int]:
     """Return what is in the queue, and how often."""
     found: dict[bytes, int] = {}
     with pika.BlockingConnection(_parameters(url)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=1_000)
-        for method, _, body in channel.consume(QUEUE, inactivity_timeout=2.0):
+        for method, _, body in channel.consume(queue, inactivity_timeout=2.0):
             if method is None or body is None:
                 break
             found[body] = found.get(body, 0) + 1

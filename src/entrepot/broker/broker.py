@@ -7,6 +7,7 @@ from a partition is in `served_partition`; `Broker.served_partition` finds it by
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Mapping, Sequence
@@ -23,9 +24,13 @@ from entrepot.broker.catalog import (
     INTERNAL_NAMES,
     Catalog,
     CatalogView,
+    StoredQueue,
     Topic,
     cluster_id_record,
     producer_id_record,
+    queue_deleted_record,
+    queue_record,
+    read_queue,
     read_topic,
     start_record,
     topic_deleted_record,
@@ -104,6 +109,13 @@ class PartitionFault(NamedTuple):
     reason: str
 
 
+def _is_kept(record: Record) -> bool:
+    """Return whether a node of a cluster keeps what its own catalog has: what its directories are.
+    Anything else it hears from the others."""
+    assert record.key is not None
+    return record.key.partition(b":")[0] in (b"topic", b"queue", b"start", b"cluster-id")
+
+
 class Broker:
     links: Links | None = None  # None means: it is no queue manager. Set by the server.
     manager_name = ""  # As a queue manager, told to those who connect. Set by the server.
@@ -129,10 +141,12 @@ class Broker:
         dialect: Dialect | None = None,
         predeclared: Sequence[Exchange] = (),
         faults: Faults | None = None,
+        is_clustered: bool = False,
     ) -> None:
         """Make a broker, which is then opened. `worker` hashes passwords, `codec_worker` compresses
         batches. Without `formats` and `dialect` there are no queues; those on disk are kept. Each
-        virtual host has the `predeclared` exchanges."""
+        virtual host has the `predeclared` exchanges. With `is_clustered` it gets a `cluster` before
+        it is opened."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
         self._clock = clock
@@ -168,7 +182,9 @@ class Broker:
         self.transactions = TransactionCoordinator(*given, *of_groups)
         self.sessions = Sessions()  # Connections of clients that use queues.
         self.bridges, self.formats = Bridges(), formats or Formats()
-        self.vhosts = VirtualHosts(self, clock, formats, dialect, predeclared)
+        self.vhosts = VirtualHosts(
+            self, clock, formats, dialect, predeclared, is_clustered=is_clustered
+        )
         views |= {**self.vhosts.views(), **self.push.views(), "access-key": self.users.keys}
         views["link"] = self.stored_links
 
@@ -225,7 +241,8 @@ class Broker:
             changes.check_served()
             for data in changes.batches():
                 for record in batch.records(data):
-                    self.catalog.apply(record)
+                    if self.cluster is None or _is_kept(record):
+                        self.catalog.apply(record)
         except (StorageError, InvalidBatch, OSError) as error:
             raise StorageError(f"the catalog is damaged: {error}. {_RESTORE}") from None
 
@@ -249,7 +266,8 @@ class Broker:
             if self.cluster is not None:
                 served.role = self.cluster.role(identity)
                 partition.replicate(partition.offset_start)
-            if not topic.is_queue and not topic.is_hidden and topic.name not in INTERNAL_NAMES:
+            is_heard = self.cluster is None and not topic.is_queue and not topic.is_hidden
+            if is_heard and topic.name not in INTERNAL_NAMES:
                 served.on_append = self._appended
             served_partitions[topic.id.int, index] = served
             yield
@@ -263,19 +281,31 @@ class Broker:
 
     def _change(self, *records: Record) -> Awaitable[None]:
         """Append records to the catalog and apply them. Await the result for the commit."""
-        self.append_change(*records)
+        self._append_here(*records)
         for record in records:
             self.catalog.apply(record)
-        return self.changes_committed()
+        return self._committed_here()
 
     def append_change(self, *records: Record) -> None:
-        """Append records to the catalog, all or none. The caller must apply them."""
+        """Append records to the catalog, all or none; in a cluster, to that of all nodes. The
+        caller must apply them."""
+        if self.cluster is None:
+            self._append_here(*records)
+        else:
+            self.cluster.queues.append_change(*records)
+
+    def changes_committed(self) -> Awaitable[None]:
+        """Wait until all records that were appended to the catalog are permanent."""
+        if self.cluster is None:
+            return self._committed_here()
+        return self.cluster.queues.changes_committed()
+
+    def _append_here(self, *records: Record) -> None:
         assert self._changes is not None
         data = batch.build(records, now_ms=self._clock.now_ms())
         self._log.append(self._changes, [(batch.read_header(data), data)])
 
-    def changes_committed(self) -> Awaitable[None]:
-        """Wait until all records that were appended to the catalog are permanent."""
+    def _committed_here(self) -> Awaitable[None]:
         assert self._changes is not None
         return committed(self._changes, self._changes.offset_end)
 
@@ -301,6 +331,15 @@ class Broker:
             self.groups.ended_to_lead(identity.number)
         elif name == self.transactions.topic_name:
             self.transactions.ended_to_lead(identity.number)
+
+    def missing_here(self, topic: Topic) -> str | None:
+        """Return why a queue cannot be served here: another node leads a partition of it, or its
+        end is not known yet. None means: it can."""
+        for served in self.served_partitions(topic):
+            role = served.role
+            if role is not None and not (role.leads and role.knows_end):
+                return "no node that has all of its messages is there, or not for long enough"
+        return None
 
     def leader_of(self, name: str, index: int) -> Peer | None:
         """Return the node that leads a partition; None if nobody does, or it is not known."""
@@ -337,6 +376,11 @@ class Broker:
         if found is None:
             raise UnknownTopicId(f"there is no topic with id {identity}")
         return found
+
+    def any_topic_by_id(self, identity: TopicId) -> Topic:
+        """Return a topic, also one that only its virtual host sees. For other replicas."""
+        found = self.catalog.hidden.get(identity)
+        return self.topic_by_id(identity) if found is None else found
 
     def _has_share_group(self, group: str) -> bool:
         return self.share_groups.has(group)
@@ -481,12 +525,12 @@ class Broker:
         could take the topic back after its first records were acknowledged."""
         record = topic_record(topic)
         try:
-            self.append_change(record)
-            await self.changes_committed()
+            self._append_here(record)
+            await self._committed_here()
             served_partitions = await self.turns.run(self._open(topic))
             self.catalog.apply(record)
             self._served.update(served_partitions)
-            if topic.name not in INTERNAL_NAMES:
+            if self.cluster is None and topic.name not in INTERNAL_NAMES:
                 self.vhosts.default.add_stream(topic.name)
         finally:
             self._partitions_coming -= topic.partition_count
@@ -503,7 +547,10 @@ class Broker:
     async def _delete_here(self, topic: Topic) -> None:
         topic = await self._unclaimed(topic)
         deleted = topic_deleted_record(topic.name)
-        self.vhosts.default.remove_stream(topic.name, deleted)
+        if self.cluster is None:
+            self.vhosts.default.remove_stream(topic.name, deleted)
+        else:
+            self._append_here(deleted)
         self.catalog.apply(deleted)
         self.groups.topic_deleted(topic.name)
         # Its directories have its name, so no other topic may have that name until they are gone.
@@ -512,11 +559,36 @@ class Broker:
 
     async def _delete(self, topic: Topic) -> None:
         try:
-            await self.changes_committed()
+            await self._committed_here()
             await self.drop_partitions(topic)
         finally:
             self.claims.release(topic.name)
         log.info("topic %s deleted", topic.name)
+
+    async def create_queue(self, stored: StoredQueue) -> StoredQueue:
+        """Record a queue, or a hidden stream, and open its partitions. Returns it when that is
+        permanent; in a cluster, with what its topic requires of the copies."""
+        if self.cluster is not None:
+            settings = {**stored.topic.settings, **self.cluster.queues.settings()}
+            stored = replace(stored, topic=replace(stored.topic, settings=settings))
+        record = queue_record(stored)
+        if self.cluster is None:
+            self._append_here(record)
+            await self._committed_here()
+        else:
+            await self.cluster.queues.create_queue(stored.topic, record)
+        self.catalog.apply(record)
+        self.open_partitions(stored.topic)
+        if self.cluster is not None:
+            self.cluster.queues.queue_opened(stored.topic)
+        return stored
+
+    async def drop_queues(self, *topics: Topic) -> None:
+        """Delete the partitions of queues and hidden streams whose deletion is committed."""
+        if self.cluster is not None:
+            for topic in topics:
+                await self.cluster.queues.delete_queue(topic)
+        await self.drop_partitions(*topics)
 
     async def drop_partitions(self, *topics: Topic) -> None:
         """Delete the partitions of topics whose deletion is committed. Afterwards the names can
@@ -684,6 +756,9 @@ class Broker:
         if kind == "topic":
             await self._take_over_topic(name, record.value)
             return
+        if kind == "queue":
+            await self._take_over_queue(name, record)
+            return
         await self._change(record)
         if kind == SERVER_SETTINGS:
             await self._configure_all()
@@ -705,6 +780,26 @@ class Broker:
             permanent = self._change(topic_record(wanted))
             self._configure(wanted)
             await permanent
+
+    async def _take_over_queue(self, identity: str, record: Record) -> None:
+        assert self.cluster is not None
+        if self.cluster.queues.is_here:  # It was done here when it was decided, perhaps long ago.
+            self._append_here(record)
+            await self._committed_here()
+            return
+        vhost, name = json.loads(identity)
+        present = self.catalog.queues.get((vhost, name))
+        wanted = None if record.value is None else read_queue(vhost, name, record.value)
+        if present is not None and (wanted is None or wanted.topic.id != present.topic.id):
+            await self._change(queue_deleted_record(vhost, name))
+            if not present.topic.is_hidden:
+                self.groups.topic_deleted(name)
+            await self.drop_partitions(present.topic)
+            present = None
+        if wanted is not None:
+            await self._change(record)
+            if (wanted.topic.id.int, 0) not in self._served:
+                self.open_partitions(wanted.topic)
 
     async def new_producer_id(self) -> int:
         """Return a producer id that was never used, even before a crash: blocks are reserved."""

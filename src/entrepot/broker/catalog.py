@@ -24,6 +24,7 @@ from entrepot.core.record import Record
 from entrepot.core.value import FrozenTable, from_json
 
 CATALOG_NAME = "__catalog"
+HIDDEN_PREFIX = "$queue-"  # How the names of hidden topics' directories begin. Persisted.
 # The names of internal topics, whether they exist or not.
 INTERNAL_NAMES = frozenset(
     (
@@ -53,7 +54,7 @@ class Topic:
     @property
     def directory_name(self) -> str:
         """Return the name for directories. That of a hidden topic is no legal topic name."""
-        return f"$queue-{self.id}" if self.is_hidden else self.name
+        return f"{HIDDEN_PREFIX}{self.id}" if self.is_hidden else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,23 @@ def read_topic(name: str, value: bytes) -> Topic:
     return Topic(TopicName(name), found.id, found.partitions, found.settings)
 
 
+def read_queue(vhost: str, name: str, value: bytes) -> StoredQueue:
+    """Return the queue of a record's value, as `queue_record` makes it."""
+    facts = json.loads(value)
+    topic = Topic(
+        TopicName(name),
+        UUID(facts["id"]),
+        facts["partitions"],
+        facts["settings"],
+        is_queue=facts["is_queue"],
+        is_hidden=facts["is_hidden"],
+    )
+    settings, arguments = facts.get("queue_settings"), from_json(facts["arguments"])
+    if settings is not None:
+        settings = msgspec.convert(settings, QueueSettings)
+    return StoredQueue(vhost, name, topic, facts["auto_delete"], settings, arguments)
+
+
 class CatalogView(Protocol):
     def apply(self, name: str, value: bytes | None, /) -> None: ...
 
@@ -94,6 +112,7 @@ class Catalog:
         self._changed: deque[str] = deque(maxlen=_CHANGES_KEPT)
         self.by_id: dict[TopicId, Topic] = {}
         self.queues: dict[tuple[str, str], StoredQueue] = {}  # By virtual host and name.
+        self.hidden: dict[TopicId, Topic] = {}  # Those that are not in `topics`.
         # Directories of all topics there are or were. Files elsewhere belong to a topic whose
         # record is lost.
         self.directory_names: dict[str, None] = {}
@@ -167,24 +186,15 @@ class Catalog:
             gone = self.queues.pop((vhost, name), None)
             if gone is not None and not gone.topic.is_hidden:
                 self._remove_topic(name)
+            elif gone is not None:
+                self.hidden.pop(gone.topic.id, None)
             return
-        facts = json.loads(value)
-        topic = Topic(
-            name,
-            UUID(facts["id"]),
-            facts["partitions"],
-            facts["settings"],
-            is_queue=facts["is_queue"],
-            is_hidden=facts["is_hidden"],
-        )
-        settings, arguments = facts.get("queue_settings"), from_json(facts["arguments"])
-        if settings is not None:
-            settings = msgspec.convert(settings, QueueSettings)
-        self.queues[vhost, name] = StoredQueue(
-            vhost, name, topic, facts["auto_delete"], settings, arguments
-        )
+        stored = self.queues[vhost, name] = read_queue(vhost, name, value)
+        topic = stored.topic
         self.directory_names[topic.directory_name] = None
-        if not topic.is_hidden:
+        if topic.is_hidden:
+            self.hidden[topic.id] = topic
+        else:
             self._add_topic(topic)
 
 

@@ -21,7 +21,7 @@ from entrepot.broker.ports import TopicStorage
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.settlements import Settlements, is_settlement, lane_of
 from entrepot.core import batch, limits
-from entrepot.core.errors import InvalidBatch, StorageError
+from entrepot.core.errors import InvalidBatch, NotLeader, StorageError
 from entrepot.core.names import PartitionId
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
@@ -29,7 +29,7 @@ from entrepot.log.partition import Partition, Waiter
 
 log = logging.getLogger("entrepot.ledgers")
 
-_SETTINGS = {
+LEDGER_SETTINGS = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 * limits.MIB),  # Small segments are compacted sooner and read faster.
     "delete.retention.ms": "60000",  # Only a start reads tombstones.
@@ -99,7 +99,7 @@ class LedgerStore:
         """Create the topic, before the first lane that needs it. Raises StorageError."""
         self.check_readable()
         if self._served is None:
-            topic = await self._topics.internal_topic(self._topic, 1, _SETTINGS)
+            topic = await self._topics.internal_topic(self._topic, 1, LEDGER_SETTINGS)
             self._served = self._topics.served_partition(topic, 0)
 
     def check_readable(self) -> None:
@@ -133,6 +133,18 @@ class LedgerStore:
         if self._writing is not None:  # The write failed, and will not be retried.
             self._writing.cancel()
         self._failure = StorageError("the broker is stopping")
+
+    def abandon(self) -> None:
+        """Write nothing any more: another node has the ledgers."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        self._failure = NotLeader("another node has the queues")
+        self._dirty.clear()
+        self._unwritten.clear()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            self._call(waiter, self._failure)
 
     # --- use
 
@@ -174,7 +186,7 @@ class LedgerStore:
         elif self._served is None:
             waiter(None)
         else:
-            self._served.when_committed(self._offset_end, waiter)
+            self._served.when_safe(self._offset_end, waiter)
             self._served.hurry()
 
     # --- writing

@@ -6,7 +6,7 @@ cluster `entrepot.clustering` implements both protocols.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from entrepot.broker.catalog import Topic
@@ -51,16 +51,65 @@ class Holders(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A node that is alive, and where Kafka's clients find it."""
+    """A node that is alive, and where Kafka's clients find it, and those of queues."""
 
     id: int
     host: str
     port: int
     rack: str
-    tls_port: int = 0  # 0 means: there is none.
+    tls_port: int = 0  # 0 means: there is none, as of the next.
+    amqp_port: int = 0
+
+
+class QueuesHome(Protocol):
+    """Which node has the queues; and, on that node, how they are changed."""
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether this node is the home of all queues, and has them."""
+
+    @property
+    def node(self) -> int:
+        """Return the node that is the home, or about to be; NOBODY if it is not known."""
+
+    def peer(self) -> Peer | None:
+        """Return the other node that is the home, if it is known and alive."""
+
+    def listen(self, token: object, changed: Callable[[], object]) -> None:
+        """Call `changed` whenever another node is the home, or none, until `unlisten`."""
+
+    def unlisten(self, token: object) -> None: ...
+
+    async def found(self) -> None:
+        """Wait until this node is the home, or knows which other is."""
+
+    # Only for the home.
+
+    def append_change(self, *records: Record) -> None:
+        """Record changes of queues, exchanges and bindings for all nodes, in this order. Raises
+        StorageError if this node is not the home."""
+
+    def changes_committed(self) -> Awaitable[None]:
+        """Wait until all that was recorded so far is permanent. Raises StorageError."""
+
+    def settings(self) -> dict[str, str]:
+        """Return settings of queues' topics: how many copies a confirm needs."""
+
+    async def create_queue(self, topic: Topic, record: Record) -> None:
+        """Record a queue and give its partitions their nodes. Raises QueueMismatch if there is a
+        topic of that name, StorageError."""
+
+    def queue_opened(self, topic: Topic) -> None:
+        """Lead the partitions of a new queue, which are open now."""
+
+    async def delete_queue(self, topic: Topic) -> None:
+        """Take the partitions of a deleted queue from their nodes."""
 
 
 class Cluster(Protocol):
+    @property
+    def queues(self) -> QueuesHome: ...
+
     @property
     def controller(self) -> int:
         """Return the node that decides, or NOBODY."""

@@ -34,6 +34,7 @@ from entrepot.core.errors import (
     InvalidTimestamp,
     InvalidTransactionState,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotInTransaction,
     NotLeader,
     OffsetNotAvailable,
@@ -169,7 +170,9 @@ class ServedPartition:
 
     def write_chunks(self, batches: Sequence[list[Buffer]]) -> Appended:
         """Append batches without a producer id that the broker made, each in chunks; all or
-        none."""
+        none. In a cluster as many replicas must be in sync as the topic requires."""
+        if self.role is not None:
+            self.check_enough_in_sync()
         return self._append([(read_header(chunks[0]), chunks) for chunks in batches])
 
     async def write_ahead(self, chunks: list[Buffer]) -> None:
@@ -349,6 +352,19 @@ class ServedPartition:
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
         self.partition.when_committed(offset_end, waiter)
+
+    def when_safe(self, offset_end: int, waiter: Waiter) -> None:
+        """Call the waiter as `when_committed` does; with an error if by then fewer replicas are in
+        sync than the topic requires."""
+        self.partition.when_committed(
+            offset_end, waiter if self.role is None else partial(self._committed, waiter)
+        )
+
+    def _committed(self, waiter: Waiter, error: StorageError | None) -> None:
+        role = self.role
+        if error is None and role is not None and role.in_sync_count < self.config.in_sync_min:
+            error = NotEnoughReplicasAfterAppend("too few replicas were in sync afterwards")
+        waiter(error)
 
     # --- reading what is committed
 

@@ -6,9 +6,10 @@ controller decides that was deposed without knowing, or that saw too little, is 
 change it missed comes with the watch, and it decides again.
 
 A leader is one of those in sync, or nobody: whoever else led would lose what was committed. The
-first replica is preferred, and leads again when it is in sync again. The last one in sync stays in
-the set when it dies, because only it may have everything. Only of a topic whose settings say that
-being there is worth a loss (`unclean.leader.election.enable`) any replica leads then.
+first replica is preferred, and leads again when it is in sync again; unless the partition is led
+with another one, whose leader is preferred then. The last one in sync stays in the set when it
+dies, because only it may have everything. Only of a topic whose settings say that being there is
+worth a loss (`unclean.leader.election.enable`) any replica leads then.
 
 A partition that moves has arrived when all who will hold it are in sync. Until then those who did
 hold it, too.
@@ -73,6 +74,7 @@ class Controller:
         self._partitions: dict[str, Known] = {}
         self._topics: dict[str, TopicId] = {}  # Those that any replica may lead, by key.
         self._to_check: dict[str, None] = {}  # Partitions about which something has changed.
+        self._followers: dict[str, dict[str, None]] = {}  # By key: those that are led with it.
 
     def told(self, key: str, value: bytes | None, revision: int) -> None:
         """Take in an entry of the coordinator, or a change; None means: it is gone."""
@@ -85,11 +87,17 @@ class Controller:
             self._to_check = dict.fromkeys(self._partitions)
         elif key.startswith(PARTITIONS):
             if value is None:
-                self._partitions.pop(key, None)
+                gone = self._partitions.pop(key, None)
                 self._to_check.pop(key, None)
+                if gone is not None and gone.assignment.led_with:
+                    self._followers[gone.assignment.led_with].pop(key, None)
             else:
-                self._partitions[key] = Known(read_assignment(value), revision)
+                assignment = read_assignment(value)
+                self._partitions[key] = Known(assignment, revision)
                 self._to_check[key] = None
+                if assignment.led_with:
+                    self._followers.setdefault(assignment.led_with, {})[key] = None
+                self._to_check.update(self._followers.get(key, {}))
         elif key.startswith(_TOPICS):
             topic = None if value is None else msgspec.json.decode(value, type=_Topic)
             before = self._topics.pop(key, None)
@@ -107,24 +115,38 @@ class Controller:
         for key in to_check:
             assignment, revision = self._partitions[key]
             is_unclean = bool(unclean) and read_partition_key(key).topic in unclean
-            wanted = settle(assignment, self._nodes, is_unclean=is_unclean)
+            preferred = self._preferred(assignment)
+            wanted = settle(assignment, self._nodes, preferred, is_unclean=is_unclean)
             if wanted != assignment:
                 expected = [Expected(CONTROLLER, self._revision), Expected(key, revision)]
                 decisions.append(Decision(expected, [Put(key, encode(wanted))]))
         return decisions
 
+    def _preferred(self, assignment: Assignment) -> int:
+        found = self._partitions.get(assignment.led_with)
+        return NOBODY if found is None else found.assignment.leader
+
 
 def settle(
-    assignment: Assignment, alive: Container[int], *, is_unclean: bool = False
+    assignment: Assignment,
+    alive: Container[int],
+    preferred: int = NOBODY,
+    *,
+    is_unclean: bool = False,
 ) -> Assignment:
-    """Return who should hold a partition when these nodes are alive."""
+    """Return who should hold a partition when these nodes are alive.
+
+    `preferred` is the leader of the partition that this one is led with, if there is one. If that
+    cannot lead, or is not known, whoever leads this one goes on.
+    """
     replicas, in_sync = assignment.replicas, assignment.in_sync
     target, origin, epoch = assignment.target, assignment.origin, assignment.leader_epoch
     left = tuple(node for node in in_sync if node in alive)
     if target and all(node in left for node in target):
         replicas, left = target, tuple(node for node in left if node in target)
         target = origin = ()
-    leader = next((node for node in replicas if node in left), NOBODY)
+    wanted = (preferred, assignment.leader, *replicas) if assignment.led_with else replicas
+    leader = next((node for node in wanted if node in left), NOBODY)
     if leader == NOBODY and is_unclean:
         leader = next((node for node in replicas if node in alive), NOBODY)
         left = () if leader == NOBODY else (leader,)
@@ -132,7 +154,7 @@ def settle(
         epoch += 1
     if not left:  # The last leader may be the only one that has everything.
         left = (assignment.leader,) if assignment.leader in in_sync else in_sync
-    return Assignment(replicas, left, leader, epoch, target, origin)
+    return Assignment(replicas, left, leader, epoch, target, origin, assignment.led_with)
 
 
 def move(assignment: Assignment, target: Sequence[int]) -> Assignment:
@@ -155,4 +177,4 @@ def stay(assignment: Assignment) -> Assignment | None:
     leader, epoch = assignment.leader, assignment.leader_epoch
     if leader not in (*left, NOBODY):
         leader, epoch = left[0], epoch + 1
-    return Assignment(assignment.origin, left, leader, epoch)
+    return Assignment(assignment.origin, left, leader, epoch, led_with=assignment.led_with)

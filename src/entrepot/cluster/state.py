@@ -3,8 +3,9 @@
     nodes/<id>                      a node that is alive; held by its lease
     controller                      the id of the node that decides; held by its lease
     partitions/<topic id>/<number>  replicas, in-sync set, leader and its epoch
-    catalog/<kind>:<name>           what all nodes share: topics, users, rules, settings; the value
-                                    is that of the record in each node's own catalogue
+    catalog/<kind>:<name>           what all nodes share: topics, queues, users, rules, settings;
+                                    the value is that of the record in each node's own catalogue
+    queues                          the id of the node that is the home of all queues
 
 The values are JSON, for people with etcd's own tools.
 """
@@ -25,6 +26,7 @@ NODES = "nodes/"
 CONTROLLER = "controller"
 PARTITIONS = "partitions/"
 CATALOG = "catalog/"
+HOME = "queues"
 NOBODY = -1
 
 
@@ -33,7 +35,8 @@ class Node(msgspec.Struct, frozen=True):
     host: str
     port: int
     rack: str = ""  # Empty means: none of the others fails with it.
-    tls_port: int = 0  # 0 means: there is none; and so for `port`.
+    tls_port: int = 0  # 0 means: there is none; and so for `port`, and the next.
+    amqp_port: int = 0
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -46,6 +49,9 @@ class Assignment(msgspec.Struct, frozen=True):
     # While it moves: the nodes that will hold it, and those that did. `replicas` has all of them.
     target: tuple[int, ...] = ()
     origin: tuple[int, ...] = ()
+    # The key of a partition whose leader should lead this one, too; its own means: whoever leads
+    # goes on. Empty means: the first replica should lead.
+    led_with: str = ""
 
 
 def node_key(node: int) -> str:

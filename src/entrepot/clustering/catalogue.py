@@ -10,20 +10,33 @@ under its name, is not mistaken for the old one. Everything else is read anew at
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import (
     Topic,
     cluster_id_record,
     producer_id_record,
+    queue_deleted_record,
     topic_deleted_record,
     topic_record,
 )
+from entrepot.broker.virtual_host.queue_maker import LEDGERS
+from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.cluster.placement import place
-from entrepot.cluster.state import CATALOG, Assignment, Node, encode, partition_key
+from entrepot.cluster.state import (
+    CATALOG,
+    Assignment,
+    Node,
+    encode,
+    partition_key,
+    read_assignment,
+)
 from entrepot.core import limits
 from entrepot.core.coordinator import Change, Coordinator, Delete, Expected, Put
 from entrepot.core.errors import (
@@ -79,9 +92,15 @@ class SharedCatalogue:
     def forget_others(self) -> None:
         """Delete what was deleted while this node was away. Everything there is was told."""
         for name, topic in self._broker.topics.items():
-            key = _key(topic_deleted_record(topic.name))
-            if key not in self._there:
+            key = key_of(topic_deleted_record(topic.name))
+            if key not in self._there and not topic.is_queue:
                 log.info("topic %s was deleted meanwhile", name)
+                self._to_do.append((key, None, 0))
+                self._doing.set()
+        for vhost, name in self._broker.catalog.queues:
+            key = key_of(queue_deleted_record(vhost, name))
+            if key not in self._there:
+                log.info("queue %s was deleted meanwhile", name)
                 self._to_do.append((key, None, 0))
                 self._doing.set()
 
@@ -122,6 +141,11 @@ class SharedCatalogue:
             topic = self._broker.topics.get(name.removeprefix("topic:"))
             if topic is not None:
                 self._topic_came(topic)
+        elif value is not None and name.startswith("queue:"):
+            vhost, queue = json.loads(name.removeprefix("queue:"))
+            stored = self._broker.catalog.queues.get((vhost, queue))
+            if stored is not None:
+                self._topic_came(stored.topic)
         waiting, self._waiting = self._waiting, []
         for is_over, future in waiting:
             if future.done():
@@ -142,7 +166,7 @@ class SharedCatalogue:
         except TimeoutError:
             raise StorageError("the change is made, but this node has not heard of it") from None
 
-    async def _done(self, revision: int) -> None:
+    async def done(self, revision: int) -> None:
         await self._wait(lambda: self._done_to >= revision)
 
     async def applied_all(self) -> None:
@@ -162,14 +186,14 @@ class SharedCatalogue:
 
     async def cluster_id(self) -> str:
         """Return the cluster's id; give it one if it has none. Waits for the coordinator."""
-        key, failure = _key(cluster_id_record("")), ""
+        key, failure = key_of(cluster_id_record("")), ""
         while True:
             try:
                 entry = await self._coordinator.get(key)
                 if entry is not None:
                     return entry.value.decode()
                 record = cluster_id_record(self._broker.new_cluster_id())
-                await self._coordinator.commit([Expected(key, 0)], [_put(record)])
+                await self._coordinator.commit([Expected(key, 0)], [put_of(record)])
             except CoordinatorUnavailable as error:
                 if str(error) != failure:
                     failure = str(error)
@@ -179,30 +203,34 @@ class SharedCatalogue:
     async def change(self, *records: Record) -> None:
         expected = [
             Expected(key, self._revisions.get(key, 0))
-            for key in map(_key, records)
+            for key in map(key_of, records)
             if key.startswith(f"{CATALOG}topic:")
         ]
         revision = 0
         for first in range(0, len(records), _CHANGES):
-            part = [_put(each) for each in records[first : first + _CHANGES]]
+            part = [put_of(each) for each in records[first : first + _CHANGES]]
             found = await self._commit(expected if not first else [], part)
             if found is None:
                 raise ClusterChanged("another node changed it meanwhile; try again")
             revision = found
-        await self._done(revision)
+        await self.done(revision)
 
     async def create_topic(
         self, topic: Topic, replication: int | None, assignments: Sequence[Sequence[int]] | None
     ) -> None:
         placed = self._placed(topic, 0, topic.partition_count, replication, assignments)
+        if topic.name == LEDGERS:
+            placed = list(map(_led_with_itself, placed))
         record = topic_record(topic)
         # The partitions first: a topic is there when its record is. Its id is new.
         last = await self._put_partitions(placed, keep=_CHANGES)
-        revision = await self._commit([Expected(_key(record), 0)], [*last, _put(record)])
+        queue = key_of(queue_deleted_record(DEFAULT_VHOST, topic.name))
+        expected = [Expected(key_of(record), 0), Expected(queue, 0)]
+        revision = await self._commit(expected, [*last, put_of(record)])
         if revision is None:
-            await self._remove_partitions(topic)
+            await self.remove_partitions(topic)
             raise TopicExists(f"topic {topic.name!r} already exists")
-        await self._done(revision)
+        await self.done(revision)
 
     async def grow_topic(
         self,
@@ -214,21 +242,21 @@ class SharedCatalogue:
         placed = self._placed(topic, topic.partition_count, count, replication, assignments)
         grown = Topic(topic.name, topic.id, count, topic.settings)
         record = topic_record(grown)
-        expected = [Expected(_key(record), self._revisions.get(_key(record), 0))]
+        expected = [Expected(key_of(record), self._revisions.get(key_of(record), 0))]
         last = await self._put_partitions(placed, keep=_CHANGES)
-        revision = await self._commit(expected, [*last, _put(record)])
+        revision = await self._commit(expected, [*last, put_of(record)])
         if revision is None:
             raise ClusterChanged("another node changed the topic meanwhile; try again")
-        await self._done(revision)
+        await self.done(revision)
 
     async def delete_topic(self, topic: Topic) -> None:
         record = topic_deleted_record(topic.name)
-        expected = [Expected(_key(record), self._revisions.get(_key(record), 0))]
-        revision = await self._commit(expected, [_put(record)])
+        expected = [Expected(key_of(record), self._revisions.get(key_of(record), 0))]
+        revision = await self._commit(expected, [put_of(record)])
         if revision is None:
             raise ClusterChanged("another node changed the topic meanwhile; try again")
-        await self._remove_partitions(topic)
-        await self._done(revision)
+        await self.remove_partitions(topic)
+        await self.done(revision)
 
     async def _put_partitions(self, changes: list[Change], keep: int) -> list[Change]:
         """Put partitions into the coordinator; return the last of them, at most `keep`, which go
@@ -238,7 +266,7 @@ class SharedCatalogue:
             changes = changes[_CHANGES:]
         return changes
 
-    async def _remove_partitions(self, topic: Topic) -> None:
+    async def remove_partitions(self, topic: Topic) -> None:
         keys: list[Change] = [
             Delete(partition_key(PartitionId(topic.id, number)))
             for number in range(topic.partition_count)
@@ -247,7 +275,7 @@ class SharedCatalogue:
             await self._commit([], keys[first : first + _CHANGES])
 
     async def reserve_producer_ids(self, count: int) -> int:
-        key = _key(producer_id_record(0))
+        key = key_of(producer_id_record(0))
         while True:
             try:
                 entry = await self._coordinator.get(key)
@@ -255,7 +283,8 @@ class SharedCatalogue:
                 raise StorageError(str(error)) from None
             first = 0 if entry is None else int(entry.value)
             expected = [Expected(key, 0 if entry is None else entry.revision)]
-            if await self._commit(expected, [_put(producer_id_record(first + count))]) is not None:
+            reserved = put_of(producer_id_record(first + count))
+            if await self._commit(expected, [reserved]) is not None:
                 return first
 
     # --- placement
@@ -305,11 +334,17 @@ class SharedCatalogue:
             raise InvalidAssignment("partitions of a topic have equally many replicas")
 
 
-def _key(record: Record) -> str:
+def _led_with_itself(change: Change) -> Change:
+    """Return the assignment of a partition that its leader leads as long as it can."""
+    assert isinstance(change, Put)
+    return Put(change.key, encode(replace(read_assignment(change.value), led_with=change.key)))
+
+
+def key_of(record: Record) -> str:
     assert record.key is not None
     return CATALOG + record.key.decode()
 
 
-def _put(record: Record) -> Change:
-    key = _key(record)
+def put_of(record: Record) -> Change:
+    key = key_of(record)
     return Delete(key) if record.value is None else Put(key, record.value)

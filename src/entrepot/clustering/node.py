@@ -32,6 +32,7 @@ from entrepot.cluster.membership import Membership
 from entrepot.cluster.state import (
     CATALOG,
     CONTROLLER,
+    HOME,
     NOBODY,
     NODES,
     PARTITIONS,
@@ -47,6 +48,7 @@ from entrepot.cluster.state import (
 from entrepot.clustering.calls import Calls
 from entrepot.clustering.catalogue import SharedCatalogue
 from entrepot.clustering.fetcher import Fetcher
+from entrepot.clustering.queues import QueuesHome
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
 from entrepot.core.errors import (
@@ -120,6 +122,19 @@ class ClusterNode:
         self._catalogue = SharedCatalogue(
             broker, coordinator, settings.replication, self.alive, self._topic_came
         )
+        self._queues = QueuesHome(
+            broker,
+            coordinator,
+            clock,
+            settings.node,
+            settings.replication,
+            self._catalogue,
+            self,
+            self.role,
+            self.told,
+            self._topic_came,
+            self._do,
+        )
 
     # --- life
 
@@ -137,11 +152,11 @@ class ClusterNode:
         )
         return await self._catalogue.cluster_id()
 
-    async def start(self, host: str, port: int, tls_port: int = 0) -> None:
+    async def start(self, host: str, port: int, tls_port: int = 0, amqp_port: int = 0) -> None:
         """Take part: other nodes, and clients, find this one there. Return when it knows its
         roles."""
         settings = self._settings
-        node = Node(settings.node, host, port, settings.rack, tls_port)
+        node = Node(settings.node, host, port, settings.rack, tls_port, amqp_port)
         self._membership = Membership(
             self._coordinator, self._clock, node, settings.lease_seconds, self
         )
@@ -153,6 +168,7 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """Leave the cluster: others lead what this node led."""
+        self._queues.stop()
         tasks = [*self._tasks, *(task for _, task in self._fetchers.values())]
         for task in tasks:
             task.cancel()
@@ -183,12 +199,18 @@ class ClusterNode:
     # --- for the broker
 
     @property
+    def queues(self) -> QueuesHome:
+        return self._queues
+
+    @property
     def controller(self) -> int:
         return self._controller
 
     def peers(self) -> list[Peer]:
         nodes = sorted(self._nodes.items())
-        return [Peer(number, n.host, n.port, n.rack, n.tls_port) for number, n in nodes]
+        return [
+            Peer(number, n.host, n.port, n.rack, n.tls_port, n.amqp_port) for number, n in nodes
+        ]
 
     def alive(self) -> list[Node]:
         return [node for _, node in sorted(self._nodes.items())]
@@ -247,6 +269,8 @@ class ClusterNode:
 
     async def reassign(self, partition: PartitionId, replicas: Sequence[int] | None) -> None:
         present, revision = self._assigned(partition)
+        if present.led_with:
+            raise InvalidAssignment("queues do not move to other nodes yet")
         if replicas is not None:
             strangers = [node for node in replicas if node not in (*self._nodes, *present.replicas)]
             if strangers:
@@ -343,6 +367,9 @@ class ClusterNode:
             self._told_assignment(read_partition_key(key), value, revision)
         elif key.startswith(NODES):
             self._told_node(int(key.removeprefix(NODES)), value, revision)
+            self._queues.changed()
+        elif key == HOME:
+            self._queues.heard(revision)
         elif key == CONTROLLER:
             self._controller = NOBODY if value is None else int(value)
 
@@ -374,6 +401,8 @@ class ClusterNode:
             now = read_assignment(value)
             self._assignments[identity] = now, revision
             self._assign(identity)
+            if before is None or before[0].leader != now.leader:
+                self._queues.changed()
             if before is not None and us in before[0].replicas and us not in now.replicas:
                 self._do(self._drop_copy(identity))
 
@@ -381,7 +410,7 @@ class ClusterNode:
         """Drop what is here of a partition that has moved to other nodes."""
         role = self.role(identity)
         try:
-            topic = self._broker.topic_by_id(identity.topic)
+            topic = self._broker.any_topic_by_id(identity.topic)
             partition = self._broker.served_partition(topic, identity.number).partition
         except UnknownTopic:
             return
@@ -414,7 +443,7 @@ class ClusterNode:
             return
         (assignment, revision), us = found, self._settings.node
         try:
-            topic = self._broker.topic_by_id(identity.topic)
+            topic = self._broker.any_topic_by_id(identity.topic)
             served = self._broker.served_partition(topic, identity.number)
         except UnknownTopic:
             return
@@ -426,6 +455,7 @@ class ClusterNode:
                     role.lead(us, served, assignment, revision)
                     log.info("%s: leading, epoch %d", served.partition.directory, role.epoch)
                     self._broker.began_to_lead(topic, served)
+                    self._queues.began_to_lead(identity)
                 elif role.leader is not None:
                     role.told(assignment, revision)
             elif us in assignment.replicas and assignment.leader in self._nodes:
@@ -433,7 +463,7 @@ class ClusterNode:
                     self._resign(role)
                     fetcher = self._fetcher(assignment.leader)
                     when_cut = partial(self._assign, identity)
-                    role.follow(topic.name, served, assignment, fetcher, when_cut)
+                    role.follow(topic.directory_name, served, assignment, fetcher, when_cut)
             else:
                 self._resign(role)
                 role.epoch = assignment.leader_epoch
@@ -445,6 +475,7 @@ class ClusterNode:
         role.resign()
         if led:
             self._broker.ended_to_lead(role.identity)
+            self._queues.ended_to_lead(role.identity)
 
     def _fetcher(self, leader: int) -> Fetcher:
         found = self._fetchers.get(leader)

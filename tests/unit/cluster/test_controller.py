@@ -61,6 +61,34 @@ def test_decisions_expect_what_they_were_made_of() -> None:
     assert decision.expected == [Expected("controller", 40), Expected("partitions/t/1", 43)]
 
 
+def test_a_partition_is_led_with_another_one() -> None:
+    machine = Controller(40)
+    for number in (1, 2, 3):
+        machine.told(node_key(number), encode(Node(number, "host", 1)), 41)
+    first = "partitions/t/0"
+    leading = Assignment((1, 2, 3), (1, 2, 3), 3, 5, led_with=first)
+    machine.told(first, encode(leading), 42)
+    assert machine.decide() == []  # Although 1 is the first replica: whoever leads goes on.
+    lagging = Assignment((1, 2, 3), (1, 2), 2, 0, led_with=first)
+    machine.told("partitions/q/0", encode(lagging), 43)
+    assert machine.decide() == []  # 3 is not in sync.
+    in_sync = Assignment((1, 2, 3), (1, 2, 3), 2, 0, led_with=first)
+    machine.told("partitions/q/0", encode(in_sync), 44)
+    wanted = Assignment((1, 2, 3), (1, 2, 3), 3, 1, led_with=first)
+    assert [each.changes for each in machine.decide()] == [[Put("partitions/q/0", encode(wanted))]]
+    machine.told("partitions/q/0", encode(wanted), 45)
+    # When the other one gets another leader, so does this one.
+    moved = Assignment((1, 2, 3), (1, 2, 3), 2, 6, led_with=first)
+    machine.told(first, encode(moved), 46)
+    wanted = Assignment((1, 2, 3), (1, 2, 3), 2, 2, led_with=first)
+    assert [each.changes for each in machine.decide()] == [[Put("partitions/q/0", encode(wanted))]]
+
+
+def test_a_partition_that_is_led_with_another_one_keeps_its_leader_when_that_is_unknown() -> None:
+    present = Assignment((1, 2, 3), (1, 2, 3), 2, 5, led_with="partitions/t/0")
+    assert settle(present, (1, 2, 3)) == present
+
+
 def test_a_partition_that_moves_has_arrived_when_all_are_in_sync() -> None:
     moving = move(ALL, (4, 2))
     assert moving == Assignment((4, 2, 1, 3), (1, 2, 3), 1, 5, (4, 2), (1, 2, 3))

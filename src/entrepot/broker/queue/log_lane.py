@@ -42,6 +42,9 @@ class LogLane:
         partition = served.partition
         self._served = served
         self._partition = partition
+        self._role = served.role
+        alone = self._role is None
+        self._when_safe = partition.when_committed if alone else served.when_safe
         self._store = store
         self._cache = cache
         self._shelf = Shelf()
@@ -102,12 +105,14 @@ class LogLane:
         return offset
 
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
-        self._partition.when_committed(offset_end, waiter)
+        self._when_safe(offset_end, waiter)
 
     def read(self, offsets: range, bytes_max: int | None = None) -> list[Piece]:
         partition = self._partition
         if partition.refused or self._store.refused is not None:
             self._check_up()
+        if self._role is not None:  # What another node has settled must not be handed out here.
+            self._served.check_leads()
         first, end = offsets.start, offsets.stop
         if end > partition.high_watermark:  # Possible after a start on a failing disk.
             raise StorageError(f"{partition.directory}: {offsets} is not committed")

@@ -75,12 +75,21 @@ from entrepot.broker.queue.timed_leases import TimedLeases
 from entrepot.broker.queue.timer import Timer
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import InvalidQueue, QueueDown, QueueInUse, StorageError
+from entrepot.core.errors import (
+    InvalidQueue,
+    NotEnoughReplicasAfterAppend,
+    QueueDown,
+    QueueInUse,
+    StorageError,
+)
 from entrepot.core.faults import Faults, Uncaught
 from entrepot.core.message import Message
 from entrepot.core.ports import Clock
 from entrepot.core.ranges import Ranges
 from entrepot.core.steps import Steps
+
+# Why a queue is stopped if nobody says why.
+_MISTAKE = "a mistake of the broker's own; the log has more"
 
 
 class PublishDeadLetters(Protocol):
@@ -229,7 +238,7 @@ class Queue:
         self._faults.caught(f"{self._text} is stopped", error)
         self.stop()
 
-    def stop(self, reason: str = "a mistake of the broker's own; the log has more") -> None:
+    def stop(self, reason: str = _MISTAKE) -> None:
         """Stop serving the queue, because its state in memory cannot be trusted.
 
         The next start restores it from what is committed.
@@ -244,8 +253,10 @@ class Queue:
 
     def _check_running(self) -> None:
         """Raise QueueDown if the queue was stopped."""
-        if self.is_stopped:
+        if self._stopped == _MISTAKE:
             raise QueueDown(f"{self._text} has crashed and failed to restart")
+        if self.is_stopped:
+            raise QueueDown(f"{self._text} is down: {self._stopped}")
 
     # --- state
 
@@ -513,7 +524,7 @@ class Queue:
                     self._watches[number].forget(each.offsets)
                 if each.publication is not None and (failure is not None or not each.until_settled):
                     each.publication.arrived(failure)
-            if failure is None:
+            if failure is None or isinstance(failure, NotEnoughReplicasAfterAppend):
                 self.dispatch()
         except Exception as error:
             self._failed(error)

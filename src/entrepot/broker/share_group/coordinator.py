@@ -343,9 +343,7 @@ class ShareCoordinator:
         check_settings(settings)
         self.settings.check_room(group_id)
         record = settings_record(group_id, settings)
-        self._topics.append_change(record)
-        self._topics.catalog.apply(record)
-        await self._topics.changes_committed()
+        await self._topics.change_catalog(record)
 
     def listed(self) -> list[Listed]:
         return [Listed(each.id, SHARE, each.state_name, SHARE) for each in self._groups.values()]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from entrepot.broker.catalog import Catalog, Topic
-from entrepot.broker.ports import CatalogChanges, TopicStorage
+from entrepot.broker.ports import TopicStorage
 from entrepot.broker.server_settings import Defaults
 from entrepot.broker.turns import Turns
 from entrepot.core.names import TopicId
+from entrepot.core.record import Record
 
 
 class GroupNames(Protocol):
@@ -16,7 +17,7 @@ class GroupNames(Protocol):
         """Return whether a consumer group has this name."""
 
 
-class ShareTopics(TopicStorage, CatalogChanges, Protocol):
+class ShareTopics(TopicStorage, Protocol):
     """Topics, that groups read and that get their dead letters; and where settings are stored."""
 
     @property
@@ -32,6 +33,9 @@ class ShareTopics(TopicStorage, CatalogChanges, Protocol):
     @property
     def defaults(self) -> Defaults:
         """Return the default settings of topics."""
+
+    async def change_catalog(self, *records: Record) -> None:
+        """Append records to the catalog and apply them. Returns when that is permanent."""
 
     def topic_by_id(self, identity: TopicId) -> Topic:
         """Return a topic. Raises UnknownTopicId."""

@@ -24,6 +24,7 @@ from entrepot.broker.catalog import (
     queue_record,
 )
 from entrepot.broker.queue.lane import Lane
+from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.queue import PublishDeadLetters, Queue, Surroundings
 from entrepot.broker.queue.settings import Declaration, QueueSettings, QueueSpec
 from entrepot.broker.router import decision
@@ -96,6 +97,8 @@ class Inventory:
         return found
 
     def stream(self, name: str) -> Topic | None:
+        if self._broker.cluster is not None and self._maker is not None:
+            return None  # Its partitions are led by many nodes.
         found = self._streams.get(name)
         if found is None and self._vhost == DEFAULT_VHOST and name not in INTERNAL_NAMES:
             found = self._broker.topics.get(name)
@@ -161,6 +164,8 @@ class Inventory:
             limit = f"queue limit of {limits.QUEUES_PER_VHOST_MAX} is reached"
             raise QueuesUnavailable(f"cannot declare {self._place(spec.name)}: {limit}")
         is_stream = settings.is_stream
+        if is_stream and self._broker.cluster is not None:
+            raise QueuesUnavailable("in a cluster, streams are for Kafka's clients only")
         if not is_stream and (spec.exclusive or not spec.durable):
             lanes = self._maker.memory_lanes(settings)
             return self._add(spec, lanes, owner if spec.exclusive else None)
@@ -239,14 +244,9 @@ class Inventory:
 
         async def make() -> Queue | Topic:
             assert self._maker is not None
-            record = queue_record(stored)
             try:
                 await self._maker.ledgers.prepare()
-                self._broker.append_change(record)
-                await self._routing.permanent()
-                self._catalog.apply(record)
-                self._broker.open_partitions(stored.topic)
-                return self.restore(stored)
+                return self.restore(await self._broker.create_queue(stored))
             finally:
                 self._claims.release(stored.name)
 
@@ -264,19 +264,25 @@ class Inventory:
         if not topic.is_queue or self._maker is None:
             self.add_stream(name)
             return topic
-        lanes = self._maker.log_lanes(topic)
+        missing = self._broker.missing_here(topic)
+        if missing is None:
+            lanes = self._maker.log_lanes(topic)
+        else:  # The queue is down until this node leads it.
+            lanes = [MemoryLane(self._maker.memory_use) for _ in range(topic.partition_count)]
         settings, error = stored.settings, None
         if settings is None:
             settings, error = self._settings_of_old(stored, len(lanes))
         spec = QueueSpec(name, True, False, stored.auto_delete, settings, stored.arguments)
         if self._is_delay_queue(name):
             self.delayed = self._new(spec, lanes, None)
-            return self.delayed
-        if name.startswith(_HIDDEN):
-            hidden = self.hidden[name] = self._new(spec, lanes, None)
-            hidden.refuses_when_gone = False
-            return hidden
-        queue = self._add(spec, lanes, None)
+            queue = self.delayed
+        elif name.startswith(_HIDDEN):
+            queue = self.hidden[name] = self._new(spec, lanes, None)
+            queue.refuses_when_gone = False
+        else:
+            queue = self._add(spec, lanes, None)
+        if missing is not None:
+            queue.stop(missing)
         if error is not None:
             log.error("%s is not served: %s", self._place(name), error)
             queue.stop(str(error))
@@ -414,7 +420,7 @@ class Inventory:
     async def _take_off_disk(self, queue: Queue | None, stored: StoredQueue) -> None:
         if queue is not None:
             queue.delete()
-        await self._broker.drop_partitions(stored.topic)
+        await self._broker.drop_queues(stored.topic)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -481,7 +487,7 @@ class Inventory:
             self.delayed = None
         await self._routing.permanent()
         await turns.run(listed(queue.delete() for queue in gone))
-        await self._broker.drop_partitions(*topics)
+        await self._broker.drop_queues(*topics)
 
     def _forget(self, names: Iterable[str]) -> Steps[tuple[list[Queue], list[Topic]]]:
         """Remove these names from the catalog and the router.

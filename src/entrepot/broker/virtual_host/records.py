@@ -63,7 +63,7 @@ def _routing_record(vhost: str, event: Event) -> Record:
 
 
 class KeptVhosts:
-    """The names of the virtual hosts in the catalog. Used only at a start."""
+    """The names of the virtual hosts in the catalog. Used when queues are opened."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {DEFAULT_VHOST: None}
@@ -77,10 +77,11 @@ class KeptVhosts:
 
 
 class KeptRouting:
-    """The exchanges and bindings in the catalog. Used only at a start."""
+    """The exchanges and bindings in the catalog. Used when queues are opened."""
 
-    def __init__(self, dialect: Dialect | None = None) -> None:
+    def __init__(self, dialect: Dialect | None = None, *, is_taken_once: bool = True) -> None:
         self._dialect = dialect
+        self._is_taken_once = is_taken_once
         self._values: dict[str, dict[str, str]] = {}  # By virtual host and name.
 
     def apply(self, text: str, value: bytes | None) -> None:
@@ -91,8 +92,11 @@ class KeptRouting:
             known[name] = value.decode()
 
     def take(self, vhost: str) -> list[Event]:
-        """Return the events of a virtual host and forget them: exchanges first, then bindings."""
-        values = self._values.pop(vhost, {})
+        """Return the events of a virtual host, exchanges first, then bindings; and forget them, if
+        they are taken once."""
+        values = self._values.get(vhost, {})
+        if self._is_taken_once:
+            self._values.pop(vhost, None)
         found = [decode(name, value, self._dialect) for name, value in values.items()]
         exchanges = [event for event in found if isinstance(event, ExchangeDeclared)]
         return [*exchanges, *(event for event in found if isinstance(event, Bound))]

@@ -39,19 +39,31 @@ class VirtualHosts:
         formats: Formats | None,
         dialect: Dialect | None,
         predeclared: Sequence[Exchange] = (),
+        *,
+        is_clustered: bool = False,
     ) -> None:
         """Make the first virtual host. Without `formats` and `dialect`, queues can neither be made
-        nor used; their records are kept. Each virtual host has the predeclared exchanges."""
+        nor used; their records are kept. Each virtual host has the predeclared exchanges. In a
+        cluster there are queues from `take_up` to `lay_down`."""
         self._broker = broker
+        self._clock = clock
         self._predeclared = predeclared
-        self._maker: QueueMaker | None = None
-        if formats is not None and dialect is not None:
-            self._maker = QueueMaker(broker, clock, formats, dialect)
-        self._kept, self._kept_routing = KeptVhosts(), KeptRouting(dialect)
+        self._formats, self._dialect = formats, dialect
+        self._is_clustered = is_clustered
+        self._maker = None if is_clustered else self._new_maker()
+        self._kept = KeptVhosts()
+        self._kept_routing = KeptRouting(dialect, is_taken_once=not is_clustered)
         self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
 
+    def _new_maker(self) -> QueueMaker | None:
+        if self._formats is None or self._dialect is None:
+            return None
+        return QueueMaker(self._broker, self._clock, self._formats, self._dialect)
+
     def _new(self, name: str) -> VirtualHost:
-        return VirtualHost(name, self._broker, self._maker, self._predeclared)
+        is_served = self._maker is not None or not self._is_clustered
+        predeclared = self._predeclared if is_served else ()
+        return VirtualHost(name, self._broker, self._maker, predeclared)
 
     # --- finding
 
@@ -125,11 +137,37 @@ class VirtualHosts:
 
     def open(self) -> None:
         """Make the virtual hosts and queues that the catalog has. The log must be open."""
+        if not self._is_clustered:
+            self._open()
+
+    def take_up(self) -> None:
+        """Make what the catalog has: this node is the home of queues now. It must lead the
+        partitions of ledgers and queues, and know their ends."""
+        self._maker = self._new_maker()
+        self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
+        self._open()
+
+    def missing(self) -> list[str]:
+        """Return the names of the queues that cannot be served here now."""
+        queues = self._broker.catalog.queues.values()
+        return [each.name for each in queues if self._broker.missing_here(each.topic) is not None]
+
+    def lay_down(self) -> None:
+        """Forget all queues: another node is their home. Records nothing."""
+        maker, vhosts = self._maker, self._vhosts
+        self._maker = None
+        self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
+        if maker is not None:
+            maker.ledgers.abandon()
+        for vhost in vhosts.values():
+            vhost.abandon()
+
+    def _open(self) -> None:
         for name in self._kept.names:
             self._vhosts.setdefault(name, self._new(name))
         if self._maker is not None:
             self._maker.ledgers.open()
-        for topic in self._broker.topics.values():
+        for topic in () if self._is_clustered else self._broker.topics.values():
             if not topic.is_queue and topic.name not in INTERNAL_NAMES:
                 self.default.add_stream(topic.name)
         stored: dict[str, list[StoredQueue]] = {}
@@ -139,7 +177,8 @@ class VirtualHosts:
             vhost.restore(stored.get(name, ()), self._kept_routing.take(name))
         if self._maker is not None:
             self._open_sessions(self._maker)
-            self._maker.ledgers.forget_others()
+            if not self.missing():  # What is settled in those that are missing is still needed.
+                self._maker.ledgers.forget_others()
 
     def _open_sessions(self, maker: QueueMaker) -> None:
         """Read the stored sessions and retained messages, and give each virtual host its own."""

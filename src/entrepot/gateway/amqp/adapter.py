@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 
+from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.ports import Buffer, Link
 from entrepot.gateway.amqp.connection import Connection
-from entrepot.gateway.amqp.context import Context
+from entrepot.gateway.amqp.context import Context, Wanted
 from entrepot.gateway.amqp.format import AMQP
 from entrepot.gateway.amqp.handshake import Handshake, Terms
 from entrepot.gateway.amqp.heartbeat import HeartbeatTimer
@@ -25,7 +26,7 @@ from entrepot.gateway.pump import CountingPump
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 from entrepot.wire.amqp.frames import FrameBuffer, ProtocolHeader
 from entrepot.wire.amqp.methods.connection import Blocked, Close, CloseOk, Unblocked
-from entrepot.wire.amqp.scan import Event
+from entrepot.wire.amqp.scan import Event, Heartbeat
 
 log = logging.getLogger("entrepot.amqp")
 
@@ -41,9 +42,7 @@ class AmqpAdapter(CountingPump[ProtocolHeader | Event, FrameBuffer]):
         self._handshake = Handshake(self, link, context)
         super().__init__(link, inbox, self._handshake.serve, context.clock, broker.faults)
         self._context = context
-        memory = broker.vhosts.memory_use
-        assert memory is not None, "a broker without queues"
-        self._memory = memory
+        self._memory: MemoryUse  # From when it is opened.
         self._connected_ms = context.clock.now_ms()
         self.outbox = AmqpOutbox(link, self.wake)
         self._connection: Connection | None = None  # None until the handshake is over.
@@ -119,12 +118,27 @@ class AmqpAdapter(CountingPump[ProtocolHeader | Event, FrameBuffer]):
     def opened(self, terms: Terms, vhost: VirtualHost) -> None:
         """Let the connection serve all events from now on."""
         self._deadline.cancel()
+        broker = self._context.broker
+        memory = broker.vhosts.memory_use
+        assert memory is not None, "a broker without queues"
+        self._memory = memory
         self._connection = Connection(self, self._context, terms, vhost)
         self.serve = self._connection.serve
-        broker = self._context.broker
         self._memory.listen(self, self._memory_changed)
         broker.sessions.add(self)
         log.info("%s: user '%s' granted access to vhost '%s'", terms.peer, terms.user, vhost.name)
+
+    def forward(self, wanted: Wanted) -> None:
+        """Leave the client to the node that has the queues; it is logged in."""
+        if any(not isinstance(each, Heartbeat) for each in self._events):
+            raise AmqpError(ReplyCode.COMMAND_INVALID, "sent before the connection is open")
+        self._deadline.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.flush()
+        self._is_open = False
+        assert self._context.forward is not None
+        self._context.forward(self.link, wanted)
 
     def log_refusal(self, reason: str) -> None:
         log.warning("%s: %s", self.link.peer, reason)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from entrepot.broker.broker import Broker
 from entrepot.broker.login import LoginPolicy
 from entrepot.core import limits
 from entrepot.core.measures import MessageCount
-from entrepot.core.ports import Clock, Entropy
+from entrepot.core.ports import Clock, Entropy, Link
 from entrepot.gateway.amqp.reply_to import Replies, unguessable
+from entrepot.wire.amqp.methods.connection import Open, StartOk, TuneOk
+
+
+class Wanted(NamedTuple):
+    """What a client has said until it opens its connection, to be said again to another node."""
+
+    start_ok: StartOk
+    tune_ok: TuneOk
+    open: Open
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +38,8 @@ class Context:
     is_tls: bool = False
     message_bytes_max: int = limits.MESSAGE_BYTES
     messages: MessageCount = field(default_factory=MessageCount)
+    # In a cluster: leaves a client to the node that has the queues.
+    forward: Callable[[Link, Wanted], object] | None = None
 
     def name(self, prefix: str) -> str:
         """Return a new unique name such as `amq.gen-…`, as RabbitMQ generates them."""

@@ -7,6 +7,7 @@ failed login, which does not say why it failed.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Principal
 from entrepot.broker.login import LoginRefused
+from entrepot.broker.replication import QueuesHome
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Link
-from entrepot.gateway.amqp.context import Context
+from entrepot.gateway.amqp.context import Context, Wanted
 from entrepot.gateway.amqp.login import login, mechanisms
 from entrepot.gateway.rabbitmq.names import MANAGER
 from entrepot.gateway.rabbitmq.rights import vhost_refusal
@@ -40,6 +42,8 @@ from entrepot.wire.amqp.scan import Event, Heartbeat, MethodFrame
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.adapter import AmqpAdapter
+
+_PATIENCE_S = 25.0  # How long a client waits until a node has the queues.
 
 CAPABILITIES = (
     "publisher_confirms",
@@ -109,6 +113,8 @@ class Handshake:
             case HandshakeState.TUNING, TuneOk():
                 self._tune(method)
             case HandshakeState.OPENING, Open():
+                if self._context.broker.cluster is not None:
+                    return self._find_home(self._context.broker.cluster.queues, method)
                 self._open(method)
             case _, Close():
                 self._adapter.outbox.method(0, CloseOk())
@@ -132,7 +138,8 @@ class Handshake:
             self._adapter.hang_up(f"not AMQP 0-9-1: {header.octets!r}")
             return
         self._state = HandshakeState.STARTING
-        offered = " ".join(mechanisms(self._link)).encode()
+        is_forwarded = self._context.forward is not None
+        offered = " ".join(mechanisms(self._link, is_forwarded=is_forwarded)).encode()
         start = Start(0, 9, self._server_properties(), offered, b"en_US")
         self._adapter.outbox.method(0, start)
 
@@ -151,8 +158,13 @@ class Handshake:
     async def _login(self) -> None:
         mechanism, response = self._start_ok.mechanism, self._start_ok.response
         try:
-            policy = self._context.login
-            self._principal = await login(policy, self._link, mechanism, response)
+            self._principal = await login(
+                self._context.login,
+                self._link,
+                mechanism,
+                response,
+                is_forwarded=self._context.forward is not None,
+            )
         except LoginRefused as refused:
             self._adapter.log_refusal(str(refused))
             self._refuse_login(mechanism)
@@ -190,6 +202,19 @@ class Handshake:
         self._tune_ok = method
         self._state = HandshakeState.OPENING
         self._adapter.tuned(method.frame_max, method.heartbeat)
+
+    async def _find_home(self, queues: QueuesHome, method: Open) -> None:
+        """Open the connection at the node that has the queues. Raises AmqpError."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await queues.found()
+        except TimeoutError:
+            text = "no node has the queues now"
+            raise AmqpError(ReplyCode.CONNECTION_FORCED, text, method_id=Open.ID) from None
+        if queues.is_here:
+            self._open(method)
+        else:
+            self._adapter.forward(Wanted(self._start_ok, self._tune_ok, method))
 
     def _open(self, method: Open) -> None:
         assert self._principal is not None

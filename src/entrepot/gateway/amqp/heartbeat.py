@@ -14,13 +14,14 @@ from entrepot.wire.amqp.frames import HEARTBEAT_FRAME
 
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.adapter import AmqpAdapter
+    from entrepot.gateway.amqp.forwarding import Forwarding
 
 _TICKS_PER_INTERVAL = 2
 _INTERVALS_SILENT_MAX = 2
 
 
 class HeartbeatTimer:
-    def __init__(self, adapter: AmqpAdapter, interval_s: int) -> None:
+    def __init__(self, adapter: AmqpAdapter | Forwarding, interval_s: int) -> None:
         self._adapter = adapter
         self._interval_s = interval_s
         self._writes = self._reads = 0  # Of the adapter, at the last tick.

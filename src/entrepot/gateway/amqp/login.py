@@ -14,17 +14,22 @@ from entrepot.wire.amqp.errors import AmqpError, ReplyCode
 PLAIN, AMQPLAIN, EXTERNAL = "PLAIN", "AMQPLAIN", "EXTERNAL"
 
 
-def mechanisms(link: Link) -> tuple[str, ...]:
-    """Return the mechanisms that this peer may use."""
-    return (PLAIN, AMQPLAIN) if link.subject is None else (PLAIN, AMQPLAIN, EXTERNAL)
+def mechanisms(link: Link, *, is_forwarded: bool = False) -> tuple[str, ...]:
+    """Return the mechanisms that this peer may use. To a node that it is forwarded to, another
+    certificate is shown."""
+    if link.subject is None or is_forwarded:
+        return PLAIN, AMQPLAIN
+    return PLAIN, AMQPLAIN, EXTERNAL
 
 
-async def login(policy: LoginPolicy, link: Link, mechanism: str, response: bytes) -> Principal:
+async def login(
+    policy: LoginPolicy, link: Link, mechanism: str, response: bytes, *, is_forwarded: bool = False
+) -> Principal:
     """Log the client in; return its principal.
 
     Raises LoginRefused, after a delay, and AmqpError for a malformed response.
     """
-    if mechanism not in mechanisms(link):
+    if mechanism not in mechanisms(link, is_forwarded=is_forwarded):
         raise AmqpError(
             ReplyCode.COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'"
         )

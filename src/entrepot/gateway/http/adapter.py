@@ -26,6 +26,7 @@ from entrepot.core.ports import (
     ServingReceiver,
     Unfinished,
 )
+from entrepot.gateway.front import Front
 from entrepot.gateway.pump import Pump
 from entrepot.wire.http import limits as http_limits
 from entrepot.wire.http.request import HttpError, Request, RequestReader
@@ -46,32 +47,6 @@ class Upgrade:
 
     answer: Response
     attach: Callable[[Link], ServingReceiver]
-
-
-class Front:
-    """The receiver of a link whose client may change the protocol, once."""
-
-    __slots__ = ("receiver",)
-
-    receiver: ServingReceiver
-
-    def writable(self) -> memoryview:
-        return self.receiver.writable()
-
-    def received(self, size: int) -> None:
-        self.receiver.received(size)
-
-    def drained(self) -> None:
-        self.receiver.drained()
-
-    def closed(self, reason: str) -> None:
-        self.receiver.closed(reason)
-
-    def unfinished(self) -> Unfinished:
-        return self.receiver.unfinished()
-
-    def refuse(self, reason: str) -> None:
-        self.receiver.refuse(reason)
 
 
 class Upgrades(NamedTuple):

@@ -35,7 +35,7 @@ from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.gateway.kafka.throttle import Cost, cost_of
-from entrepot.gateway.kafka.topics import served_partition_of, topic_key
+from entrepot.gateway.kafka.topics import copied_partition_of, served_partition_of, topic_key
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
 from entrepot.wire.kafka.frames import RequestHeader
@@ -388,7 +388,10 @@ class _Fetch:
         return FetchedPartition(index, 0, watermark, watermark, start, None, -1, found or _NOTHING)
 
     def _served_partition(self, wanted: Wanted) -> ServedPartition:
-        served = served_partition_of(self._context, _READ, *wanted.key)
+        if self._replica >= 0:
+            served = copied_partition_of(self._context, *wanted.key)
+        else:
+            served = served_partition_of(self._context, _READ, *wanted.key)
         served.partition.check_epoch(wanted.leader_epoch)
         return served
 

@@ -22,7 +22,7 @@ from entrepot.broker.access import Operation
 from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN, code_of
-from entrepot.gateway.kafka.topics import served_partition_of
+from entrepot.gateway.kafka.topics import copied_partition_of, served_partition_of
 
 
 def handle(
@@ -31,16 +31,22 @@ def handle(
     topics = []
     for topic in request.topics:
         name = topic.topic
-        rows = yield from listed(_answer(context, name, each) for each in topic.partitions)
+        is_copy = request.replica_id >= 0 and context.broker.cluster is not None
+        rows = yield from listed(_answer(context, name, each, is_copy) for each in topic.partitions)
         topics.append(OffsetForLeaderTopicResult(topic=name, partitions=tuple(rows)))
     return OffsetForLeaderEpochResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
-def _answer(context: Context, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(
+    context: Context, name: str, wanted: OffsetForLeaderPartition, is_copy: bool
+) -> EpochEndOffset:
+    index = int(wanted.partition)
     try:
-        partition = served_partition_of(
-            context, Operation.DESCRIBE, name, wanted.partition
-        ).partition
+        if is_copy:
+            served = copied_partition_of(context, name, index)
+        else:
+            served = served_partition_of(context, Operation.DESCRIBE, name, index)
+        partition = served.partition
         partition.check_epoch(wanted.current_leader_epoch)
         partition.check_readable(partition.offset_start)
     except KNOWN as error:

@@ -7,10 +7,11 @@ gets the same answer for an existing and for a missing name.
 from uuid import UUID
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.catalog import Topic
+from entrepot.broker.catalog import HIDDEN_PREFIX, Topic
 from entrepot.broker.served_partition import ServedPartition
-from entrepot.core.errors import TopicDenied
+from entrepot.core.errors import TopicDenied, UnknownTopic
 from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.refusal import check_on_cluster
 
 _TOPIC = ResourceKind.TOPIC  # Python 3.11 finds members of an enumeration slowly.
 
@@ -38,6 +39,23 @@ def served_partition_of(
     if served.role is not None:
         served.check_leads()
     return served
+
+
+def copied_partition_of(context: Context, name_or_id: str | UUID, index: int) -> ServedPartition:
+    """Find a partition that this node leads, for another replica. What only its virtual host sees
+    has the name of its directory. Raises what `served_partition_of` does."""
+    broker, identity = context.broker, name_or_id
+    if isinstance(identity, str) and identity.startswith(HIDDEN_PREFIX):
+        try:
+            identity = UUID(identity.removeprefix(HIDDEN_PREFIX))
+        except ValueError:
+            raise UnknownTopic(f"there is no topic {identity!r}") from None
+    if isinstance(identity, UUID) and identity in broker.catalog.hidden:
+        check_on_cluster(context, Operation.CLUSTER_ACTION)
+        served = broker.served_partition(broker.any_topic_by_id(identity), index)
+        served.check_leads()
+        return served
+    return served_partition_of(context, Operation.DESCRIBE, name_or_id, index)
 
 
 def check_allowed(context: Context, operation: Operation, name: str) -> None:
