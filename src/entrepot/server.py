@@ -13,8 +13,9 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot.broker.access import AccessSettings
@@ -206,8 +207,10 @@ class Server:
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
         store_worker: Worker = in_place,
+        origins: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._config = config
+        self._origins = origins  # Where settings were given, for those who look at them.
         self._doors = doors
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
@@ -786,7 +789,10 @@ class Server:
             for name, each in table.items():
                 if not isinstance(each, list | tuple) or all(isinstance(x, str) for x in each):
                     full_name = f"{part}.{name}" if name else part
-                    found.append(Setting(full_name, _told(each), _told(usual_table[name])))
+                    told, default = _told(each), _told(usual_table[name])
+                    unnamed = "default" if told == default else "configuration"
+                    origin = self._origins.get(full_name, unnamed)
+                    found.append(Setting(full_name, told, default, origin))
         return found
 
     def _http_sources(self) -> HttpSources:

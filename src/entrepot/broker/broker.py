@@ -139,8 +139,8 @@ class Broker:
         self._log = Log(
             disk, clock, stores, check_all=check_all, faults=self.faults, codec_worker=codec_worker
         )
-        self.turns = Turns(clock)
-        self.codec_worker = codec_worker
+        self.turns, self.codec_worker = Turns(clock), codec_worker
+        self.has_queues, self.node_id = dialect is not None, node_id
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users, self.push = Users(entropy, worker), PushTopics()

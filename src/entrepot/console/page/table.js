@@ -2,7 +2,7 @@
 // What is shown is in the address, so it can be shared.
 
 import { get } from "./api.js";
-import { cellClass, empty, h } from "./dom.js";
+import { cellClass, empty, h, titleOf } from "./dom.js";
 import { number, plural } from "./format.js";
 
 const REFRESH_MS = 3000;
@@ -41,7 +41,7 @@ export function table(page, { caption, path, columns, query = {}, noun = "row", 
 
   function drawHead() {
     const cells = columns.map((column) => {
-      if (column.sort === undefined) return h("th", { scope: "col", class: cellClass(column) }, column.title);
+      if (column.sort === undefined) return h("th", { scope: "col", class: cellClass(column) }, titleOf(column));
       const isSorted = (state.sort ?? "name") === column.sort;
       const isDown = state.sort_reverse === "true";
       const sort = () => set({ sort: column.sort, page: "1", sort_reverse: isSorted ? (isDown ? "" : "true") : (column.number ? "true" : "") });

@@ -131,15 +131,7 @@ async def list_retained(call: Call) -> Row:
 def list_settings(call: Call) -> list[Row]:
     """List what the server was started with, and where each value comes from."""
     _require_monitor(call)
-    return [
-        {
-            "name": each.name,
-            "value": each.value,
-            "default": each.default,
-            "source": "default" if each.value == each.default else "configuration",
-        }
-        for each in call.context.settings()
-    ]
+    return [each._asdict() for each in call.context.settings()]
 
 
 async def list_storage(call: Call) -> Row:

@@ -68,6 +68,15 @@ async def one(call: Call) -> Row:
     return row
 
 
+def first(call: Call, topic: Topic, matches: Matches) -> Steps[Row]:
+    """Look for the first record that matches, as far as a search goes."""
+    places = [
+        _Place(index, served.partition.offset_start, served.last_stable_offset)
+        for index, served in enumerate(call.broker.served_partitions(topic))
+    ]
+    return _Reading(call, topic, 1, matches).run(places)
+
+
 def _places(call: Call, topic: Topic, count: int) -> list[_Place]:
     """Return where to begin in the partition that is asked for, or in all of them."""
     query, broker = call.query, call.broker

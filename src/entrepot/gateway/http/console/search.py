@@ -56,9 +56,10 @@ def _kinds(call: Call, wanted: str) -> dict[str, Iterator[tuple[str, str]]]:
         "group": (("", group.group_id) for group in groups.visible(call)),
     }
     if call.sees_all:
-        default = call.broker.vhosts.default
         kinds["connection"] = (("", each.facts().name) for each in call.broker.sessions)
-        kinds["session"] = (("", each.client_id) for each in list(default.sessions))
+        if call.broker.has_queues:
+            sessions = list(call.broker.vhosts.default.sessions)
+            kinds["session"] = (("", each.client_id) for each in sessions)
     if call.principal.is_administrator:
         kinds["user"] = (("", name) for name in call.broker.users.names())
     return kinds

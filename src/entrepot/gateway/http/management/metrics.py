@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.held import Problem, all_held
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.measures import Histogram
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 # Kafka's clients fetch ranges of files, and nobody counts the records in them.
 _KAFKA = ("kafka", "kafka_tls")
+_HELD_STEP = 100  # Partitions of a cluster that are counted at once.
 _TYPE = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -63,6 +65,8 @@ def page_in_steps(context: Context, library: Any, space: Space | None) -> Steps[
         page += text_of(library, metric)
         yield
     for family in chain(_of_node(context), _of_resources(context, space), _of_listeners(context)):
+        yield from write(library, family, page)
+    for family in (yield from _of_cluster(context)):
         yield from write(library, family, page)
     kinds = yield from all_rows(context)
     for rows in kinds:
@@ -124,6 +128,36 @@ def _of_node(context: Context) -> Iterator[Family]:
     yield _one("unfinished_input_bytes", text, context.sources.unfinished_bytes())
     text = "What entrepot_unfinished_input_bytes may be."
     yield _one("unfinished_input_limit_bytes", text, context.sources.unfinished_bytes_max)
+
+
+def _of_cluster(context: Context) -> Steps[list[Family]]:
+    """Return what each node counts so that the sum over all nodes is that of the cluster: its
+    leader counts a partition, and the controller those that nobody leads. A broker alone leads
+    all."""
+    broker, cluster = context.broker, context.broker.cluster
+    counts = dict.fromkeys(Problem, 0)
+    led, alive = 0, {broker.node_id}
+    if cluster is None:
+        led = sum(topic.partition_count for topic in list(broker.topics.values()))
+    else:
+        alive = {each.id for each in cluster.peers()}
+        for number, held in enumerate(all_held(broker, cluster)):
+            problem, is_leader = held.problem(alive), held.holders.leader == broker.node_id
+            led += is_leader
+            decides = broker.node_id == cluster.controller
+            if problem is not None and (decides if problem is Problem.OFFLINE else is_leader):
+                counts[problem] += 1
+            if number % _HELD_STEP == 0:
+                yield
+    is_controller = cluster is None or cluster.controller == broker.node_id
+    text = "Partitions that lack something; counted by their leader, or else by the controller."
+    samples = [((problem.value,), count) for problem, count in counts.items()]
+    return [
+        _one("cluster_nodes", "Nodes that are alive, as this one knows.", len(alive)),
+        _one("cluster_controller", "1 on the node that decides who leads.", int(is_controller)),
+        _one("partitions_led", "Partitions that this node leads.", led),
+        Family("partitions_lacking", text, ("problem",), samples),
+    ]
 
 
 def _of_resources(context: Context, space: Space | None) -> Iterator[Family]:
