@@ -77,6 +77,7 @@ def pipeline() -> None:
 @click.option("--password", default="guest", envvar="ENTREPOT_PASSWORD", show_envvar=True)
 @click.option("--trigger", default="1s", show_default=True, help="Between batches: 500ms, 1s, 5m.")
 @click.option("--max-rows", type=click.IntRange(1), help="In one micro-batch, about.")
+@click.option("--report", is_flag=True, help="Tell the broker's console how far they are.")
 def run(
     file: str,
     names: tuple[str, ...],
@@ -89,6 +90,7 @@ def run(
     amqp: str,
     user: str,
     password: str,
+    report: bool,
     **how: Any,
 ) -> None:
     """Run the pipelines of FILE.py, or those named."""
@@ -103,6 +105,10 @@ def run(
         made = _load(file)
         choose(made, names)
         spark = _start(session)
+        if report:
+            from entrepot.spark.reporting import Reports
+
+            spark.streams.addListener(Reports(address))
         runner = Runner(
             spark,
             made,

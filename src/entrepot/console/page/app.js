@@ -20,6 +20,7 @@ const PAGES = [
   { key: "sessions", title: "MQTT sessions", letter: "m", where: "queues", show: () => import("./sessions.js") },
   { key: "retained", title: "Retained messages", letter: "r", where: "queues", show: () => import("./retained.js") },
   { key: "transactions", title: "Transactions", letter: "x", show: () => import("./transactions.js") },
+  { key: "spark", title: "Spark", letter: "p", show: () => import("./spark.js") },
   { key: "cluster", title: "Cluster", letter: "n", part: "Broker", only: "monitor", where: "clustered", show: () => import("./cluster.js") },
   { key: "users", title: "Users and rights", letter: "u", part: "Broker", only: "administrator", show: () => import("./users.js") },
   { key: "storage", title: "Log on disk", letter: "d", only: "monitor", show: () => import("./storage.js") },

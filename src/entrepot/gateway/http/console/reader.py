@@ -70,10 +70,15 @@ async def one(call: Call) -> Row:
 
 def first(call: Call, topic: Topic, matches: Matches) -> Steps[Row]:
     """Look for the first record that matches, as far as a search goes."""
-    places = [
-        _Place(index, served.partition.offset_start, served.last_stable_offset)
-        for index, served in enumerate(call.broker.served_partitions(topic))
-    ]
+    return newest(call, topic, http_limits.READER_SCANNED_MAX, matches)
+
+
+def newest(call: Call, topic: Topic, count: int, matches: Matches) -> Steps[Row]:
+    """Look for the first record that matches among the newest of each partition."""
+    places = []
+    for index, served in enumerate(call.broker.served_partitions(topic)):
+        end = served.last_stable_offset
+        places.append(_Place(index, max(served.partition.offset_start, end - count), end))
     return _Reading(call, topic, 1, matches).run(places)
 
 

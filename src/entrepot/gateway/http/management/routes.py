@@ -13,6 +13,7 @@ from entrepot.gateway.http.console import (
     routing,
     schemas,
     search,
+    spark,
     topics,
 )
 from entrepot.gateway.http.console import queues as console_queues
@@ -148,6 +149,7 @@ _TABLE |= {
     "console/acls": {"GET": facts.list_rules},
     "console/cluster": {"GET": cluster.show},
     "console/cluster/partitions": {"GET": cluster.list_partitions},
+    "console/spark": {"GET": spark.list_queries},
     "console/schemas/{id}": {"GET": schemas.show},
 }
 
