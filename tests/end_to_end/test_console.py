@@ -349,6 +349,32 @@ def test_what_has_a_schema_is_decoded(server: Broker, page: Browser) -> None:
     assert page.problems() == []
 
 
+def test_avro_of_strangers_is_decoded_within_bounds(page: Browser) -> None:
+    nested = '"null"'
+    for number in range(40):  # Small, and a value of 2**40 parts.
+        again = f'"R{number - 1}"' if number else '"null"'
+        fields = f'{{"name":"a","type":{nested}}},{{"name":"b","type":{again}}}'
+        nested = f'{{"type":"record","name":"R{number}","fields":[{fields}]}}'
+    own = '{"type":"record","name":"A","fields":[{"name":"a","type":"A"}]}'
+    nulls, scaled = '{"type":"array","items":"null"}', '"logicalType":"decimal","scale":1000000000'
+    for schema, data, said in (
+        (nested, b"", "There are too many values in it."),
+        (own, b"", "The value is too deep."),
+        ("[" * 5000 + "]" * 5000, b"\0", "The schema is too deep."),
+        (nulls, b"\xfe\xff\xff\xff\x0f\0", "A length is impossible."),
+        (nulls, b"\xff" * 9 + b"\x01", "A length is impossible."),
+        ('"long"', b"\xff" * 11, "A number is too long."),
+        ('{"type":"fixed","name":"f","size":-1}', b"", "shorter than its schema says"),
+        ('{"type":"nosuch"}', b"", "refers to nosuch"),
+        ('{"type":"record"}', b"", "none of Avro"),
+        ('"int"', b"\x02\x02", "1 bytes are left over."),
+        (f'{{"type":"bytes",{scaled}}}', b"\x02\x05", "05"),
+    ):
+        call = f"decodeAvro({json.dumps(schema)}, new Uint8Array({list(data)}))"
+        script = f"const {{decodeAvro}} = await import('/console/avro.js'); return {call};"
+        assert said in page.run(f"(async () => {{ {script} }})().catch((error) => error.message)")
+
+
 def test_a_dialog_goes_with_its_page(page: Browser) -> None:
     page.open("topics")
     page.press("Create a topic")

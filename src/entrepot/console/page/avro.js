@@ -4,6 +4,8 @@
 
 const DEPTH_MAX = 64;
 const ITEMS_MAX = 100_000;
+const DECIMAL_BYTES_MAX = 64;
+const SCALE_MAX = 200;
 const PRIMITIVES = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
 
 /** Decode a value from the place where it begins. Throws an Error that says what is wrong. */
@@ -39,6 +41,7 @@ function resolve(schema, space, names, depth) {
 }
 
 function full(name, space) {
+  if (typeof name !== "string") throw new Error("The schema is none of Avro.");
   return name.includes(".") || !space ? name : `${space}.${name}`;
 }
 
@@ -140,7 +143,8 @@ function logical({ logicalType }, value) {
 
 function binary({ logicalType, scale = 0 }, data) {
   const hex = [...data].map((each) => each.toString(16).padStart(2, "0")).join("");
-  if (logicalType !== "decimal" || !data.length || data.length > 64) return hex;
+  const isNumber = logicalType === "decimal" && data.length && data.length <= DECIMAL_BYTES_MAX && scale >= 0 && scale <= SCALE_MAX;
+  if (!isNumber) return hex;
   const digits = String(BigInt.asIntN(data.length * 8, BigInt(`0x${hex}`)));
   const sign = digits.startsWith("-") ? "-" : "";
   const whole = digits.slice(sign.length).padStart(scale + 1, "0");
