@@ -375,6 +375,23 @@ def test_avro_of_strangers_is_decoded_within_bounds(page: Browser) -> None:
         assert said in page.run(f"(async () => {{ {script} }})().catch((error) => error.message)")
 
 
+def test_a_circle_of_exchanges_is_drawn(page: Browser, channel: Any) -> None:
+    for name in ("one", "two", "three"):
+        channel.exchange_declare(name, "topic")
+    for source, destination in (("one", "two"), ("two", "three"), ("three", "one"), ("one", "one")):
+        channel.exchange_bind(destination, source, f"{source}.to.{destination}")
+    page.open("exchanges/%2F/two")
+    page.wait_for("What leads where")
+    page.until("() => document.querySelectorAll('.graph .edge').length === 4")
+    places = "[...document.querySelectorAll('.graph rect')].map((each) => each.x.baseVal.value)"
+    assert len(set(page.run(places))) == 3
+    page.open("route?exchange=one&key=one.to.two")
+    page.wait_for("The way", "Nowhere")
+    for name in ("one", "two", "three"):
+        channel.exchange_delete(name)
+    assert page.problems() == []
+
+
 def test_a_dialog_goes_with_its_page(page: Browser) -> None:
     page.open("topics")
     page.press("Create a topic")
@@ -556,7 +573,7 @@ def test_a_node_of_a_cluster(nodes: list[str], visit: Callable[..., Browser]) ->
     page.open("cluster?problems=true")
     page.wait_for("No partitions")
     page.open("")
-    page.wait_for("By protocol", "Kafka")
+    page.wait_for("By protocol", "Kafka", "2\nnodes")
     assert "MQTT sessions" not in page.text  # A cluster has no queues.
     page.search("orders")
     page.wait_for("Topic", "Produce")

@@ -34,18 +34,24 @@ export function graph(label, edges) {
       [...nodes.values()].map(box)));
 }
 
-/** Give each node its column: one more than the farthest of those that lead to it. */
+/** Give each node its column: one more than the farthest of those that lead to it, circles apart. */
 function toColumns(nodes, edges) {
-  for (let round = 0; round < nodes.size; round += 1) {
-    let isMoved = false;
-    for (const { from, to } of edges) {
-      const least = nodes.get(from.id).column + 1;
-      if (from.id !== to.id && nodes.get(to.id).column < least && least < Math.min(nodes.size, 8)) {
-        nodes.get(to.id).column = least;
-        isMoved = true;
-      }
-    }
-    if (!isMoved) return;
+  const ways = new Map([...nodes.keys()].map((id) => [id, []]));
+  edges.forEach(({ from, to }) => ways.get(from.id).push(to.id));
+  const led = new Set(edges.filter(({ from, to }) => from.id !== to.id).map(({ to }) => to.id));
+  const order = []; // Whoever leads to a node comes after it.
+  const state = new Map();
+  const visit = (id) => {
+    state.set(id, "open");
+    ways.set(id, ways.get(id).filter((to) => state.get(to) !== "open")); // What goes back, goes round.
+    for (const to of ways.get(id)) if (!state.has(to)) visit(to);
+    state.set(id, "done");
+    order.push(id);
+  };
+  const all = [...nodes.keys()];
+  for (const id of [...all.filter((each) => !led.has(each)), ...all]) if (!state.has(id)) visit(id);
+  for (const id of order.reverse()) {
+    for (const to of ways.get(id)) nodes.get(to).column = Math.max(nodes.get(to).column, nodes.get(id).column + 1);
   }
 }
 

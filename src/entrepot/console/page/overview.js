@@ -60,11 +60,11 @@ function drawTiles(tiles, sample) {
   const at = (name, show = number) => (sample ? show(sample[name]) : "–");
   const free = sample?.disk_size ? `on disk, ${bytes(sample.disk_free)} free` : "on disk";
   fill(tiles,
-    tile("messages ready", at("ready"), "queues"),
-    tile("unacknowledged", at("unacked"), "queues"),
-    tile("queues", at("queues"), "queues"),
+    me.clustered ? tile("nodes", at("nodes"), "cluster") : null,
+    me.queues ? [tile("messages ready", at("ready"), "queues"), tile("unacknowledged", at("unacked"), "queues"), tile("queues", at("queues"), "queues")] : null,
     tile("topics", at("topics"), "topics"),
-    tile("connections", at("connections"), "connections"),
+    tile("partitions", at("partitions"), me.clustered ? "cluster" : "storage"),
+    tile("connections", at("connections"), me.queues ? "connections" : "groups"),
     tile(free, at("log_bytes", bytes), "storage"));
 }
 
