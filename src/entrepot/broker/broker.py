@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -33,6 +34,7 @@ from entrepot.broker.catalog import (
 )
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.held import Held
 from entrepot.broker.links import Links, StoredLinks
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.push import PushTopics
@@ -350,6 +352,16 @@ class Broker:
 
     def served_partitions(self, topic: Topic) -> list[ServedPartition]:
         return [self.served_partition(topic, index) for index in range(topic.partition_count)]
+
+    def held(self) -> Iterator[Held]:
+        """Yield who holds each partition, as far as that is known; nothing for a broker alone."""
+        for topic in () if self.cluster is None else list(self.catalog.all_topics()):
+            for number in range(topic.partition_count):
+                with suppress(UnknownTopic):  # It may be deleted by now.
+                    holders = self.cluster.holders(PartitionId(topic.id, number))
+                    if holders is not None:
+                        config = self.served_partition(topic, number).config
+                        yield Held(topic.name, number, holders, config.in_sync_min)
 
     def fault_of(self, topic: Topic) -> str | None:
         """Return why a partition of the topic cannot be read. None means: all can."""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from contextlib import suppress
+from collections.abc import Container
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from entrepot.broker.replication import Cluster, Holders
-from entrepot.core.errors import UnknownTopic
-from entrepot.core.names import PartitionId
-
-if TYPE_CHECKING:
-    from entrepot.broker.broker import Broker
+from entrepot.broker.replication import Holders
 
 
 class Problem(StrEnum):
@@ -39,14 +33,3 @@ class Held(NamedTuple):
         if len(holders.in_sync) < len(holders.replicas):
             return Problem.UNDER_REPLICATED
         return None
-
-
-def all_held(broker: Broker, cluster: Cluster) -> Iterator[Held]:
-    """Yield all partitions, with those of the broker's own topics, as far as they are known."""
-    for topic in list(broker.catalog.all_topics()):
-        for number in range(topic.partition_count):
-            with suppress(UnknownTopic):  # It may be deleted by now.
-                holders = cluster.holders(PartitionId(topic.id, number))
-                if holders is not None:
-                    served = broker.served_partition(topic, number)
-                    yield Held(topic.name, number, holders, served.config.in_sync_min)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrepot.broker.held import Held, all_held
+from entrepot.broker.held import Held
 from entrepot.broker.replication import Cluster
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.console.paging import Listing, page
@@ -33,7 +33,7 @@ def _shown(call: Call, cluster: Cluster) -> Steps[Row]:
     alive, problems = set(peers), dict[str, int]()
     counts: dict[int, dict[str, int]] = {}
     total = 0
-    for total, place in enumerate(all_held(call.broker, cluster), 1):
+    for total, place in enumerate(call.broker.held(), 1):
         problem = place.problem(alive)
         if problem is not None:
             problems[problem] = problems.get(problem, 0) + 1
@@ -83,6 +83,6 @@ async def list_partitions(call: Call) -> Row:
             "problem": place.problem(alive),
         },
     )
-    every = all_held(call.broker, cluster)
+    every = call.broker.held()
     found = (place for place in every if has_all or place.problem(alive) is not None)
     return await call.broker.turns.run(page(found, listing, call.query))

@@ -42,21 +42,21 @@ async def show(call: Call) -> Row:
 
 
 def _graph(call: Call) -> Steps[Row]:
-    found: dict[tuple[_End, _End], list[str]] = {}
+    found: dict[tuple[_End, _End], dict[str, None]] = {}  # The keys of each edge.
     is_cut = False
     for looked_at, (source, destination, key) in enumerate(_edges(call)):
         pair = source, destination
         if looked_at >= _LOOKED_AT_MAX or (pair not in found and len(found) >= _EDGES_MAX):
             is_cut = True
             break
-        found.setdefault(pair, []).append(key)
+        found.setdefault(pair, {})[key] = None
         if looked_at % _STEP == 0:
             yield
     rows = [
         {
             "from": {"kind": source.kind, "name": to_json(source.name)},
             "to": {"kind": destination.kind, "name": to_json(destination.name)},
-            "keys": keys[:_KEYS_MAX],
+            "keys": list(keys)[:_KEYS_MAX],
             "count": len(keys),
         }
         for (source, destination), keys in found.items()

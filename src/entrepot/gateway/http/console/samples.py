@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from entrepot.broker.broker import Broker
-from entrepot.broker.held import Problem, all_held
+from entrepot.broker.held import Problem
 from entrepot.core.errors import UnknownTopic, UnknownVhost
 from entrepot.core.measures import Traffic
 from entrepot.core.ports import Clock, Space
@@ -198,7 +198,7 @@ class Sampler:
             return
         alive = {each.id for each in cluster.peers()}
         counts = dict.fromkeys(_CLUSTER_ALARMS, 0)
-        for number, held in enumerate(all_held(broker, cluster)):
+        for number, held in enumerate(broker.held()):
             if (problem := held.problem(alive)) is not None:
                 counts[problem] += 1
             if number % _STEP == 0:

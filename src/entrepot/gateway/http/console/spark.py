@@ -35,7 +35,9 @@ class _Query(msgspec.Struct):
     rows: int | None = None
     rows_per_s: float | None = None
     batch_ms: int | None = None
-    topics: Annotated[list[_Text], msgspec.Meta(max_length=1_000)] = []
+    topics: Annotated[list[_Text], msgspec.Meta(max_length=1_000)] = msgspec.field(
+        default_factory=list
+    )
     behind: int | None = None
     sink: _Text | None = None
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.access import Operation, ResourceKind
-from entrepot.broker.held import Problem, all_held
+from entrepot.broker.held import Problem
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.measures import Histogram
@@ -141,7 +141,7 @@ def _of_cluster(context: Context) -> Steps[list[Family]]:
         led = sum(topic.partition_count for topic in list(broker.topics.values()))
     else:
         alive = {each.id for each in cluster.peers()}
-        for number, held in enumerate(all_held(broker, cluster)):
+        for number, held in enumerate(broker.held()):
             problem, is_leader = held.problem(alive), held.holders.leader == broker.node_id
             led += is_leader
             decides = broker.node_id == cluster.controller

@@ -25,6 +25,7 @@ class FakeCluster:
 @in_house(asks=True)
 async def test_what_lacks_something_is_counted(house: House) -> None:
     assert (await house.call("GET", "/api/console/cluster"))[0] == 404
+    await house.add_user("max")
     await house.broker.create_topic("t", 3)
     topic = house.broker.topic("t")
     held = (
@@ -49,7 +50,6 @@ async def test_what_lacks_something_is_counted(house: House) -> None:
         (2, NOBODY, "offline"),
     ]
     assert len((await house.get("/api/console/cluster/partitions?sort=epoch"))["items"]) == 3
-    await house.add_user("max")
     assert (await house.call("GET", "/api/console/cluster", user="max"))[0] == 403
     house.broker.cluster = None
     await let_describe(house, "max")

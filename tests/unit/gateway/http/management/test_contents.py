@@ -254,7 +254,7 @@ async def test_a_rewind_is_previewed(house: House) -> None:
     for _ in range(2):
         taken = queue.get(owner, auto_ack=False)
         assert taken is not None
-    queue.settle(owner, 0, [range(1)])  # "b" is leased; "c" and "d" are ready.
+    queue.settle(owner, 0, range(1))  # "b" is leased; "c" and "d" are ready.
     asked = {"offset": 0, "preview": True}
     assert await house.call("POST", f"{WORK}/rewind", asked) == (200, {"again": 2, "leased": 1})
     asked = {"offset": 2, "preview": True}
