@@ -355,10 +355,13 @@ class Broker:
 
     def held(self) -> Iterator[Held]:
         """Yield who holds each partition, as far as that is known; nothing for a broker alone."""
-        for topic in () if self.cluster is None else list(self.catalog.all_topics()):
+        cluster = self.cluster
+        if cluster is None:
+            return
+        for topic in list(self.catalog.all_topics()):
             for number in range(topic.partition_count):
                 with suppress(UnknownTopic):  # It may be deleted by now.
-                    holders = self.cluster.holders(PartitionId(topic.id, number))
+                    holders = cluster.holders(PartitionId(topic.id, number))
                     if holders is not None:
                         config = self.served_partition(topic, number).config
                         yield Held(topic.name, number, holders, config.in_sync_min)
