@@ -7,12 +7,11 @@ than anybody could look at, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 from entrepot.broker.router.event import Destination, DestinationKind
-from entrepot.broker.session.session import Session
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.console.routing import target
 from entrepot.gateway.http.management import subjects
@@ -67,8 +66,7 @@ def _graph(call: Call) -> Steps[Row]:
 def _edges(call: Call) -> Iterator[_Edge]:
     vhost, start = call.vhost, call.query.get("exchange")
     if start is None:
-        names: Iterable[str] = [each.name for each in vhost.router.exchanges() if each.name]
-        for name in names:
+        for name in [each.name for each in vhost.router.exchanges() if each.name]:
             yield from _from_exchange(call, name)
         return
     name = exchange_name(start)
@@ -101,6 +99,5 @@ def _from_exchange(call: Call, name: str) -> Iterator[_Edge]:
     default = call.broker.vhosts.default
     if call.broker.has_queues and vhost is default and name == default.subject_exchange:
         for session in subjects.visible(call):
-            assert isinstance(session, Session)
-            for text in session.subscriptions:
+            for text in list(session.subscriptions):  # They change between two steps.
                 yield source, _End("session", session.client_id), text
