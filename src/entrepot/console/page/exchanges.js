@@ -29,7 +29,7 @@ function list(page) {
   fill(page.main, heading("Exchanges", { actions: [
     h("a", { href: "#/route" }, "Where would this message go?"),
     h("button", { type: "button", class: "primary", onclick: () => declare(page) }, "Declare an exchange")] }), shown.element, drawing);
-  attempt(async () => fill(drawing, h("h2", {}, "What leads where"), await drawn(page, "/")));
+  drawn(page, "/").then((found) => fill(drawing, h("h2", {}, "What leads where"), found), () => drawing.remove()); // Who may not enter it.
 }
 
 /** Draw what leads where in a virtual host, or near one exchange. */
@@ -46,7 +46,7 @@ function edge(vhost, { from, to, keys, count }) {
 }
 
 export function end(vhost, { kind, name }) {
-  const at = { exchange: ["exchanges", vhost, name], queue: ["queues", vhost, name], topic: ["topics", name], session: ["sessions", name] }[kind];
+  const at = { exchange: ["exchanges", vhost, name || DEFAULT], queue: ["queues", vhost, name], topic: ["topics", name], session: ["sessions", name] }[kind];
   return { id: `${kind} ${name}`, name: name || "(default exchange)", kind, href: address(...at) };
 }
 
