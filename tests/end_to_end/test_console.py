@@ -76,7 +76,7 @@ PAGES = (
     (f"queues/%2F/{quote(NASTY, '')}", NASTY, "Nobody consumes from it"),
     (f"queues/%2F/{LONG}", LONG, "amq.topic", NASTY),
     ("topics", "shown", "Create a topic"),
-    ("topics/shown", "value", "key", "1 record"),
+    ("topics/shown", "value", "key", "looked at"),
     ("topics/shown?tab=partitions", "First offset", "fine"),
     ("topics/shown?tab=groups", "Lag", "g"),
     ("topics/shown?tab=settings", "retention.ms", "default"),
@@ -101,7 +101,7 @@ PAGES = (
 WIDE = "document.documentElement.scrollWidth > innerWidth"
 NAMELESS = (
     "[...document.querySelectorAll('button, a, input, select')].filter("
-    "(each) => !(each.innerText.trim() || each.ariaLabel || each.labels?.length)).length"
+    "(each) => !(each.textContent.trim() || each.ariaLabel || each.labels?.length)).length"
 )
 
 
@@ -321,6 +321,8 @@ def test_a_circle_of_exchanges_is_drawn(page: Browser, channel: Any) -> None:
 
 
 def test_a_dialog_goes_with_its_page(page: Browser) -> None:
+    page.open("queues")
+    page.wait_for("Declare a queue")
     page.open("topics")
     page.press("Create a topic")
     page.page.go_back()
