@@ -105,10 +105,6 @@ def run(
         made = _load(file)
         choose(made, names)
         spark = _start(session)
-        if report:
-            from entrepot.spark.reporting import Reports
-
-            spark.streams.addListener(Reports(address))
         runner = Runner(
             spark,
             made,
@@ -120,12 +116,29 @@ def run(
             tell=_tell,
             queues=QueueAddress(http, amqp, user, password),
         )
-        if way == "live":
-            _run_live(runner, names, interrupts)
-        else:
+        with _reporting(spark, address, is_wanted=report):
+            if way == "live":
+                _run_live(runner, names, interrupts)
+                return
             getattr(runner, way)(*names)
             for name, version in runner.versions(*names).items():
                 click.echo(f"{name}: version {version} is current")
+
+
+@contextmanager
+def _reporting(spark: "SparkSession", address: "Address", *, is_wanted: bool) -> Iterator[None]:
+    """Tell the broker of all queries meanwhile, if that is wanted."""
+    if not is_wanted:
+        yield
+        return
+    from entrepot.spark.reporting import Reports
+
+    reports = Reports(address)
+    spark.streams.addListener(reports)
+    try:
+        yield
+    finally:
+        reports.close()
 
 
 def _run_live(runner: "Runner", names: tuple[str, ...], interrupts: "Interrupts") -> None:

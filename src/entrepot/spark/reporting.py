@@ -40,7 +40,7 @@ from entrepot.spark.progress import sources_behind
 TOPIC = "spark.progress"
 CLIENT_ID = "entrepot-spark-progress"
 WAITING_MAX = 100
-CLOSE_S = 5.0
+CLOSE_S = 2.0  # For what waits; and for Spark, to tell of the queries that have just ended.
 
 log = logging.getLogger(__name__)
 
@@ -51,18 +51,24 @@ class Reports(StreamingQueryListener):
     def __init__(self, address: str | Address) -> None:
         self._address = Address(address) if isinstance(address, str) else address
         self._names: dict[str, str] = {}  # By the query's id. A progress has no name to go by.
+        self._running: dict[str, None] = {}  # Queries; and whether there are none.
+        self._all_ended = threading.Event()
+        self._all_ended.set()
         self._waiting: queue.Queue[Told | None] = queue.Queue(WAITING_MAX)
         self._writer = threading.Thread(target=self._write_all, name=CLIENT_ID, daemon=True)
         self._writer.start()
 
     def close(self) -> None:
-        """Write what waits, for as long as that does not take long."""
+        """Write what waits, for as long as that does not take long. The queries have ended."""
+        self._all_ended.wait(CLOSE_S)
         self._put(None)
         self._writer.join(CLOSE_S)
 
     # --- called by Spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        self._running[str(event.id)] = None
+        self._all_ended.clear()
         self._tell(str(event.id), event.name, {"state": "running"})
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
@@ -75,6 +81,9 @@ class Reports(StreamingQueryListener):
         error = event.exception
         ended = {"state": "failed", "error": error[:1_000]} if error else {"state": "ended"}
         self._tell(str(event.id), None, ended)
+        self._running.pop(str(event.id), None)
+        if not self._running:
+            self._all_ended.set()
 
     # --- writing
 
