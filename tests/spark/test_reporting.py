@@ -37,7 +37,7 @@ def test_a_query_tells_of_itself(spark: Any, tmp_path: Path) -> None:
         spark.streams.addListener(reports)
         try:
             query = start(
-                spark, server, tmp_path / "a", lambda frame, _: frame.count(), subscribe="t"
+                spark, server, tmp_path / "a", lambda frame, _: frame.collect(), subscribe="t"
             )
             assert query.awaitTermination(60)
             wait_for(lambda: [each["state"] for each in listed(server).values()] == ["ended"])

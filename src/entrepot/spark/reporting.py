@@ -116,7 +116,10 @@ async def _write(what: Told, client: Client) -> None:
 
 
 def told(report: Told) -> Told:
-    """Return what of Spark's report of a progress is told."""
+    """Return what of Spark's report of a progress is told. While nothing comes, Spark now and then
+    reports a batch that has not been: then there is nothing to tell but that it runs."""
+    if "addBatch" not in report["durationMs"]:
+        return {}
     behind = sources_behind(json.dumps(report))
     return {
         "batch": report["batchId"],
