@@ -49,6 +49,7 @@ DOORS_OPEN = {
     "spark/pipelines/running.py": ("time", "a pause before another try"),
     "spark/pipelines/": ("disk", "views and checkpoints are files; so is a file of pipelines"),
     "spark/java.py": ("disk threads", "looks for a Java, and asks it for its version"),
+    "spark/reporting.py": ("threads", "tells of queries, which must not wait for that"),
     "spark/leasing.py": ("threads", "renews a lease while the driver waits for Spark"),
     "client/messaging/blocking.py": ("threads", "a loop for programs that have none"),
     "sim/": ("chance", "a simulation is chance out of a seed"),

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from entrepot.cli import main
@@ -47,7 +48,12 @@ def test_the_image_and_the_unit_start_a_broker_with_options_that_there_are() -> 
     (told,) = re.findall(r"^CMD (\[.*\])$", image, re.M)
     commands = [started.split(), json.loads(told)]
     commands += [line.split() for line in re.findall(r"^# +entrepot (serve .*)$", image, re.M)]
-    assert len(commands) == 3
+    compose = yaml.safe_load((ROOT / "config/compose.yaml").read_text("utf-8"))
+    services = compose["services"].values()
+    nodes = [each["command"] for each in services if each.get("image") == "entrepot"]
+    assert len(nodes) == 3
+    commands += nodes
+    assert len(commands) == 6
     for command, *words in commands:
         assert command == "serve"
         options = {each for parameter in serve.params for each in parameter.opts}

@@ -9,8 +9,10 @@ done
 PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 PROMETHEUS=
 LOAD=
+CLUSTER=
 
 finish_all() {
+  [ -n "$CLUSTER" ] && kill -INT "$CLUSTER" 2>/dev/null && wait "$CLUSTER" 2>/dev/null
   [ -n "$LOAD" ] && kill "$LOAD" 2>/dev/null
   [ -n "$PROMETHEUS" ] && kill "$PROMETHEUS" 2>/dev/null && wait "$PROMETHEUS" 2>/dev/null
   finish
@@ -27,9 +29,11 @@ free_port() {
 with socket.create_server(("127.0.0.1", 0)) as found: print(found.getsockname()[1])'
 }
 
-start_prometheus() {
+start_prometheus() { # ADDRESS...: of the nodes
+  local targets
   WEB=127.0.0.1:$(free_port)
-  sed -e "s/127.0.0.1:15672/$HTTP/" -e 's/: 15s/: 1s/' "$ROOT/config/prometheus/prometheus.yml" \
+  targets=$(printf '"%s", ' "$@")
+  sed -e "s/\"127.0.0.1:15672\"/${targets%, }/" -e 's/: 15s/: 1s/' "$ROOT/config/prometheus/prometheus.yml" \
     >"$WORK/prometheus.yml"
   cp "$ROOT/config/prometheus/alerts.yml" "$WORK"
   prometheus --config.file="$WORK/prometheus.yml" --storage.tsdb.path="$WORK/tsdb" \
@@ -41,6 +45,13 @@ start_prometheus() {
   done
   cat "$WORK/prometheus.log" >&2
   exit 1
+}
+
+stop_prometheus() {
+  kill "$PROMETHEUS"
+  wait "$PROMETHEUS" 2>/dev/null
+  PROMETHEUS=
+  rm -rf "$WORK/tsdb"
 }
 
 ask() { "$PYTHON" "$HERE/ask.py" "http://$WEB" "$@"; }
@@ -92,7 +103,7 @@ HTTP=$(endpoint http)
 "$PYTHON" "$HERE/load.py" "$(endpoint kafka)" "$(endpoint amqp)" "$(endpoint mqtt)" 120 \
   >"$WORK/load.log" 2>&1 &
 LOAD=$!
-start_prometheus
+start_prometheus "$HTTP"
 check "promtool finds nothing wrong with the names" well_named
 check "promtool finds nothing wrong with the rules" valid_rules
 check "the alerts fire when they should" rules_fire
@@ -104,4 +115,45 @@ check "every rule is evaluated" until_true 60 ask rules
 check "nothing is wrong with a broker under load" ask quiet
 check "a broker that is gone is noticed" is_gone
 ask worst
+
+# A cluster of three nodes: killed, it lacks replicas, and the nodes that are left say so.
+cluster_starts() {
+  "$ROOT/.venv/bin/entrepot" cluster start --any-ports --data-dir "$WORK/cluster" \
+    >"$WORK/cluster.out" 2>&1 &
+  CLUSTER=$!
+  until_true 60 grep -q '^ready' "$WORK/cluster.out" || return
+  BOOTSTRAP=$(awk '$1 == 1 {print $2}' "$WORK/cluster.out")
+  NODES=$(awk '$1 ~ /^[123]$/ {print $3}' "$WORK/cluster.out")
+  "$ROOT/.venv/bin/entrepot" topics create trial -b "$BOOTSTRAP" --partitions 6 \
+    --replication-factor 3 --set min.insync.replicas=2
+}
+is_well_named() {
+  local node
+  for node in $NODES; do
+    curl -sf -u guest:guest "http://$node/metrics" >"$WORK/metrics" &&
+      promtool check metrics <"$WORK/metrics" || return
+  done
+}
+knows_of_three() {
+  until_true 60 ask some 'count(up{job="entrepot"} == 1) == 3' &&
+    until_true 60 ask some 'min(entrepot_cluster_nodes) == 3' &&
+    until_true 60 ask some 'sum(entrepot_cluster_controller) == 1' &&
+    until_true 60 ask some 'sum(entrepot_partitions_lacking) == 0' &&
+    until_true 60 ask some 'sum(entrepot_partitions_led) >= 6'
+}
+misses_one() { # Node 3 is killed: the partitions of trial are led by others, and lack a replica.
+  kill -9 "$(cat "$WORK/cluster/node-3/server.pid")" &&
+    until_true 60 ask some 'max(entrepot_cluster_nodes) == 2' &&
+    until_true 90 ask some 'sum(entrepot_partitions_lacking{problem="under-replicated"}) >= 6' &&
+    until_true 60 ask some 'sum(entrepot_partitions_lacking{problem="offline"}) == 0' &&
+    until_true 60 ask some 'ALERTS{alertname="EntrepotUnderReplicated"}'
+}
+
+stop_prometheus
+check "a cluster starts" cluster_starts
+# shellcheck disable=SC2086 # One address for each node.
+start_prometheus $NODES
+check "promtool finds nothing wrong with the names of a node" is_well_named
+check "every node of a cluster is scraped" knows_of_three
+check "a node that is killed is missed" misses_one
 report

@@ -8,7 +8,7 @@ and the command line import this module; other parts get plain values.
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -306,6 +306,22 @@ def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:
     """Read a TOML file, if there is one, and apply the flags: `{"ports.kafka": 0, …}`."""
     document = _read_toml(path) if path is not None else {}
     return build(document, path or "settings", flags)
+
+
+def origins(path: str | None, flags: Mapping[str, object]) -> dict[str, str]:
+    """Return where settings were given: in the file, or on the command line, which goes over it.
+    What is missing has its default. Raises ConfigError."""
+    document = _read_toml(path) if path is not None else {}
+    found = dict.fromkeys(_paths(document), path or "")
+    return found | dict.fromkeys(flags, "command line")
+
+
+def _paths(document: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{name}" for name in value)
+        else:
+            yield key
 
 
 def build(

@@ -13,8 +13,9 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot.broker.access import NODE, AccessSettings
@@ -230,8 +231,10 @@ class Server:
         worker: Worker = in_place,
         codec_worker: Worker = in_place,
         store_worker: Worker = in_place,
+        origins: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._config = config
+        self._origins = origins  # Where settings were given, for those who look at them.
         self._doors = doors
         self._secret = _secret(config.cluster.secret_file)
         self._listeners: list[Listener] = []
@@ -901,7 +904,10 @@ class Server:
             for name, each in table.items():
                 if not isinstance(each, list | tuple) or all(isinstance(x, str) for x in each):
                     full_name = f"{part}.{name}" if name else part
-                    found.append(Setting(full_name, _told(each), _told(usual_table[name])))
+                    told, default = _told(each), _told(usual_table[name])
+                    unnamed = "default" if told == default else "configuration"
+                    origin = self._origins.get(full_name, unnamed)
+                    found.append(Setting(full_name, told, default, origin))
         return found
 
     def _http_sources(self) -> HttpSources:

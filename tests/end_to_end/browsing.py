@@ -121,14 +121,15 @@ class Browser:
 
 
 @contextmanager
-def chromium() -> Iterator[Callable[[str], Browser]]:
-    """Start a browser. Yields what opens a console in it, each as one who has never been there."""
+def chromium() -> Iterator[Callable[..., Browser]]:
+    """Start a browser. Yields what opens a console in it, each as one who has never been there;
+    with Playwright's options of a context."""
     assert CHROMIUM is not None
     with sync_playwright() as playwright:  # It makes a profile of its own, and removes it.
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_FLAGS))
 
-        def visit(base: str) -> Browser:
-            context = started.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+        def visit(base: str, **options: Any) -> Browser:
+            context = started.new_context(viewport={"width": WIDTH, "height": HEIGHT}, **options)
             return Browser(context.new_page(), base)
 
         try:

@@ -15,6 +15,7 @@ from entrepot.config import (
     coordinator_address,
     legal_keys,
     load,
+    origins,
 )
 from entrepot.log.policy import Durability
 
@@ -137,3 +138,15 @@ def _value(config: Config, key: str) -> object:
     for name in key.split("."):
         value = getattr(value, name)
     return value
+
+
+def test_where_settings_were_given(tmp_path: Path) -> None:
+    file = tmp_path / "entrepot.toml"
+    file.write_text('host = "::1"\n[ports]\nkafka = 1\nhttp = 2\n')
+    assert origins(str(file), {"ports.http": 0, "node_id": 3}) == {
+        "host": str(file),
+        "ports.kafka": str(file),
+        "ports.http": "command line",
+        "node_id": "command line",
+    }
+    assert origins(None, {}) == {}

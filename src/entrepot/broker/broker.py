@@ -10,7 +10,8 @@ import asyncio
 import json
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -38,6 +39,7 @@ from entrepot.broker.catalog import (
 )
 from entrepot.broker.consumer_group.coordinator import Coordinator
 from entrepot.broker.consumer_group.settings import GroupSettings
+from entrepot.broker.held import Held
 from entrepot.broker.links import Links, StoredLinks
 from entrepot.broker.permissions import Permissions
 from entrepot.broker.push import PushTopics
@@ -155,8 +157,8 @@ class Broker:
         self._log = Log(
             disk, clock, stores, check_all=check_all, faults=self.faults, codec_worker=codec_worker
         )
-        self.turns = Turns(clock)
-        self.codec_worker = codec_worker
+        self.turns, self.codec_worker = Turns(clock), codec_worker
+        self.has_queues, self.node_id = dialect is not None, node_id
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
         self.users, self.push = Users(entropy, worker), PushTopics()
@@ -410,6 +412,19 @@ class Broker:
 
     def served_partitions(self, topic: Topic) -> list[ServedPartition]:
         return [self.served_partition(topic, index) for index in range(topic.partition_count)]
+
+    def held(self) -> Iterator[Held]:
+        """Yield who holds each partition, as far as that is known; nothing for a broker alone."""
+        cluster = self.cluster
+        if cluster is None:
+            return
+        for topic in list(self.catalog.all_topics()):
+            for number in range(topic.partition_count):
+                with suppress(UnknownTopic):  # It may be deleted by now.
+                    holders = cluster.holders(PartitionId(topic.id, number))
+                    if holders is not None:
+                        config = self.served_partition(topic, number).config
+                        yield Held(topic.name, number, holders, config.in_sync_min)
 
     def fault_of(self, topic: Topic) -> str | None:
         """Return why a partition of the topic cannot be read. None means: all can."""

@@ -77,6 +77,7 @@ def pipeline() -> None:
 @click.option("--password", default="guest", envvar="ENTREPOT_PASSWORD", show_envvar=True)
 @click.option("--trigger", default="1s", show_default=True, help="Between batches: 500ms, 1s, 5m.")
 @click.option("--max-rows", type=click.IntRange(1), help="In one micro-batch, about.")
+@click.option("--report", is_flag=True, help="Tell the broker's console how far they are.")
 def run(
     file: str,
     names: tuple[str, ...],
@@ -89,6 +90,7 @@ def run(
     amqp: str,
     user: str,
     password: str,
+    report: bool,
     **how: Any,
 ) -> None:
     """Run the pipelines of FILE.py, or those named."""
@@ -114,12 +116,29 @@ def run(
             tell=_tell,
             queues=QueueAddress(http, amqp, user, password),
         )
-        if way == "live":
-            _run_live(runner, names, interrupts)
-        else:
+        with _reporting(spark, address, is_wanted=report):
+            if way == "live":
+                _run_live(runner, names, interrupts)
+                return
             getattr(runner, way)(*names)
             for name, version in runner.versions(*names).items():
                 click.echo(f"{name}: version {version} is current")
+
+
+@contextmanager
+def _reporting(spark: "SparkSession", address: "Address", *, is_wanted: bool) -> Iterator[None]:
+    """Tell the broker of all queries meanwhile, if that is wanted."""
+    if not is_wanted:
+        yield
+        return
+    from entrepot.spark.reporting import Reports
+
+    reports = Reports(address)
+    spark.streams.addListener(reports)
+    try:
+        yield
+    finally:
+        reports.close()
 
 
 def _run_live(runner: "Runner", names: tuple[str, ...], interrupts: "Interrupts") -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,7 @@ import click
 
 from entrepot.cli.logs import configure
 from entrepot.cli.presence import announced, remove_leftovers
-from entrepot.config import PROTOCOLS, Config, ConfigError, load
+from entrepot.config import PROTOCOLS, Config, ConfigError, load, origins
 from entrepot.log.policy import Durability
 from entrepot.wire.kafka.kio_loading import load_kio
 
@@ -105,19 +105,26 @@ def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> N
     Without a flag it listens on localhost, keeps its data in ./data and acknowledges
     nothing that is not on disk. Flags go over the settings of --config.
     """
-    run(chosen_config(config_file, settings, **given))
+    config = chosen_config(config_file, settings, **given)
+    found = origins(config_file, _flags(settings, given))
+    source = click.get_current_context().get_parameter_source("data_dir")
+    if source is click.core.ParameterSource.ENVIRONMENT:
+        found["data_dir"] = "environment"
+    run(config, origins=found)
 
 
 def chosen_config(config_file: str | None, settings: tuple[str, ...], **given: Any) -> Config:
     """What the options of `serve` say."""
-    flags = {_key(name): value for name, value in given.items() if value not in (None, ())}
     try:
-        for setting in settings:
-            key, value = _parse_setting(setting)
-            flags[key] = value
-        return load(config_file, flags)
+        return load(config_file, _flags(settings, given))
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _flags(settings: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, object]:
+    """Return the settings that the command line gives, by their paths. Raises ConfigError."""
+    flags = {_key(name): value for name, value in given.items() if value not in (None, ())}
+    return flags | dict(map(_parse_setting, settings))
 
 
 def _key(flag: str) -> str:
@@ -139,8 +146,11 @@ def _parse_setting(setting: str) -> tuple[str, object]:
         return key.strip(), text
 
 
-def run(config: Config, notes: tuple[str, ...] = ()) -> None:
-    """Serve until told to stop. `notes` are logged at the start."""
+def run(
+    config: Config, notes: tuple[str, ...] = (), origins: Mapping[str, str] | None = None
+) -> None:
+    """Serve until told to stop. `notes` are logged at the start; `origins` say where settings
+    were given."""
     load_kio()
     from entrepot.server import StartError
 
@@ -149,7 +159,7 @@ def run(config: Config, notes: tuple[str, ...] = ()) -> None:
         logging.getLogger(__name__).warning(note)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, origins or {}))
     except StartError as error:
         raise click.ClickException(str(error)) from None
 
@@ -162,7 +172,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, origins: Mapping[str, str]) -> None:
     from entrepot.server import Server, exception_handler, world
     from entrepot.workers import codec_worker, password_worker, store_worker
 
@@ -180,7 +190,8 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop)
     directory = Path(config.data_dir)
-    server = Server(config, doors, password_worker(), codec_worker(), store_worker())
+    workers = password_worker(), codec_worker(), store_worker()
+    server = Server(config, doors, *workers, origins=origins)
     remove_leftovers(directory)
     await server.start()
     try:

@@ -136,7 +136,7 @@ def render(figures: Figures, view: View, height: int, now_s: float, problem: str
     first = min(view.first, max(0, len(rows) - page))
     titles = Text()
     for number, listing in enumerate(LISTINGS):
-        name = f" {number + 1} {listing.name} "
+        name = f" [{number + 1}] {listing.name} "
         titles.append(name, style="reverse" if number == view.listing else "")
     titles.append(f"  by {view.column.title}", style="dim")
     if len(rows) > page:

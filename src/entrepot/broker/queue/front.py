@@ -333,9 +333,20 @@ class Front:
         self.lane.deferred(offset, None)
         return [cancelled]
 
+    def rewind_preview(self, offset: int) -> tuple[int, int]:
+        """Return how many messages a rewind would make ready that are not, and how many of these
+        are leased."""
+        kept = range(self._kept(offset), self.lane.offset_end)
+        ready = sum(map(len, self.ledger.ready_within(kept.start, kept.stop)))
+        return len(kept) - ready, sum(each in kept for each in self.ledger.leased)
+
+    def _kept(self, offset: int) -> int:
+        """Return the offset, or the nearest to it that is still kept."""
+        return min(max(offset, self.lane.offset_start), self.lane.offset_end)
+
     def rewind(self, offset: int) -> None:
         """Make all messages from that offset on ready again that are still kept."""
-        offset = min(max(offset, self.lane.offset_start), self.lane.offset_end)
+        offset = self._kept(offset)
         self.ledger.rewind(offset)
         self.lane.rewound(offset)
         if self.groups is not None:

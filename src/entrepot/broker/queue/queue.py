@@ -1257,14 +1257,30 @@ class Queue:
 
         Raises StorageError, and InvalidQueue for an offset if the queue has priorities.
         """
-        self.check_up()
-        if offset is not None and len(self._fronts) > 1:
-            raise InvalidQueue(f"{self._text} has priorities: rewind it to a time")
-        for number, front in enumerate(self._fronts):
-            to_offset = front.lane.offset_for_time(time_ms) if time_ms is not None else offset
-            assert to_offset is not None, "neither an offset nor a time"
+        for number, to_offset in enumerate(self._rewind_places(offset, time_ms)):
             self._rewind(number, to_offset)
         self._continue()
+
+    def rewind_preview(
+        self, *, offset: int | None = None, time_ms: int | None = None
+    ) -> tuple[int, int]:
+        """Return how many messages a rewind would make ready that are not, and how many of these
+        consumers hold now. Raises as `rewind`."""
+        places = self._rewind_places(offset, time_ms)
+        found = [
+            front.rewind_preview(each) for front, each in zip(self._fronts, places, strict=True)
+        ]
+        return sum(again for again, _ in found), sum(leased for _, leased in found)
+
+    def _rewind_places(self, offset: int | None, time_ms: int | None) -> list[int]:
+        """Return the offset to which each lane is rewound."""
+        self.check_up()
+        if time_ms is not None:
+            return [front.lane.offset_for_time(time_ms) for front in self._fronts]
+        assert offset is not None, "neither an offset nor a time"
+        if len(self._fronts) > 1:
+            raise InvalidQueue(f"{self._text} has priorities: rewind it to a time")
+        return [offset]
 
     def _rewind(self, lane: int, offset: int) -> None:
         """Rewind a lane. Dying messages are ready again, too, and still become dead letters."""

@@ -3,7 +3,7 @@
 
 const AGAIN_MS = 1000;
 
-export const me = { user: null, token: "", administrator: false, monitor: false, version: "", node: "", guest: null };
+export const me = { user: null, token: "", administrator: false, monitor: false, version: "", node: "", guest: null, clustered: false, queues: true };
 const waiting = { login: null, back: null };
 
 /** What went wrong, in a sentence for people. */

@@ -11,15 +11,17 @@ import { beginSearch } from "./search.js";
 
 const PAGES = [
   { key: "", title: "Overview", letter: "o", show: async () => overview },
-  { key: "queues", title: "Queues", letter: "q", part: "Messages", show: () => import("./queues.js") },
+  { key: "queues", title: "Queues", letter: "q", part: "Messages", where: "queues", show: () => import("./queues.js") },
   { key: "topics", title: "Topics", letter: "t", show: () => import("./topics.js") },
-  { key: "exchanges", title: "Exchanges", letter: "e", show: () => import("./exchanges.js") },
-  { key: "route", title: "Routing", letter: "w", show: () => import("./route.js") },
-  { key: "connections", title: "Connections", letter: "c", part: "Clients", show: () => import("./connections.js") },
+  { key: "exchanges", title: "Exchanges", letter: "e", where: "queues", show: () => import("./exchanges.js") },
+  { key: "route", title: "Routing", letter: "w", where: "queues", show: () => import("./route.js") },
+  { key: "connections", title: "Connections", letter: "c", part: "Clients", where: "queues", show: () => import("./connections.js") },
   { key: "groups", title: "Groups", letter: "g", show: () => import("./groups.js") },
-  { key: "sessions", title: "MQTT sessions", letter: "m", show: () => import("./sessions.js") },
-  { key: "retained", title: "Retained messages", letter: "r", show: () => import("./retained.js") },
+  { key: "sessions", title: "MQTT sessions", letter: "m", where: "queues", show: () => import("./sessions.js") },
+  { key: "retained", title: "Retained messages", letter: "r", where: "queues", show: () => import("./retained.js") },
   { key: "transactions", title: "Transactions", letter: "x", show: () => import("./transactions.js") },
+  { key: "spark", title: "Spark", letter: "p", show: () => import("./spark.js") },
+  { key: "cluster", title: "Cluster", letter: "n", part: "Broker", only: "monitor", where: "clustered", show: () => import("./cluster.js") },
   { key: "users", title: "Users and rights", letter: "u", part: "Broker", only: "administrator", show: () => import("./users.js") },
   { key: "storage", title: "Log on disk", letter: "d", only: "monitor", show: () => import("./storage.js") },
   { key: "settings", title: "Settings", letter: "s", only: "monitor", show: () => import("./settings.js") },
@@ -32,6 +34,7 @@ let current = null; // The AbortController of the page that is shown.
 let shown = null; // Its address, without what is asked of it.
 
 function isAllowed(page) {
+  if (page.where && !me[page.where]) return false;
   return !page.only || me[page.only] || (page.only === "monitor" && me.administrator);
 }
 
@@ -49,6 +52,7 @@ async function go() {
     asked = { key: "?", parts: [], query: new URLSearchParams(), path: "?" };
   }
   current?.abort();
+  for (const each of document.querySelectorAll("dialog[open]:not(.login)")) each.close(); // It was about the page before.
   const controller = (current = new AbortController());
   const page = PAGES.find((each) => each.key === asked.key);
   drawNav(page);
@@ -58,8 +62,9 @@ async function go() {
   if (!page || !isAllowed(page)) {
     main.inert = false;
     document.title = "entrepot";
-    fill(main, h("h1", { tabindex: "-1" }, page ? "This page is for others" : "There is no such page"),
-      h("p", {}, page ? "Your user may not see it." : "Perhaps what it showed has another name now."));
+    const isElsewhere = page?.where && !me[page.where];
+    fill(main, h("h1", { tabindex: "-1" }, !page || isElsewhere ? "There is no such page" : "This page is for others"),
+      h("p", {}, !page ? "Perhaps what it showed has another name now." : isElsewhere ? "This broker has nothing to show there." : "Your user may not see it."));
     return;
   }
   const name = asked.parts.at(-1);
@@ -112,12 +117,15 @@ function focusTitle() {
 }
 
 function drawNav(page) {
-  const items = [];
-  for (const each of PAGES.filter(isAllowed)) {
-    if (each.part) items.push(h("li", { class: "part", role: "presentation" }, each.part));
-    items.push(h("li", {}, h("a", { href: `#/${each.key}`, "aria-current": each === page ? "page" : undefined }, each.title)));
+  const parts = new Map();
+  let part = "";
+  for (const each of PAGES) {
+    part = each.part ?? part;
+    if (!isAllowed(each)) continue;
+    const item = h("li", {}, h("a", { href: `#/${each.key}`, "aria-current": each === page ? "page" : undefined }, each.title));
+    parts.set(part, [...parts.get(part) ?? [], item]);
   }
-  fill(nav, h("ul", {}, items));
+  fill(nav, [...parts].map(([title, items]) => [title ? h("p", { class: "part" }, title) : null, h("ul", { "aria-label": title || undefined }, items)]));
 }
 
 function drawWho() {

@@ -85,9 +85,14 @@ export function plainTable(caption, columns, rows, none) {
   return h("div", { class: "table-wrap", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {},
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, columns.map((each) => h("th", { scope: "col", class: cellClass(each) }, each.title)))),
+      h("thead", {}, h("tr", {}, columns.map((each) => h("th", { scope: "col", class: cellClass(each) }, titleOf(each))))),
       h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((each) => h("td", { class: cellClass(each) }, each.cell(row)))))),
     ));
+}
+
+/** Return the title of a column; one without has a word for those who do not see the table. */
+export function titleOf(column) {
+  return column.title || h("span", { class: "unseen" }, column.class === "act" ? "Actions" : "More");
 }
 
 export function cellClass(column) {

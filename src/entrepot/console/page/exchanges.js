@@ -3,6 +3,7 @@
 import { get, me, path, post, put, remove } from "./api.js";
 import { address, badge, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
 import { attempt, confirm, form, toast } from "./forms.js";
+import { graph } from "./graph.js";
 import { table } from "./table.js";
 
 const TYPES = ["direct", "fanout", "topic", "headers", "x-consistent-hash", "x-delayed-message", "x-message-deduplication"];
@@ -24,9 +25,29 @@ function list(page) {
       { title: "", wide: true, cell: (row) => [row.internal ? badge("internal") : null, row.auto_delete ? badge("auto-delete") : null] },
     ],
   });
+  const drawing = section("What leads where", h("p", { class: "loading" }, "Loading…"));
   fill(page.main, heading("Exchanges", { actions: [
     h("a", { href: "#/route" }, "Where would this message go?"),
-    h("button", { type: "button", class: "primary", onclick: () => declare(page) }, "Declare an exchange")] }), shown.element);
+    h("button", { type: "button", class: "primary", onclick: () => declare(page) }, "Declare an exchange")] }), shown.element, drawing);
+  drawn(page, "/").then((found) => fill(drawing, h("h2", {}, "What leads where"), found), () => drawing.remove()); // Who may not enter it.
+}
+
+/** Draw what leads where in a virtual host, or near one exchange. */
+async function drawn(page, vhost, exchange) {
+  const { edges, cut } = await get(path("console", "graph", vhost), { exchange }, page.signal);
+  return [graph("Exchanges, what is bound to them, and who listens", edges.map((each) => edge(vhost, each))),
+    cut ? h("p", { class: "hint" }, "There is more than this shows.") : null];
+}
+
+function edge(vhost, { from, to, keys, count }) {
+  const shown = keys.map((key) => key || "–").join(", ");
+  return { from: end(vhost, from), to: end(vhost, to), hint: count > keys.length ? `${shown} and ${count - keys.length} more` : shown,
+    text: count > 1 ? `${keys[0] || "–"} +${count - 1}` : keys[0] };
+}
+
+export function end(vhost, { kind, name }) {
+  const at = { exchange: ["exchanges", vhost, name || DEFAULT], queue: ["queues", vhost, name], topic: ["topics", name], session: ["sessions", name] }[kind];
+  return { id: `${kind} ${name}`, name: name || "(default exchange)", kind, href: address(...at) };
 }
 
 function declare(page) {
@@ -52,6 +73,7 @@ async function one(page, vhost, name) {
   const found = await get(at, {}, page.signal);
   const isDefault = found.name === "";
   const from = h("div");
+  const drawing = h("div");
   const to = h("div");
   const destination = (row) => link(row.destination, row.destination_type === "queue" ? "queues" : "exchanges", vhost, row.destination);
   const unbind = (row) => h("button", { type: "button", onclick: () => confirm({ title: "Remove this binding?", action: "Remove", text: `${name} → ${row.destination}, key ${row.routing_key || "–"}`,
@@ -72,6 +94,7 @@ async function one(page, vhost, name) {
       { title: "From", cell: (row) => link(row.source, "exchanges", vhost, row.source) },
       { title: "Key", cell: (row) => h("code", {}, row.routing_key || "–") },
     ], target, "No exchange leads here"));
+    if (!isDefault) fill(drawing, await drawn(page, vhost, name));
   }
 
   const bind = () => form({
@@ -93,6 +116,7 @@ async function one(page, vhost, name) {
   fill(page.main, heading(nameOf(found), { kind: vhost === "/" ? "Exchange" : `Exchange in ${vhost}`, copy: isDefault ? null : name, actions }),
     section(null, facts([["Type", found.type], ["Durable", found.durable ? "yes" : "no"], ["Internal", found.internal ? "yes" : "no"],
       ...Object.entries(found.arguments).map(([key, value]) => [key, String(value)])])),
+    isDefault ? null : section("What leads where", drawing),
     h("div", { class: "columns" }, section("Bindings from here", from), section("Bindings to here", to)));
   await attempt(draw);
 }

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 
+const TYPING_MS = 250;
 let numbers = 0;
 
 /** Say shortly, at the edge of the page, what was done or went wrong. */
@@ -32,11 +33,10 @@ export function form({ title, text, fields = [], action, danger = false, submit,
   const opener = document.activeElement;
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const problem = h("p", { class: "problem", role: "alert" });
-  const shown = h("div", { class: "preview" });
+  const shown = h("div", { class: "preview", role: "status" });
   const button = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
   const close = () => {
     dialog.close();
-    dialog.remove();
     opener?.focus?.();
   };
   const values = () => Object.fromEntries([...inputs].map(([name, element]) =>
@@ -61,14 +61,17 @@ export function form({ title, text, fields = [], action, danger = false, submit,
     }
   });
   if (preview) {
+    let looks = 0;
+    let typing = null;
     const look = async () => {
-      try {
-        shown.replaceChildren(...[await preview(values())].flat());
-      } catch (error) {
-        shown.replaceChildren(h("p", { class: "problem" }, error.message));
-      }
+      const mine = (looks += 1);
+      const found = await Promise.resolve(values()).then(preview).catch((error) => h("p", { class: "problem" }, error.message));
+      if (mine === looks) shown.replaceChildren(...[found].flat());
     };
-    body.addEventListener("change", look);
+    body.addEventListener("input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(look, TYPING_MS);
+    });
     look();
   }
   const dialog = h("dialog", { "aria-labelledby": `form-${number}` }, body);
@@ -76,6 +79,7 @@ export function form({ title, text, fields = [], action, danger = false, submit,
     event.preventDefault();
     close();
   });
+  dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
   ([...inputs.values()][0] ?? button).focus();

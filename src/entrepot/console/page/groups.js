@@ -1,12 +1,14 @@
 // Consumer groups and share groups: how far they are, and setting that anew.
 
 import { get, path, post, remove } from "./api.js";
+import { chart } from "./chart.js";
 import { badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
 import { confirm, form, toast } from "./forms.js";
 import { number, plural } from "./format.js";
 import { table } from "./table.js";
 
 const REFRESH_MS = 3000;
+const SAMPLES_MAX = 1200; // An hour.
 
 export default function groups(page) {
   return page.parts.length ? one(page, page.parts[0]) : list(page);
@@ -34,8 +36,13 @@ async function one(page, name) {
   const figures = h("div");
   const rows = h("div");
   const members = h("div");
+  const lag = chart({ title: "Lag since this page was opened", show: number, series: [{ name: "records", class: "b", value: (sample) => sample.lag }] });
+  const samples = [];
 
   function draw(now) {
+    samples.push({ t: Date.now(), lag: now.lag });
+    if (samples.length > SAMPLES_MAX) samples.shift();
+    lag.draw(samples);
     fill(figures, facts([["State", stateOf(now.state)], ["Kind", now.kind], ["Members", number(now.members.length)], ["Lag", number(now.lag)]]));
     fill(rows, plainTable("Partitions", [
       { title: "Topic", class: "name", cell: (row) => link(row.topic, "topics", row.topic) },
@@ -87,7 +94,7 @@ async function one(page, name) {
   fill(page.main, heading(name, { kind: found.kind === "share" ? "Share group" : "Consumer group", copy: name, actions: [
     found.may.reset ? h("button", { type: "button", onclick: reset }, "Reset") : null,
     found.may.delete ? h("button", { type: "button", class: "danger", onclick: drop }, "Delete") : null] }),
-    section(null, figures), section("Partitions", rows), section("Members", members));
+    section(null, figures), h("div", { class: "charts wide" }, lag.element), section("Partitions", rows), section("Members", members));
   draw(found);
   page.every(REFRESH_MS, async () => draw(await get(where, {}, page.signal)));
 }

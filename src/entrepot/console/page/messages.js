@@ -1,9 +1,12 @@
 // Shows one message: what it is, what is in it (as JSON, text or bytes), and what one can do.
 
+import { get, path } from "./api.js";
+import { decodeAvro } from "./avro.js";
 import { badge, facts, h } from "./dom.js";
 import { bytes, moment } from "./format.js";
 
 const HEX_BYTES_MAX = 4096;
+const FRAME_BYTES = 5; // A zero, and the number of a schema.
 const PRETTY_CHARACTERS_MAX = 200_000;
 
 /** Decode what the broker tells as `text` or `base64`. */
@@ -12,20 +15,43 @@ function dataOf(value) {
   return Uint8Array.from(atob(value.base64), (character) => character.charCodeAt(0));
 }
 
-/** Return the ways to show a value; the first one is the best. */
+/** Return the ways to show a value; the first one is the best. What has a schema may have to wait. */
 function ways(value) {
   const found = [];
+  const data = dataOf(value);
+  const number = schemaOf(data);
+  if (number !== null) found.push([`Schema ${number}`, () => bySchema(number, data)]);
   if (value.text !== undefined) {
     const json = pretty(value.text);
     if (json !== null) found.push(["JSON", () => json]);
     found.push(["Text", () => value.text]);
-  } else {
-    const data = dataOf(value);
-    const number = schemaOf(data);
-    if (number !== null) found.push([`Avro, schema ${number}`, () => `Framed as Avro with the schema ${number} of a registry.\n\n${hex(data)}`]);
   }
-  found.push(["Hex", () => hex(dataOf(value))]);
+  found.push(["Hex", () => hex(data)]);
   return found;
+}
+
+const schemas = new Map(); // Number -> promise of {type, schema}; a number means the same for ever.
+
+function schemaNumbered(number) {
+  if (!schemas.has(number)) {
+    const asked = get(path("console", "schemas", String(number)));
+    asked.then((found) => found.type ?? schemas.delete(number), () => schemas.delete(number)); // It may be registered later.
+    schemas.set(number, asked);
+  }
+  return schemas.get(number);
+}
+
+/** Decode a value by the schema that it names; show why not, and its bytes, if that fails. */
+async function bySchema(number, data) {
+  try {
+    const { type, schema, why } = await schemaNumbered(number);
+    if (type === "AVRO") return JSON.stringify(decodeAvro(schema, data, FRAME_BYTES), null, 2);
+    if (type === "JSON") return JSON.stringify(JSON.parse(new TextDecoder().decode(data.subarray(FRAME_BYTES))), null, 2);
+    if (type === null) throw new Error(`That is not known here: ${why}.`);
+    return `It has the schema ${number}, of ${type}, which is not decoded here.\n\n${hex(data)}`;
+  } catch (error) {
+    return `It begins as a value with the schema ${number}. ${error.message}\n\n${hex(data)}`;
+  }
 }
 
 function pretty(text) {
@@ -39,7 +65,7 @@ function pretty(text) {
 
 /** Return the number of the schema in the framing that registries use: a zero, four bytes. */
 function schemaOf(data) {
-  if (data.length < 6 || data[0] !== 0) return null;
+  if (data.length <= FRAME_BYTES || data[0] !== 0) return null;
   const number = new DataView(data.buffer, data.byteOffset).getUint32(1);
   return number > 0 && number < 1_000_000 ? number : null;
 }
@@ -61,8 +87,11 @@ function body(value, whole) {
   if (value === null) return [h("p", { class: "hint" }, "No value: a tombstone.")];
   const content = h("pre", { tabindex: "0" });
   const all = ways(value);
-  const show = (number) => {
-    content.textContent = all[number][1]() || "(empty)";
+  let chosen = 0;
+  const show = async (number) => {
+    chosen = number;
+    const text = await all[number][1]();
+    if (chosen === number) content.textContent = text || "(empty)";
   };
   const select = h("select", { "aria-label": "Show the value as", onchange: (event) => show(event.target.selectedIndex) },
     all.map(([name], number) => h("option", { value: number }, name)));

@@ -18,7 +18,7 @@ export default async function overview(page) {
   const tiles = h("div", { class: "tiles" });
   const alarms = h("div", { class: "alarms", role: "status", "aria-live": "polite" });
   const protocols = h("div");
-  const feed = h("ol", { class: "feed", tabindex: "0", role: "log", "aria-label": "What just happened", "aria-live": "off" });
+  const feed = h("ol", { class: "feed" });
   const charts = [
     chart({ title: "Messages", show: rate, series: [
       { name: "in", class: "a", value: total("in") }, { name: "out", class: "b", value: total("out") }] }),
@@ -34,7 +34,8 @@ export default async function overview(page) {
   ];
   fill(page.main, title, alarms, tiles,
     h("div", { class: "charts" }, charts.map((each) => each.element)),
-    h("div", { class: "columns" }, section("By protocol", protocols), section("What just happened", feed)));
+    h("div", { class: "columns" }, section("By protocol", protocols), section("What just happened",
+      h("div", { class: "scrolled", tabindex: "0", role: "log", "aria-label": "What just happened", "aria-live": "off" }, feed))));
   drawTiles(tiles, null);
   let last = 0;
   watch(page.signal, ({ samples, lines }) => {
@@ -59,11 +60,11 @@ function drawTiles(tiles, sample) {
   const at = (name, show = number) => (sample ? show(sample[name]) : "–");
   const free = sample?.disk_size ? `on disk, ${bytes(sample.disk_free)} free` : "on disk";
   fill(tiles,
-    tile("messages ready", at("ready"), "queues"),
-    tile("unacknowledged", at("unacked"), "queues"),
-    tile("queues", at("queues"), "queues"),
+    me.clustered ? tile("nodes", at("nodes"), "cluster") : null,
+    me.queues ? [tile("messages ready", at("ready"), "queues"), tile("unacknowledged", at("unacked"), "queues"), tile("queues", at("queues"), "queues")] : null,
     tile("topics", at("topics"), "topics"),
-    tile("connections", at("connections"), "connections"),
+    tile("partitions", at("partitions"), me.clustered ? "cluster" : "storage"),
+    tile("connections", at("connections"), me.queues ? "connections" : "groups"),
     tile(free, at("log_bytes", bytes), "storage"));
 }
 

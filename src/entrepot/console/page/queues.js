@@ -165,12 +165,20 @@ async function one(page, vhost, name) {
     },
   });
 
+  const placeOf = (values) => {
+    if (Boolean(values.time) === (values.offset !== "")) throw new Error("Either a time or an offset.");
+    return values.time ? { time: new Date(values.time).getTime() } : { offset: Number(values.offset) };
+  };
   const rewind = () => form({
     title: `Rewind ${name}`, action: "Rewind", text: "Messages that were settled since then are ready again, as far as they are kept.",
     fields: [{ name: "time", label: "To the time", type: "datetime-local", hint: "Or leave it empty, and give an offset." }, { name: "offset", label: "To the offset", type: "number" }],
+    preview: async (values) => {
+      if (!values.time && values.offset === "") return [];
+      const { again, leased } = await post(at("rewind"), { ...placeOf(values), preview: true });
+      return h("p", {}, h("strong", {}, `${plural(again, "message")} would be ready again`), leased ? `, ${number(leased)} of which consumers hold now and would get twice` : "", ".");
+    },
     submit: async (values) => {
-      if (Boolean(values.time) === Boolean(values.offset)) throw new Error("Either a time or an offset.");
-      await post(at("rewind"), values.time ? { time: new Date(values.time).getTime() } : { offset: Number(values.offset) });
+      await post(at("rewind"), placeOf(values));
       toast(`${name} is rewound.`);
       await refresh();
     },

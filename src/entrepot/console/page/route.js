@@ -3,7 +3,11 @@
 import { path, post } from "./api.js";
 import { address, badge, empty, fill, h, heading, link, section } from "./dom.js";
 import { attempt, headersOf } from "./forms.js";
+import { end } from "./exchanges.js";
 import { plural } from "./format.js";
+import { graph } from "./graph.js";
+
+const EDGES_MAX = 120;
 
 export default async function route(page) {
   const asked = page.query;
@@ -12,7 +16,7 @@ export default async function route(page) {
   const exchange = input("exchange", asked.get("exchange") ?? "amq.topic");
   const key = input("key", asked.get("key") ?? "");
   const headers = h("textarea", { name: "headers", rows: "2", placeholder: "name: value", value: asked.get("headers") ?? "" });
-  const way = h("div");
+  const way = h("div", { class: "stack" });
   const search = async (event) => {
     event?.preventDefault();
     page.setQuery(Object.fromEntries([vhost, exchange, key, headers].filter((each) => each.value).map((each) => [each.name, each.value])));
@@ -28,6 +32,23 @@ export default async function route(page) {
         h("label", {}, "Headers", headers), h("button", { type: "submit", class: "primary" }, "Show the way")))),
     way);
   if (asked.get("key") !== null || asked.get("exchange") !== null) await search();
+}
+
+/** Return the edges of the way: from each exchange to what the message matches there. */
+function edges(vhost, key, found) {
+  const kinds = new Map(found.queues.map((each) => [each.name, each.kind]));
+  const of = (kind, name) => end(vhost, { kind, name });
+  const toQueue = (name) => of(kinds.get(name) ?? "queue", name);
+  const all = found.hops.flatMap(({ exchange, queues, bindings, held, alternate }) => [
+    ...bindings.map((each) => ({ from: of("exchange", exchange), text: each.routing_key,
+      to: each.destination_type === "queue" ? toQueue(each.destination) : of("exchange", each.destination) })),
+    ...queues.map((name) => ({ from: of("exchange", exchange), to: toQueue(name), text: "by its name" })),
+    ...(alternate && !bindings.length && !queues.length && !held ? [{ from: of("exchange", exchange), to: of("exchange", alternate), text: "no match" }] : []),
+  ]);
+  const first = of("exchange", found.hops[0]?.exchange ?? "");
+  if (found.landing) all.push({ from: first, to: toQueue(found.landing), text: "by its subject" });
+  all.push(...found.listeners.clients.map((client) => ({ from: first, to: of("session", client), text: "listens" })));
+  return [{ from: { id: "message", name: key || "(no key)", kind: "message", href: "#/route" }, to: first }, ...all].slice(0, EDGES_MAX);
 }
 
 function draw(way, vhost, key, found) {
@@ -47,5 +68,5 @@ function draw(way, vhost, key, found) {
   const end = h("li", { class: "hop end" }, isLost
     ? empty("Nowhere", `A message with the key ${key || "–"} would be dropped, or returned if its publisher asks for that.`)
     : [h("p", {}, h("strong", {}, `${plural(found.queue_count, "queue or topic", "queues and topics")} would get it`)), h("ul", {}, targets), heard]);
-  fill(way, h("ol", { class: "route", "aria-label": "The way of the message" }, hops, end));
+  fill(way, section("The way", graph("The way of the message", edges(vhost, key, found))), h("ol", { class: "route", "aria-label": "The way of the message" }, hops, end));
 }

@@ -11,6 +11,7 @@ const PLACES = {
   group: (found) => address("groups", found.name),
   connection: (found) => address("connections", found.name),
   session: (found) => address("sessions", found.name),
+  transaction: (found) => `#/transactions?all=true&name=${encodeURIComponent(found.name)}`,
   user: () => address("users"),
 };
 

@@ -10,12 +10,12 @@ export default async function settings(page) {
   const only = h("input", { type: "checkbox", checked: page.query.get("changed") === "true" });
   const draw = () => {
     page.setQuery(Object.fromEntries([["name", filter.value], ["changed", only.checked ? "true" : ""]].filter(([, value]) => value)));
-    const shown = all.filter((each) => each.name.includes(filter.value) && (!only.checked || each.source !== "default"));
+    const shown = all.filter((each) => each.name.includes(filter.value) && (!only.checked || each.origin !== "default"));
     fill(rows, plainTable("Settings", [
       { title: "Setting", class: "name", cell: (row) => h("code", {}, row.name) },
       { title: "Value", class: "name", cell: (row) => h("code", {}, row.value || "–") },
       { title: "Default", wide: true, cell: (row) => h("code", {}, row.default || "–") },
-      { title: "From", cell: (row) => (row.source === "default" ? h("span", { class: "hint" }, "default") : badge("file or command line", "accent")) },
+      { title: "From", class: "name", cell: (row) => (row.origin === "default" ? h("span", { class: "hint" }, "default") : badge(row.origin, "accent")) },
     ], shown, "No setting is like that"));
   };
   filter.addEventListener("input", draw);

@@ -2,7 +2,7 @@
 // What is shown is in the address, so it can be shared.
 
 import { get } from "./api.js";
-import { cellClass, empty, h } from "./dom.js";
+import { cellClass, empty, h, titleOf } from "./dom.js";
 import { number, plural } from "./format.js";
 
 const REFRESH_MS = 3000;
@@ -12,7 +12,7 @@ const TYPING_MS = 250;
  * Show a list. `columns` are {key, title, cell: row => content, sort, number, wide}; `none` says
  * what an empty list means. Returns the element and `reload`.
  */
-export function table(page, { caption, path, columns, query = {}, noun = "row", none, before, filters = [] }) {
+export function table(page, { caption, path, columns, query = {}, noun = "row", nouns = `${noun}s`, none, before, filters = [] }) {
   const state = { name: "", page: "1", ...Object.fromEntries(page.query) };
   const filter = h("input", { type: "search", placeholder: "Filter by name", "aria-label": `Filter ${caption} by name`, value: state.name });
   const told = h("span", { class: "told", role: "status" });
@@ -41,7 +41,7 @@ export function table(page, { caption, path, columns, query = {}, noun = "row", 
 
   function drawHead() {
     const cells = columns.map((column) => {
-      if (column.sort === undefined) return h("th", { scope: "col", class: cellClass(column) }, column.title);
+      if (column.sort === undefined) return h("th", { scope: "col", class: cellClass(column) }, titleOf(column));
       const isSorted = (state.sort ?? "name") === column.sort;
       const isDown = state.sort_reverse === "true";
       const sort = () => set({ sort: column.sort, page: "1", sort_reverse: isSorted ? (isDown ? "" : "true") : (column.number ? "true" : "") });
@@ -78,9 +78,9 @@ export function table(page, { caption, path, columns, query = {}, noun = "row", 
     if (hadFocus) [...body.querySelectorAll("a")].find((each) => each.getAttribute("href") === hadFocus)?.focus();
     const isEmpty = !found.items.length;
     wrap.hidden = isEmpty;
-    nothing.replaceChildren(...(!isEmpty ? [] : [state.name ? empty("Nothing has that name", `No ${noun} has “${state.name}” in its name.`) : none ?? empty(`No ${noun}s`)]));
+    nothing.replaceChildren(...(!isEmpty ? [] : [state.name ? empty("Nothing has that name", `No ${noun} has “${state.name}” in its name.`) : none ?? empty(`No ${nouns}`)]));
     const of = state.name && found.filtered_count !== found.total_count ? ` of ${number(found.total_count)}` : "";
-    told.textContent = isEmpty ? "" : `${plural(found.filtered_count, noun)}${of}`;
+    told.textContent = isEmpty ? "" : `${plural(found.filtered_count, noun, nouns)}${of}`;
     drawPager(found);
   }
 

@@ -14,13 +14,13 @@ export default async function users(page) {
     fill(all, plainTable("Users", [
       { title: "Name", class: "name", cell: (row) => row.name },
       { title: "May", cell: (row) => badge(row.tags.join(", "), row.tags.includes("administrator") ? "accent" : "") },
-      { title: "", cell: (row) => h("div", { class: "actions" }, button("New password", () => password(row.name)), row.name === me.user ? null : button("Delete", () => drop(row.name), "danger")) },
+      { title: "", class: "act", cell: (row) => h("div", { class: "actions" }, button("New password", () => password(row.name)), row.name === me.user ? null : button("Delete", () => drop(row.name), "danger")) },
     ], found));
     fill(permissions, plainTable("Permissions", [
       { title: "User", class: "name", cell: (row) => row.user },
       { title: "Virtual host", cell: (row) => row.vhost },
       ...["configure", "write", "read"].map((name) => ({ title: name, cell: (row) => h("code", {}, row[name] || "–") })),
-      { title: "", cell: (row) => h("div", { class: "actions" }, button("Change", () => permit(row)), button("Remove", () => forbid(row))) },
+      { title: "", class: "act", cell: (row) => h("div", { class: "actions" }, button("Change", () => permit(row)), button("Remove", () => forbid(row))) },
     ], allowed, "Nobody may use queues, unless authorization is off"));
     fill(acls, plainTable("Access control lists", [
       { title: "User", class: "name", cell: (row) => row.user },

@@ -64,6 +64,8 @@ def _told(context: Context, login: Login | None, *headers: tuple[str, str]) -> R
         told |= {"user": None, "guest": context.login.guest}
     else:
         told |= _facts(login.principal) | {"token": login.csrf_token}
+        broker = context.broker
+        told |= {"clustered": broker.cluster is not None, "queues": broker.has_queues}
     return Response(200, msgspec.json.encode(told), (*_HEADERS, *headers))
 
 

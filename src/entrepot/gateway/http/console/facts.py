@@ -32,15 +32,18 @@ def _require_monitor(call: Call) -> None:
         raise denied("Not monitor user")
 
 
+def transactions(call: Call) -> Iterator[Transaction]:
+    """Yield the transactions that the user may see, also those that have ended."""
+    may, kind = call.principal.may, ResourceKind.TRANSACTIONAL_ID
+    for each in list(call.broker.transactions.transactions.values()):
+        if call.sees_all or may(Operation.DESCRIBE, kind, each.transactional_id):
+            yield each
+
+
 async def list_transactions(call: Call) -> Row:
     """List a page of the transactions under way; ended ones with `all`."""
-    has_all, kind = call.query.get("all") == "true", ResourceKind.TRANSACTIONAL_ID
-    found = (
-        each
-        for each in list(call.broker.transactions.transactions.values())
-        if (has_all or each.state in _STATES)
-        and (call.sees_all or call.principal.may(Operation.DESCRIBE, kind, each.transactional_id))
-    )
+    has_all = call.query.get("all") == "true"
+    found = (each for each in transactions(call) if has_all or each.state in _STATES)
     listing = Listing[Transaction](
         name=lambda each: each.transactional_id,
         columns={
@@ -131,15 +134,7 @@ async def list_retained(call: Call) -> Row:
 def list_settings(call: Call) -> list[Row]:
     """List what the server was started with, and where each value comes from."""
     _require_monitor(call)
-    return [
-        {
-            "name": each.name,
-            "value": each.value,
-            "default": each.default,
-            "source": "default" if each.value == each.default else "configuration",
-        }
-        for each in call.context.settings()
-    ]
+    return [each._asdict() for each in call.context.settings()]
 
 
 async def list_storage(call: Call) -> Row:

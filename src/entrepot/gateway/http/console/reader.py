@@ -68,6 +68,20 @@ async def one(call: Call) -> Row:
     return row
 
 
+def first(call: Call, topic: Topic, matches: Matches) -> Steps[Row]:
+    """Look for the first record that matches, as far as a search goes."""
+    return newest(call, topic, http_limits.READER_SCANNED_MAX, matches)
+
+
+def newest(call: Call, topic: Topic, count: int, matches: Matches) -> Steps[Row]:
+    """Look for the first record that matches among the newest of each partition."""
+    places = []
+    for index, served in enumerate(call.broker.served_partitions(topic)):
+        end = served.last_stable_offset
+        places.append(_Place(index, max(served.partition.offset_start, end - count), end))
+    return _Reading(call, topic, 1, matches).run(places)
+
+
 def _places(call: Call, topic: Topic, count: int) -> list[_Place]:
     """Return where to begin in the partition that is asked for, or in all of them."""
     query, broker = call.query, call.broker

@@ -42,7 +42,7 @@ async def trace(call: Call) -> Row:
         queues[landing] = None
     return {
         "hops": [_row(call, hop) for hop in hops],
-        "queues": [_target(call, name) for name in islice(queues, _ROWS_MAX)],
+        "queues": [target(call, name) for name in islice(queues, _ROWS_MAX)],
         "queue_count": len(queues),
         "landing": landing,
         "listeners": listeners,
@@ -61,7 +61,7 @@ def _row(call: Call, hop: Hop) -> Row:
     }
 
 
-def _target(call: Call, name: str) -> Row:
+def target(call: Call, name: str) -> Row:
     """Return whether a name is that of a queue or of a topic."""
     return {"name": name, "kind": "queue" if name in call.vhost.queues else "topic"}
 

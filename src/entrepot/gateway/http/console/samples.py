@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from entrepot.broker.broker import Broker
+from entrepot.broker.held import Problem
 from entrepot.core.errors import UnknownTopic, UnknownVhost
 from entrepot.core.measures import Traffic
 from entrepot.core.ports import Clock, Space
@@ -26,6 +27,11 @@ SWEEP_S_MIN = 2.0
 _SWEEP_SHARE = 100  # A sweep waits as often its own duration.
 _STEP = 50  # Queues or partitions in a step.
 _ALARMS_MAX = 20
+_CLUSTER_ALARMS = {
+    Problem.OFFLINE: "Partitions without a leader",
+    Problem.TOO_FEW_IN_SYNC: "Partitions with too few replicas in sync",
+    Problem.UNDER_REPLICATED: "Partitions that lack a replica",
+}
 _UNKNOWN = Space(0, 0)
 _DISK_LOW_SHARE, _DISK_LOW_BYTES = 0.05, 2**30
 # Kafka's clients fetch ranges of files, and nobody counts the records in them.
@@ -42,6 +48,7 @@ class Totals:
     queues: int = 0
     topics: int = 0
     partitions: int = 0
+    nodes: int = 1
     log_bytes: int = 0
     alarms: list[str] = field(default_factory=list)
 
@@ -93,6 +100,7 @@ class Sampler:
             "queues": totals.queues,
             "topics": totals.topics,
             "partitions": totals.partitions,
+            "nodes": totals.nodes,
             "log_bytes": totals.log_bytes,
             "disk_free": free,
             "disk_size": size,
@@ -181,6 +189,24 @@ class Sampler:
     def _add_up(self, totals: Totals) -> Steps[None]:
         yield from self._add_queues(totals)
         yield from self._add_topics(totals)
+        yield from self._add_cluster(totals)
+
+    def _add_cluster(self, totals: Totals) -> Steps[None]:
+        """Count the nodes, and the partitions of all of them that lack something."""
+        broker, cluster = self._broker, self._broker.cluster
+        if cluster is None:
+            return
+        alive = {each.id for each in cluster.peers()}
+        counts = dict.fromkeys(_CLUSTER_ALARMS, 0)
+        for number, held in enumerate(broker.held()):
+            if (problem := held.problem(alive)) is not None:
+                counts[problem] += 1
+            if number % _STEP == 0:
+                yield
+        totals.nodes = len(alive)
+        for problem, count in counts.items():
+            if count:
+                totals.alarm(f"{_CLUSTER_ALARMS[problem]}: {count}.")
 
     def _add_queues(self, totals: Totals) -> Steps[None]:
         for name in list(self._broker.vhosts.names):

@@ -1,4 +1,6 @@
-"""One search over all names: queues, topics, exchanges, groups, connections, sessions, users."""
+"""One search over all names: queues, topics, exchanges, groups, transactional ids, connections,
+sessions, users.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from entrepot.core.steps import Steps
-from entrepot.gateway.http.console import groups, queues, topics
+from entrepot.gateway.http.console import facts, groups, queues, topics
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.wire.http import limits as http_limits
@@ -54,11 +56,13 @@ def _kinds(call: Call, wanted: str) -> dict[str, Iterator[tuple[str, str]]]:
             if exchange.name
         ),
         "group": (("", group.group_id) for group in groups.visible(call)),
+        "transaction": (("", each.transactional_id) for each in facts.transactions(call)),
     }
     if call.sees_all:
-        default = call.broker.vhosts.default
         kinds["connection"] = (("", each.facts().name) for each in call.broker.sessions)
-        kinds["session"] = (("", each.client_id) for each in list(default.sessions))
+        if call.broker.has_queues:
+            sessions = list(call.broker.vhosts.default.sessions)
+            kinds["session"] = (("", each.client_id) for each in sessions)
     if call.principal.is_administrator:
         kinds["user"] = (("", name) for name in call.broker.users.names())
     return kinds

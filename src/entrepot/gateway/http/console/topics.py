@@ -57,7 +57,11 @@ def may(call: Call, operation: Operation, name: str) -> bool:
 
 def find(call: Call, operation: Operation) -> Topic:
     """Return the topic of the path, a queue's messages too. Raises HttpError, UnknownTopic."""
-    name = call.path["topic"]
+    return named(call, call.path["topic"], operation)
+
+
+def named(call: Call, name: str, operation: Operation) -> Topic:
+    """Return a topic that the user may use so. Raises HttpError, UnknownTopic."""
     if not may(call, operation, name):
         raise denied(f"{operation.value} of topic '{name}' refused for user '{call.user}'")
     return call.broker.topic(name)

@@ -45,6 +45,7 @@ class Setting(NamedTuple):
     name: str
     value: str
     default: str
+    origin: str  # Where it was given: "default", a file, "command line", "environment".
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,14 +129,18 @@ def purge(call: Call) -> None:
 # Additions to RabbitMQ's API.
 
 
-def rewind(call: Call) -> None:
+def rewind(call: Call) -> Row | None:
+    """Rewind a queue; with `preview`, only say what that would make ready again."""
     queue, fields = _readable(call), call.fields
     if ("offset" in fields) == ("time" in fields):
         raise bad("either an offset or a time")
-    if "offset" in fields:
-        queue.rewind(offset=fields.number("offset"))
-    else:
-        queue.rewind(time_ms=time_ms(fields, "time"))
+    offset = fields.number("offset") if "offset" in fields else None
+    to_ms = time_ms(fields, "time") if "time" in fields else None
+    if fields.truth("preview"):
+        again, leased = queue.rewind_preview(offset=offset, time_ms=to_ms)
+        return {"again": again, "leased": leased}
+    queue.rewind(offset=offset, time_ms=to_ms)
+    return None
 
 
 def time_ms(fields: Fields, name: str) -> int:

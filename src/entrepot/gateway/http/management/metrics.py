@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from entrepot.broker.access import Operation, ResourceKind
+from entrepot.broker.held import Problem
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.measures import Histogram
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 # Kafka's clients fetch ranges of files, and nobody counts the records in them.
 _KAFKA = ("kafka", "kafka_tls")
+_HELD_STEP = 100  # Partitions of a cluster that are counted at once.
 _TYPE = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -65,8 +67,8 @@ def page_in_steps(context: Context, library: Any, space: Space | None) -> Steps[
         yield
     for family in chain(_of_node(context), _of_resources(context, space), _of_listeners(context)):
         yield from write(library, family, page)
-    lacking = yield from _of_replicas(context)
-    yield from write(library, lacking, page)
+    for family in (yield from _of_cluster(context)):
+        yield from write(library, family, page)
     kinds = yield from all_rows(context)
     for rows in kinds:
         yield from write_rows(library, rows, page)
@@ -129,6 +131,38 @@ def _of_node(context: Context) -> Iterator[Family]:
     yield _one("unfinished_input_limit_bytes", text, context.sources.unfinished_bytes_max)
 
 
+def _of_cluster(context: Context) -> Steps[list[Family]]:
+    """Return what each node counts so that the sum over all nodes is that of the cluster: its
+    leader counts a partition, and the controller those that nobody leads. A broker alone leads
+    all."""
+    broker, cluster = context.broker, context.broker.cluster
+    counts = dict.fromkeys(Problem, 0)
+    led, at_min, alive = 0, 0, {broker.node_id}
+    if cluster is None:
+        led = sum(topic.partition_count for topic in list(broker.topics.values()))
+    else:
+        alive = {each.id for each in cluster.peers()}
+        for number, held in enumerate(broker.held()):
+            problem, is_leader = held.problem(alive), held.holders.leader == broker.node_id
+            led += is_leader
+            at_min += is_leader and len(held.holders.in_sync) == held.in_sync_min
+            decides = broker.node_id == cluster.controller
+            if problem is not None and (decides if problem is Problem.OFFLINE else is_leader):
+                counts[problem] += 1
+            if number % _HELD_STEP == 0:
+                yield
+    is_controller = cluster is None or cluster.controller == broker.node_id
+    text = "Partitions that lack something; counted by their leader, or else by the controller."
+    samples = [((problem.value,), count) for problem, count in counts.items()]
+    return [
+        _one("cluster_nodes", "Nodes that are alive, as this one knows.", len(alive)),
+        _one("cluster_controller", "1 on the node that decides who leads.", int(is_controller)),
+        _one("partitions_led", "Partitions that this node leads.", led),
+        Family("partitions_lacking", text, ("problem",), samples),
+        _one("partitions_at_min_in_sync", "Those that one more failure closes to acks=all.", at_min),
+    ]
+
+
 def _of_resources(context: Context, space: Space | None) -> Iterator[Family]:
     """Yield what there is of memory and disk, and what is short."""
     memory = context.broker.vhosts.memory_use
@@ -145,30 +179,6 @@ def _of_resources(context: Context, space: Space | None) -> Iterator[Family]:
         alarms.append((("disk",), int(space.free < limits.DISK_FREE_BYTES_LOW)))
     text = "1 where publishers have to wait for memory, and where the disk is nearly full."
     yield Family("alarm", text, ("kind",), alarms)
-
-
-def _of_replicas(context: Context) -> Steps[Family]:
-    """Count the partitions that lack a leader or replicas. Of a node alone nothing is lacking."""
-    broker, cluster = context.broker, context.broker.cluster
-    counts = dict.fromkeys(
-        ("offline", "under_replicated", "under_min_in_sync", "at_min_in_sync"), 0
-    )
-    alive = {} if cluster is None else {peer.id: None for peer in cluster.peers()}
-    for topic in [] if cluster is None else list(broker.topics.values()):
-        least = broker.config_of(topic).in_sync_min
-        for index in range(topic.partition_count):
-            yield
-            holders = cluster.holders(PartitionId(topic.id, index)) if cluster else None
-            if holders is None:
-                continue
-            in_sync = len(holders.in_sync)
-            counts["offline"] += holders.leader not in alive
-            counts["under_replicated"] += in_sync < len(holders.replicas)
-            counts["under_min_in_sync"] += in_sync < least
-            counts["at_min_in_sync"] += in_sync == least
-    text = "Partitions that nobody leads, or that have too few replicas in sync."
-    samples = [((state,), count) for state, count in counts.items()]
-    return Family("partitions_lacking", text, ("state",), samples)
 
 
 def _of_copier(context: Context) -> Iterator[Family]:

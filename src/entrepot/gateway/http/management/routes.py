@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from entrepot.gateway.http.console import facts, groups, reader, routing, search, topics
+from entrepot.gateway.http.console import (
+    cluster,
+    facts,
+    graph,
+    groups,
+    reader,
+    routing,
+    schemas,
+    search,
+    spark,
+    topics,
+)
 from entrepot.gateway.http.console import queues as console_queues
 from entrepot.gateway.http.management import (
     accounts,
@@ -127,6 +138,7 @@ _TABLE |= {
     _GROUP: {"GET": groups.show, "DELETE": groups.delete},
     f"{_GROUP}/reset": {"POST": groups.reset},
     "console/trace/{vhost}/{name}": {"POST": routing.trace},
+    "console/graph/{vhost}": {"GET": graph.show},
     "console/search": {"GET": search.search},
     "console/connections": {"GET": facts.list_connections},
     "console/sessions": {"GET": facts.list_sessions},
@@ -135,6 +147,10 @@ _TABLE |= {
     "console/settings": {"GET": facts.list_settings},
     "console/storage": {"GET": facts.list_storage},
     "console/acls": {"GET": facts.list_rules},
+    "console/cluster": {"GET": cluster.show},
+    "console/cluster/partitions": {"GET": cluster.list_partitions},
+    "console/spark": {"GET": spark.list_queries},
+    "console/schemas/{id}": {"GET": schemas.show},
 }
 
 ROUTES = tuple((tuple(path.split("/")), functions) for path, functions in _TABLE.items())

@@ -49,7 +49,7 @@ async def test_who_monitors_sees_all_and_changes_nothing(house: House) -> None:
     for page in PAGES:
         assert (await house.call("GET", f"/api/console/{page}", user="max"))[0] == 200, page
     _, rows = await house.call("GET", "/api/console/settings", user="max")
-    assert [row["source"] for row in rows] == ["default", "configuration"]
+    assert [row["origin"] for row in rows] == ["default", "command line"]
     assert (await house.call("GET", "/api/console/connections", user="max"))[1]["total_count"] == 1
     assert (await house.call("GET", "/api/queues/%2F/q", user="max"))[0] == 200
     assert (await house.call("GET", "/api/console/acls", user="max"))[0] == 403

@@ -19,9 +19,15 @@ async def make(house: House, name: str = "t", partitions: int = 1, **settings: s
     assert status == 204, told
 
 
-async def append(house: House, *records: Record, partition: int = 0, **how: Any) -> None:
+async def append(house: House, *records: Record, **how: Any) -> None:
+    await append_to(house, "t", *records, **how)
+
+
+async def append_to(
+    house: House, name: str, *records: Record, partition: int = 0, **how: Any
+) -> None:
     broker = house.broker
-    served = broker.served_partition(broker.topic("t"), partition)
+    served = broker.served_partition(broker.topic(name), partition)
     appended = served.append(batch.build(records, now_ms=house.clock.now_ms(), **how))
     await committed(served.partition, appended.offset_end)
 

@@ -57,7 +57,10 @@ class House:
             0,
             lambda: {"http": ("h", 1)},
             logins=self.logins,
-            settings=lambda: [Setting("host", "h", "h"), Setting("node_id", "7", "1")],
+            settings=lambda: [
+                Setting("host", "h", "h", "default"),
+                Setting("node_id", "7", "1", "command line"),
+            ],
         )
         self.handle = Management(self.context)
         self.who = BOSS if asks else "guest"

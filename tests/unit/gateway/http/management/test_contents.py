@@ -243,3 +243,23 @@ async def test_what_waits_at_a_delayed_exchange(house: House) -> None:
     assert await house.get(waiting) == []
     assert await house.take("work", "peek") == ["1"]
     assert (await house.call("GET", "/api/queues/%2F/amq.delayed"))[0] == 404
+
+
+@in_house()
+async def test_a_rewind_is_previewed(house: House) -> None:
+    await house.declare("work")
+    await house.publish("work", "a", "b", "c", "d")
+    queue = house.broker.vhosts.default.queue("work")
+    owner = object()
+    for _ in range(2):
+        taken = queue.get(owner, auto_ack=False)
+        assert taken is not None
+    queue.settle(owner, 0, range(1))  # "b" is leased; "c" and "d" are ready.
+    asked = {"offset": 0, "preview": True}
+    assert await house.call("POST", f"{WORK}/rewind", asked) == (200, {"again": 2, "leased": 1})
+    asked = {"offset": 2, "preview": True}
+    assert await house.call("POST", f"{WORK}/rewind", asked) == (200, {"again": 0, "leased": 0})
+    asked = {"time": 0, "preview": True}
+    assert await house.call("POST", f"{WORK}/rewind", asked) == (200, {"again": 2, "leased": 1})
+    assert await house.take("work", "peek") == ["c", "d"]  # Nothing has changed.
+    assert (await house.call("POST", f"{WORK}/rewind", {"preview": True}))[0] == 400
