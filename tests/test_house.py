@@ -88,6 +88,7 @@ MAY_WAIT = (
     "connect/",
     "spark/",
     "testing.py",
+    "transform/",
     "sim/",
 )
 
