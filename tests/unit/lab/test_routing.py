@@ -68,6 +68,10 @@ def test_siena() -> None:
     preset("Siena", Model.CONTENT)
 
 
+def test_gryphon() -> None:
+    preset("Gryphon", Model.CONTENT)
+
+
 def test_hermes() -> None:
     preset("Hermes", Model.BOTH)
 
