@@ -159,6 +159,17 @@ def test_choreography() -> None:
 
 
 @pytest.mark.slow
+def test_a_dealing_room() -> None:
+    """Proves X-15."""
+    assert said("examples.interaction.dealing_room") == [
+        "ana: IBM 165, IBM 170, Telco 120, Telco 70, Telco 90",
+        "bert: Telco 70, Telco 90",
+        "carla: Oil 80",
+        "dora: Oil 80, Pasta 3, Telco 90",
+    ]
+
+
+@pytest.mark.slow
 def test_a_feedback_loop() -> None:
     """Proves AB-09: consumers follow the broker's own count of what is ready."""
     done, workers = said("examples.interaction.feedback")

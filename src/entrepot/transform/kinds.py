@@ -37,6 +37,13 @@ class Kind(Protocol):
 
 def kind_of(kind: str, schema: Mapping[str, Any]) -> Kind:
     """Return what reads and writes a format. Raises Refused if the schema makes no sense."""
+    try:
+        return _kind_of(kind, schema)
+    except ModuleNotFoundError as error:
+        raise Refused(f"{error.name} is missing: pip install 'entrepot[transform]'") from None
+
+
+def _kind_of(kind: str, schema: Mapping[str, Any]) -> Kind:
     match kind:
         case "json":
             _check_names(schema, ())

@@ -204,12 +204,14 @@ class Repository:
         """Take note of a record. What makes no sense changes nothing."""
         what, _, name = (entry.key or b"").decode("utf-8", "replace").partition("/")
         try:
-            if not entry.body:
-                (self.formats if what == "format" else self.rules).pop(name, None)
-            elif what == "format":
+            if what == "format" and entry.body:
                 self.formats[_checked(name)] = _made_format(name, _read(entry.body))
-            elif what == "rule":
+            elif what == "format":
+                self.formats.pop(name, None)
+            elif what == "rule" and entry.body:
                 self.rules[_checked(name)] = Rule.of(name, _read(entry.body))
+            elif what == "rule":
+                self.rules.pop(name, None)
         except Refused as refusal:
             return refusal
         self.changed()

@@ -18,7 +18,7 @@ from typing import Any
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.client import AsyncClient
 from entrepot.client.messaging.groups import Group
-from entrepot.client.messaging.topics import Entry
+from entrepot.client.messaging.topics import Append, Entry
 from entrepot.core.clock import SystemEntropy
 from entrepot.transform.refusal import Refused
 from entrepot.transform.repository import Conversion, Repository, Rule
@@ -96,7 +96,9 @@ class Runner:
             await work(self.repository.conversion(rule))
         except (ClientError, Refused) as error:
             logger.warning("rule %s pauses: %s", rule.name, error)
-            await asyncio.sleep(PAUSE_S)
+        except Exception:  # A mistake of ours: the other rules go on, and this one tries again.
+            logger.exception("rule %s pauses", rule.name)
+        await asyncio.sleep(PAUSE_S)
 
     async def _topics(self, conversion: Conversion) -> None:
         rule = conversion.rule
@@ -108,25 +110,26 @@ class Runner:
                 if not entries:
                     continue
                 async with self._client.topic_transaction(f"{GROUP}.{rule.name}") as transaction:
-                    for entry in entries:
-                        target, body, headers = self._converted(conversion, entry)
-                        await transaction.append(target, body, key=entry.key, headers=headers)
+                    for target, appends in self._sorted(conversion, entries).items():
+                        await transaction.append_many(target, appends)
                     await transaction.commit_position(reader)
         finally:
             await reader.stop()
 
-    def _converted(
-        self, conversion: Conversion, entry: Entry
-    ) -> tuple[str, bytes, dict[str, str | bytes | None]]:
-        """Return where a record goes, and what it is there."""
-        headers: dict[str, str | bytes | None] = dict(entry.headers)
-        target = conversion.rule.target.name
-        body, reason = self._attempt(conversion, entry.body)
-        if reason is None:
-            headers["content-type"] = conversion.content_type
-            return target, body, headers
-        headers[REASON] = reason
-        return target + REJECTED, body, headers
+    def _sorted(self, conversion: Conversion, entries: list[Entry]) -> dict[str, list[Append]]:
+        """Return what records become, by the topic they go to."""
+        found: dict[str, list[Append]] = {}
+        for entry in entries:
+            headers: dict[str, str | bytes | None] = dict(entry.headers)
+            target = conversion.rule.target.name
+            body, reason = self._attempt(conversion, entry.body)
+            if reason is None:
+                headers["content-type"] = conversion.content_type
+            else:
+                target += REJECTED
+                headers[REASON] = reason
+            found.setdefault(target, []).append(Append(body, entry.key, headers))
+        return found
 
     async def _queues(self, conversion: Conversion) -> None:
         rule = conversion.rule
