@@ -22,12 +22,12 @@ from entrepot.cli.talk import (
 )
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.client import AMQP, AsyncClient
+from entrepot.transform.kinds import KINDS
 from entrepot.transform.refusal import Refused
 from entrepot.transform.repository import Repository
 from entrepot.transform.running import Runner
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_KINDS = ("json", "xml", "csv", "avro", "protobuf")
 
 
 def _broker(command: _Command) -> _Command:
@@ -49,7 +49,7 @@ def transform() -> None:
 
 @transform.command("add-format")
 @click.argument("name")
-@click.argument("kind", type=click.Choice(_KINDS))
+@click.argument("kind", type=click.Choice(KINDS))
 @click.option(
     "--schema",
     metavar="FILE",

@@ -1,8 +1,8 @@
 """Well-known systems of publish/subscribe, as presets: what a subscription says, where brokers are,
 and how events are routed.
 
-A preset is the way that events take, not the product. Of the ten in the lectures' table Meghdoot is
-not here; the CORBA Event Service, which has one server, is `examples/interaction/event_channel.py`.
+A preset is the way that events take, not the product. Of the ten in the lectures' table one is not
+here: the CORBA Event Service has one server, and is `examples/interaction/event_channel.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from entrepot.cluster.gossip.framework import Peer, Stack
 from entrepot.cluster.overlay.chord import Chord
 from entrepot.cluster.overlay.graph import tree
+from entrepot.cluster.overlay.zones import ZoneMap, zones_of
 from entrepot.cluster.routing.paths import Destinations, GroupTree, LinkMatching, ReversePath
+from entrepot.cluster.routing.points import Points
 from entrepot.cluster.routing.routers import Deliver, OnRing
 from entrepot.lab.routing import (
     LABS,
@@ -64,6 +66,13 @@ def _link_matching(count: int, seed: int, told: Callable[[Peer], Deliver]) -> St
     return Strategy(routers, Rounds(routers))
 
 
+def _points(count: int, seed: int, told: Callable[[Peer], Deliver]) -> Strategy:
+    attributes = ("company", "price")
+    zones = zones_of(count, 2 * len(attributes))
+    routers = [Points(n, told(n), attributes, ZoneMap(zones, n)) for n in range(count)]
+    return Strategy(routers, Rounds(routers))
+
+
 PRESETS = {
     "TIB Rendezvous": Preset(Model.SUBJECT, "distributed", "filtering", filtering),
     "Scribe": Preset(Model.TOPIC, "peer-to-peer, a ring", "rendezvous, a tree", _group_trees),
@@ -72,6 +81,7 @@ PRESETS = {
     "Gryphon": Preset(Model.CONTENT, "distributed", "parallel search tree", _link_matching),
     "Hermes": Preset(Model.BOTH, "distributed", "rendezvous and filtering", _reverse_paths),
     "MEDYM": Preset(Model.CONTENT, "distributed", "destinations at the publisher", _destinations),
+    "Meghdoot": Preset(Model.CONTENT, "peer-to-peer, a space", "points and boxes", _points),
     "Structure-less CBR": Preset(Model.CONTENT, "peer-to-peer", "informed gossip", informed),
 }
 

@@ -1,7 +1,7 @@
 """The kinds of formats: bytes into a document, and a document into bytes.
 
 A document is what JSON can say. XML and CSV have nothing but texts, so a format of theirs says in
-`fields` what is a number or a boolean. Avro and Protobuf know it by their schemas.
+`fields` what is a number or a boolean. Avro, Protobuf and XDR know it by their schemas.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any, Protocol
 import msgspec
 
 from entrepot.transform.refusal import NODES_MAX, Refused, check_document, check_size
+from entrepot.transform.xdr import Xdr
 from entrepot.transform.xml import read_xml, write_xml
 
+KINDS = ("json", "xml", "csv", "avro", "protobuf", "xdr")
 Document = dict[str, Any]
 FIELDS: dict[str, Callable[[str], object]] = {
     "text": str,
@@ -63,7 +65,10 @@ def _kind_of(kind: str, schema: Mapping[str, Any]) -> Kind:
 
             _check_names(schema, ("descriptors", "message"))
             return Protobuf(schema)
-    raise Refused(f"{kind} is none of json, xml, csv, avro, protobuf")
+        case "xdr":
+            _check_names(schema, ("fields",))
+            return Xdr(schema)
+    raise Refused(f"{kind} is none of {', '.join(KINDS)}")
 
 
 def _check_names(schema: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -80,6 +80,10 @@ def test_medym() -> None:
     preset("MEDYM", Model.CONTENT)
 
 
+def test_meghdoot() -> None:
+    preset("Meghdoot", Model.CONTENT)
+
+
 def test_structure_less_content_based_routing() -> None:
     preset("Structure-less CBR", Model.CONTENT)
 

@@ -51,6 +51,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "csv": {"columns": [*ORDER], "fields": FIELDS},
     "avro": AVRO,
     "protobuf": {"descriptors": descriptors(), "message": "shop.Order"},
+    "xdr": {
+        "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "customer", "type": "string"},
+            {"name": "price", "type": "double"},
+            {"name": "paid", "type": "bool"},
+            {"name": "note", "type": {"optional": "string"}},
+        ]
+    },
 }
 
 
@@ -72,6 +81,26 @@ def test_what_each_looks_like() -> None:
     )
     assert of("csv").write({"id": 1, "customer": 'a "b"', "price": 2.5}) == b'1,"a ""b""",2.5,,\r\n'
     assert of("json").write({"id": 1}) == b'{"id":1}'
+
+
+def test_xdr_is_as_its_standard_has_it() -> None:
+    """The file of section 7.3 of RFC 4506, with its kind as a number: 48 bytes."""
+    kind = {"struct": [{"name": "type", "type": "int"}, {"name": "interpreter", "type": "string"}]}
+    fields = [("name", "string"), ("kind", kind), ("owner", "string"), ("data", "opaque")]
+    xdr = kind_of("xdr", {"fields": [{"name": name, "type": of} for name, of in fields]})
+    bytes_of_the_standard = bytes.fromhex(
+        "00000009 73696c6c 7970726f 67000000 00000002 00000004 6c697370"
+        "00000004 6a6f686e 00000006 28717569 74290000"
+    )
+    assert len(bytes_of_the_standard) == 48
+    file = {
+        "name": "sillyprog",
+        "kind": {"type": 2, "interpreter": "lisp"},
+        "owner": "john",
+        "data": b64encode(b"(quit)").decode(),
+    }
+    assert xdr.read(bytes_of_the_standard) == file
+    assert xdr.write(file) == bytes_of_the_standard
 
 
 def test_xml_with_attributes_and_lists() -> None:
@@ -129,6 +158,10 @@ OUTSIDE = b'<!DOCTYPE order [<!ENTITY x SYSTEM "file:///etc/passwd">]><order><a>
         ("avro", b"\x02\xfe\xff\xff\xff\x0f", "not Avro"),
         ("avro", b"", "not Avro"),
         ("protobuf", b"\xff\xff\xff", "not a message"),
+        ("xdr", b"\0\0\0\7\xff\xff\xff\xff", "ends before"),
+        ("xdr", b"\0\0\0\7\0\0\0\1a\0\0\1", "not zero"),
+        ("xdr", bytes(16) + b"\0\0\0\2", "neither true nor false"),
+        ("xdr", bytes(28), "left behind"),
     ],
 )
 def test_a_hostile_value_is_refused(kind: str, data: bytes, said: str | None) -> None:
@@ -146,6 +179,10 @@ def record(*types: Any) -> dict[str, Any]:
 
 def nested(depth: int) -> Any:
     return {"type": "array", "items": nested(depth - 1)} if depth else "int"
+
+
+def optional(depth: int) -> Any:
+    return {"optional": optional(depth - 1)} if depth else "int"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +208,10 @@ def nested(depth: int) -> Any:
         ("protobuf", {"descriptors": "AAAA", "message": "a.B"}, "no descriptors"),
         ("protobuf", {"message": "a.B"}, "make a schema"),
         ("thrift", {}, "none of json"),
+        ("xdr", {"fields": []}, "a name and a type"),
+        ("xdr", {"fields": [{"name": "a", "type": "date"}]}, "no type"),
+        ("xdr", {"fields": [{"name": "a", "type": "int"}] * 2}, "name of its own"),
+        ("xdr", {"fields": [{"name": "a", "type": optional(50)}]}, "nested deeper"),
     ],
 )
 def test_a_hostile_schema_is_refused(kind: str, schema: Mapping[str, Any], said: str) -> None:
@@ -194,6 +235,9 @@ def test_a_hostile_schema_is_refused(kind: str, schema: Mapping[str, Any], said:
         ("protobuf", {"id": "seven"}, "does not fit"),
         ("protobuf", {"more": 1}, "does not fit"),
         ("json", {"a": "x" * VALUE_BYTES_MAX}, "more than"),
+        ("xdr", {"id": 1}, "customer: it is missing"),
+        ("xdr", {**ORDER, "id": 2**31}, "field id"),
+        ("xdr", {**ORDER, "more": 1}, "no field more"),
     ],
 )
 def test_what_a_format_cannot_say(kind: str, document: dict[str, Any], said: str) -> None:
