@@ -170,8 +170,8 @@ def test_each_record_once_although_a_runner_and_the_broker_are_killed(tmp_path: 
     assert dict(found[0].headers())["content-type"] == b"avro/binary"
 
 
-def test_the_repository(server: Broker) -> None:
-    async def check() -> None:
+def test_the_repository() -> None:
+    async def check(server: Broker) -> None:
         host, port = server.endpoints["amqp"]
         async with AsyncClient(f"{host}:{port}", server.bootstrap) as client:
             one, other = Repository(client), Repository(client)
@@ -215,4 +215,5 @@ def test_the_repository(server: Broker) -> None:
             assert [*other.formats] == ["a", "last"]
             assert (other.formats["a"].kind, other.rules) == ("json", {})
 
-    asyncio.run(check())
+    with broker() as server:
+        asyncio.run(check(server))

@@ -21,7 +21,7 @@ from entrepot.client.messaging.groups import Group
 from entrepot.client.messaging.topics import Append, Entry
 from entrepot.core.clock import SystemEntropy
 from entrepot.transform.refusal import Refused
-from entrepot.transform.repository import Conversion, Repository, Rule
+from entrepot.transform.repository import Conversion, Format, Repository, Rule
 
 GROUP = "entrepot.transform"
 REASON = "transform-error"
@@ -29,6 +29,8 @@ REJECTED = ".rejected"
 BATCH_MAX = 200
 POLL_S = 0.5
 PAUSE_S = 1.0
+
+_Applied = tuple[Rule, Format | None, Format | None]
 
 logger = logging.getLogger("entrepot.transform")
 
@@ -43,8 +45,8 @@ class Runner:
         self._client = client
         self._name = SystemEntropy().token(6).hex()
         self._group: Group | None = None
-        self._tasks: dict[Rule, asyncio.Task[None]] = {}
-        self._formats: dict[Rule, tuple[object, object]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # By the rule's name.
+        self._applied: dict[str, _Applied] = {}  # What those tasks do.
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,23 +73,23 @@ class Runner:
             await self._group.join()
         leads = self._group.leader == self._name
         wanted = {
-            rule: self._formats_of(rule)
+            rule.name: self._with_formats(rule)
             for rule in self.repository.rules.values()
             if leads or rule.source.kind == "queue"
         }
-        for rule, task in [*self._tasks.items()]:
-            if task.done() or self._formats[rule] != wanted.get(rule):
+        for name, task in [*self._tasks.items()]:
+            if task.done() or self._applied[name] != wanted.get(name):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                del self._tasks[rule]
-        for rule, formats in wanted.items():
-            if rule not in self._tasks:
-                self._formats[rule] = formats
-                self._tasks[rule] = asyncio.create_task(self._apply(rule))
+                del self._tasks[name]
+        for name, applied in wanted.items():
+            if name not in self._tasks:
+                self._applied[name] = applied
+                self._tasks[name] = asyncio.create_task(self._apply(applied[0]))
 
-    def _formats_of(self, rule: Rule) -> tuple[object, object]:
+    def _with_formats(self, rule: Rule) -> _Applied:
         formats = self.repository.formats
-        return formats.get(rule.source_format), formats.get(rule.target_format)
+        return rule, formats.get(rule.source_format), formats.get(rule.target_format)
 
     async def _apply(self, rule: Rule) -> None:
         """Apply a rule; after a failure, again after a pause."""
