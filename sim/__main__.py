@@ -15,6 +15,7 @@ import click
 
 from entrepot.core.clock import SystemClock
 from entrepot.log.policy import Durability
+from sim.cluster_transactions import cluster_transactions
 from sim.cluster_world import cluster_world
 from sim.consumer_group_world import consumer_groups
 from sim.controller_world import controller_world
@@ -37,6 +38,7 @@ WORLDS: dict[str, Callable[..., Callable[[SimLoop], Coroutine[Any, Any, Any]]]] 
     "sqs": sqs_world,
     "controller": controller_world,
     "cluster": cluster_world,
+    "cluster-transactions": cluster_transactions,
 }
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -87,6 +87,8 @@ class Machine:
 
 
 class ClusterWorld:
+    topics: Mapping[str, int] = {TOPIC: COUNT}
+
     def __init__(
         self, loop: SimLoop, *, seconds: float, sync_is_noop: bool, durability: Durability
     ) -> None:
@@ -168,7 +170,7 @@ class ClusterWorld:
         work = [self._produce(f"p{number}") for number in range(PRODUCERS)]
         work += [self._read(f"r{number}") for number in range(READERS)]
         work += [self._crash_now_and_then(), self._part(), self._trouble_the_coordinator()]
-        work += [self._fail_disks(), self._jump_the_clock()]
+        work += [self._fail_disks(), self._jump_the_clock(), *self._more_work()]
         tasks = [self._loop.create_task(each) for each in work]
         await asyncio.sleep(self._seconds)
         self._is_over = True
@@ -186,13 +188,21 @@ class ClusterWorld:
             history.trace,
         )
 
+    def _more_work(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what other clients do, beside these."""
+        return []
+
+    async def _check_more(self) -> None:
+        """Check what they wrote, in the end."""
+
     async def _create_topic(self) -> None:
         await self._until_whole()
         server = self.machines[1].server
         assert server is not None
-        with contextlib.suppress(StorageError):  # An answer of the coordinator may get lost.
-            await server.broker.create_topic(TOPIC, COUNT)
-        await self._until_whole(TOPIC)
+        for name, count in self.topics.items():
+            with contextlib.suppress(StorageError):  # An answer of the coordinator may get lost.
+                await server.broker.create_topic(name, count)
+        await self._until_whole(*self.topics)
 
     async def _until_whole(self, *topics: str) -> None:
         for _ in range(1_000):
@@ -395,6 +405,7 @@ class ClusterWorld:
                         raise Violation(f"partition {partition}: two leaders in epoch {epoch}")
         await judge.close()
         self.history.check_final(logs)
+        await self._check_more()
         self._check_copies()
 
     def _check_roles(self) -> None:
@@ -407,17 +418,18 @@ class ClusterWorld:
         """All replicas have the same bytes."""
         for number in range(COUNT):
             copies = {
-                node: b"".join(self._served(node, number).partition.batches()) for node in NODES
+                node: b"".join(self._served(node, TOPIC, number).partition.batches())
+                for node in NODES
             }
             if len(dict.fromkeys(copies.values())) != 1:
                 sizes = {node: len(data) for node, data in copies.items()}
                 raise Violation(f"partition {number}: copies are not alike: {sizes}")
 
-    def _served(self, node: int, number: int) -> ServedPartition:
+    def _served(self, node: int, topic: str, number: int) -> ServedPartition:
         server = self.machines[node].server
         if server is None:
             raise Violation(f"node {node} does not start on a healthy disk")
-        return server.broker.served_partition(server.broker.topic(TOPIC), number)
+        return server.broker.served_partition(server.broker.topic(topic), number)
 
 
 # --- mistakes that must be found

@@ -21,6 +21,8 @@ _PUBREL, _PUBCOMP = PacketType.PUBREL, PacketType.PUBCOMP
 WINDOW = 8
 _IDS = 40  # Few, so that they are used again soon.
 
+Counts = defaultdict[str, dict[int, int]]  # How often, by topic and number.
+
 
 class Sender:
     """Publishes 0, 1, 2… to each of its topics, in QoS 1 or 2."""
@@ -113,17 +115,18 @@ class Getter:
         random: Random,
         senders: list[Sender],
         *,
-        shares: bool = False,
+        group: Counts | None = None,
         is_strict: bool = True,
     ) -> None:
-        """`is_strict`: what was sent again must be in order, too."""
+        """`group`: what all have got with whom it shares a subscription. `is_strict`: what was sent
+        again must be in order, too."""
         self.name = name
         self._random = random
         self._senders = {each.name: each for each in senders}
-        self._shares = shares
+        self._group = group
         self._is_strict = is_strict
         self.client: MqttClient | None = None
-        self.got: dict[str, dict[int, int]] = defaultdict(dict)  # How often, by topic and number.
+        self.got: Counts = defaultdict(dict)
         self.wills: dict[str, int] = defaultdict(int)  # How often, by text.
         self.deliveries = 0
         self._received: dict[int, None] = {}  # Identifiers of QoS 2, until PUBREL.
@@ -170,10 +173,13 @@ class Getter:
             raise Violation(f"nobody sent {number} to {topic}")
         got = self.got[topic]
         times = got[number] = got.get(number, 0) + 1
-        if self._shares:
-            return
+        if self._group is not None:
+            shared = self._group[topic]
+            times = shared[number] = shared.get(number, 0) + 1
         if quality == "q2" and times > 1:
-            raise Violation(f"{self.name} got {number} of {topic} twice, at QoS 2")
+            raise Violation(f"{self.name} got {number} of {topic} again, at QoS 2")
+        if self._group is not None:
+            return
         was_repeated = (topic, number) in self._senders[sender].repeated
         if times == 1 and number < max(got) and (self._is_strict or not was_repeated):
             raise Violation(f"{self.name} got {number} of {topic} after {max(got)}")

@@ -33,7 +33,7 @@ from sim.disk import SimDisk
 from sim.history import Violation
 from sim.loop import SimLoop
 from sim.mqtt_client import PATIENCE_S, Gone, MqttClient
-from sim.mqtt_peers import Getter, Sender
+from sim.mqtt_peers import Counts, Getter, Sender
 from sim.queue_conservation import QueueConservation
 from sim.trouble import HOST, Trouble
 
@@ -70,8 +70,9 @@ class MqttWorld(Trouble):
             Getter(f"g{n}", loop.random(f"g{n}"), self.senders, is_strict=loop.seed % 2 == 0)
             for n in range(GETTERS)
         ]
+        group: Counts = defaultdict(dict)
         self.members = [
-            Getter(f"m{n}", loop.random(f"m{n}"), self.senders, shares=True) for n in range(MEMBERS)
+            Getter(f"m{n}", loop.random(f"m{n}"), self.senders, group=group) for n in range(MEMBERS)
         ]
         self._mortals = [f"mortal{n}" for n in range(MORTALS)]
         machines = [each.name for each in self.senders]

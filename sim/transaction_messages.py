@@ -36,6 +36,12 @@ TOO_EARLY = (
     ErrorCode.coordinator_not_available,
     ErrorCode.not_enough_replicas,
     ErrorCode.unstable_offset_commit,
+    # In a cluster: another node has to be asked, or this one again.
+    ErrorCode.not_coordinator,
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.leader_not_available,
+    ErrorCode.not_enough_replicas_after_append,
+    ErrorCode.request_timed_out,
 )
 _READ_COMMITTED = 1
 
@@ -68,9 +74,9 @@ def belongs_to_any(request: Any) -> bool:
     return Api(request.__api_key__) in (Api.END_TXN, Api.TXN_OFFSET_COMMIT)
 
 
-def init(transactional_id: str, timeout_ms: int) -> Any:
+def init(transactional_id: str | None, timeout_ms: int) -> Any:
     return InitProducerIdRequest(
-        transactional_id=TransactionalId(transactional_id),
+        transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
         transaction_timeout=_milliseconds(timeout_ms),
     )
 

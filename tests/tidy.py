@@ -26,6 +26,7 @@ LONG_FILES = {
     "router/router.py": "the exchanges of a virtual host: how they change, and routes through them",
     "client/messaging/blocking.py": "each verb of the client that waits in a loop, once more",
     "broker/selector.py": "a grammar, and what each of its rules is compiled to",
+    "broker/transaction_coordinator.py": "a transaction's whole life, here and when it moves",
     "broker/queue/queue.py": "what a queue does, on every occasion, is one thought",
     "virtual_host/publisher.py": "where the messages of a run go, and when, is one thought",
     "broker/session/registry.py": "sessions: opened, taken over, resumed, expired, deleted",

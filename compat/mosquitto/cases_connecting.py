@@ -150,7 +150,7 @@ def identifier_not_text(stage: Stage) -> None:
 def byte_by_byte(stage: Stage) -> None:
     """CONNECT and SUBSCRIBE that come a byte at a time"""
     peer = stage.raw()
-    stage._ids["a"] = None
+    stage._numbers["a"] = {}
     for byte in packets.connect(stage.version, "a"):
         peer.send(bytes((byte,)))
     stage.see("answer", peer.next())

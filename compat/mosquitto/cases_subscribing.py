@@ -206,6 +206,46 @@ def two_groups(stage: Stage) -> None:
     stage.see("groups", [counts[0] + counts[2], counts[1] + counts[3]])
 
 
+@only(V311, V5)
+def shared_exactly_once(stage: Stage) -> None:
+    """a shared subscription at QoS 2: the lesser of both is delivered, and released"""
+    peer = stage.client("reader")
+    peer.subscribe((f"$share/exact-{stage.version}/jobs", 2))
+    stage.see("granted", peer.next())
+    writer = stage.client("writer")
+    for qos in (0, 1, 2):
+        writer.publish("jobs", f"{qos}", qos, 5)
+        writer.rest()
+        writer.ack("PUBREL", 5) if qos == 2 else None
+        stage.see(f"came {qos}", peer.until(1))
+    peer.ack("PUBREC", 2)
+    stage.see("released", peer.until(1))
+    peer.ack("PUBCOMP", 2)
+    peer.ack("PUBACK", 1)
+    stage.see("nothing more", peer.rest())
+
+
+@only(V311, V5)
+def shared_stays(stage: Stage) -> None:
+    """what a shared subscription has told one of QoS 2 comes to it again, and not to another"""
+    filter = f"$share/stays-{stage.version}/jobs"
+    one = stage.kept("one")
+    one.subscribe((filter, 2))
+    one.next()
+    writer = stage.client("writer")
+    writer.publish("jobs", "m", 2, 5)
+    writer.rest()
+    writer.ack("PUBREL", 5)
+    stage.see("came", one.until(1))
+    other = stage.subscriber("other", (filter, 2))
+    one.vanish()
+    stage.see("to another", other.rest())
+    again = stage.kept("one")
+    stage.see("again", again.until(1))
+    again.ack("PUBREC", 1)
+    stage.see("released", again.until(1))
+
+
 @only(V5)
 def shared_and_retained(stage: Stage) -> None:
     """a shared subscription gets no retained messages"""

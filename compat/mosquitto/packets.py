@@ -217,8 +217,18 @@ class Bytes:
         return found
 
 
-def show(first: int, body: bytes, version: int, chosen: tuple[int, ...] = CHOSEN) -> str:
-    """Return a packet from a broker as words, without the properties of `chosen`."""
+def show(
+    first: int,
+    body: bytes,
+    version: int,
+    numbers: dict[int, int],
+    chosen: tuple[int, ...] = CHOSEN,
+) -> str:
+    """Return a packet from a broker as words, without the properties of `chosen`.
+
+    Which identifiers a broker gives its messages is its own choice: they are shown as 1, 2, 3…, and
+    `numbers` remembers which is which.
+    """
     kind, some = TYPES[first >> 4], Bytes(body)
     words = [kind]
     is_5 = version == V5
@@ -228,10 +238,11 @@ def show(first: int, body: bytes, version: int, chosen: tuple[int, ...] = CHOSEN
         qos = first >> 1 & 3
         topic = some.text()
         words += [f"qos {qos}", topic]
-        words += [f"id {some.number(2)}"] if qos else []
+        words += [f"id {numbers.setdefault(some.number(2), len(numbers) + 1)}"] if qos else []
         words += [word for bit, word in ((8, "dup"), (1, "retain")) if first & bit]
     elif kind in ("PUBACK", "PUBREC", "PUBREL", "PUBCOMP"):
-        words += [f"id {some.number(2)}"]
+        number = some.number(2)
+        words += [f"id {numbers.get(number, number) if kind == 'PUBREL' else number}"]
         words += [hex(some.number(1))] if is_5 and some else ["0x0"]
     elif kind in ("SUBACK", "UNSUBACK"):
         words += [f"id {some.number(2)}"]

@@ -40,6 +40,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._data = b""
         self.is_closed = False
+        self.numbers: dict[int, int] = {}  # Of the broker's messages, as they are shown.
 
     def send(self, *data: bytes) -> None:
         try:
@@ -60,7 +61,12 @@ class Peer:
         self.send(packets.unsubscribe(self.version, *filters, **how))
 
     def ack(self, kind: str, packet_id: int, reason: int | None = None) -> None:
-        self.send(packets.ack(kind, packet_id, reason))
+        self.send(packets.ack(kind, self.real(packet_id, kind), reason))
+
+    def real(self, shown: int, kind: str = "PUBACK") -> int:
+        """Return the identifier of a broker's message that is shown as that number."""
+        names = {number: real for real, number in self.numbers.items()}
+        return shown if kind == "PUBREL" else names.get(shown, shown)
 
     def disconnect(self, reason: int | None = None, given: packets.Properties = ()) -> None:
         self.send(packets.disconnect(self.version, reason, given))
@@ -102,7 +108,7 @@ class Peer:
             if packet == (packets.PINGRESP[0], b""):
                 has_pong = True
             else:
-                found.append(packets.show(*packet, self.version, chosen))
+                found.append(packets.show(*packet, self.version, self.numbers, chosen))
         return has_pong
 
     def next(self, chosen: tuple[int, ...] = packets.CHOSEN) -> str:
@@ -111,7 +117,7 @@ class Peer:
         while time.monotonic() < deadline:
             packet = self._packet()
             if packet is not None:
-                return packets.show(*packet, self.version, chosen)
+                return packets.show(*packet, self.version, self.numbers, chosen)
             if self.is_closed:
                 return CLOSED
             self._read(deadline - time.monotonic())
@@ -173,7 +179,7 @@ class Stage:
         self.address = host, int(port)
         self.version = version
         self._peers: list[Peer] = []
-        self._ids: dict[str, None] = {}
+        self._numbers: dict[str, dict[int, int]] = {}  # By client id: see `Peer.numbers`.
         self.seen: list[tuple[str, object]] = []
 
     @property
@@ -187,7 +193,9 @@ class Stage:
     def dial(self, client_id: str = "", version: int | None = None, **how: object) -> Peer:
         """Send CONNECT and read nothing."""
         peer = self.raw(version)
-        self._ids[client_id] = None
+        if how.get("clean", True):
+            self._numbers.pop(client_id, None)
+        peer.numbers = self._numbers.setdefault(client_id, peer.numbers)
         peer.send(packets.connect(peer.version, client_id, **how))
         return peer
 
@@ -225,7 +233,7 @@ class Stage:
             if not peer.is_closed:
                 peer.send(packets.disconnect(peer.version))
             peer.socket.close()
-        for client_id in filter(None, self._ids):
+        for client_id in filter(None, self._numbers):
             peer = Peer(self.address, V5)
             peer.send(packets.connect(V5, client_id))
             peer.next()

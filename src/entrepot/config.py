@@ -238,6 +238,8 @@ class Cluster:
     # What the cluster is called in etcd, where several may be.
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$")] = "entrepot"
     rack: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,100}$")] = ""  # Or the machine.
+    # Whose first line all nodes know, and nobody else: a node without it does not join.
+    secret_file: str | None = None
     # Of topics whose creator does not say, and of the broker's own.
     replication_factor: Annotated[int, Meta(ge=1, le=limits.REPLICAS_MAX)] = 3
     min_insync_replicas: Annotated[int, Meta(ge=1, le=limits.REPLICAS_MAX)] = 1

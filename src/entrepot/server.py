@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrepot.broker.access import AccessSettings
+from entrepot.broker.access import NODE, AccessSettings
 from entrepot.broker.broker import Broker
 from entrepot.broker.consumer_group.settings import GroupSettings
 from entrepot.broker.login import LoginPolicy, host_of, is_loopback
@@ -30,6 +30,7 @@ from entrepot.config import (
     Groups,
     Topics,
     coordinator_address,
+    read_text,
 )
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("entrepot.server")
 
+_SECRET_CHARACTERS_MIN = 32
 _KAFKA_GROUP_NAMES = {
     "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
     "min_session_timeout_ms": "group.min.session.timeout.ms",
@@ -183,19 +185,40 @@ def _tls_net(
     ports = _tls_ports(config)
     if not ports:
         return None
-    from entrepot.net.tls import TlsNet, server_context
+    from entrepot.net.tls import TlsNet, client_context, server_context
 
     certificate, key = config.tls.certificate, config.tls.key
     if certificate is None or key is None:
         raise StartError(f"ports.{ports[0]} needs tls.certificate and tls.key")
     try:
-        context = server_context(certificate, key, config.tls.client_ca)
+        ca = config.tls.client_ca
         return TlsNet(
-            server=context, connections_max=connections_max, faults=faults, unfinished=unfinished
+            server=server_context(certificate, key, ca),
+            # Other nodes of a cluster are known as clients are: by a certificate of that CA.
+            client=None if ca is None else client_context(ca, certificate, key),
+            connections_max=connections_max,
+            faults=faults,
+            unfinished=unfinished,
         )
     except OSError as error:
         files = ", ".join(filter(None, (certificate, key, config.tls.client_ca)))
         raise StartError(f"tls: {error.strerror or error} ({files})") from None
+
+
+def _secret(path: str | None) -> str:
+    """Return the secret of the cluster: the first line of its file. Raises StartError."""
+    if path is None:
+        return ""
+    try:
+        found = (read_text(path).splitlines() or [""])[0].strip()
+    except ConfigError as error:
+        raise StartError(str(error)) from None
+    if len(found) < _SECRET_CHARACTERS_MIN:
+        raise StartError(
+            f"{path}: the cluster's secret has less than {_SECRET_CHARACTERS_MIN} characters. "
+            "Let a program choose it: openssl rand -hex 32"
+        )
+    return found
 
 
 class Server:
@@ -209,6 +232,7 @@ class Server:
     ) -> None:
         self._config = config
         self._doors = doors
+        self._secret = _secret(config.cluster.secret_file)
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
         self._manager: QueueManager | None = None
@@ -233,6 +257,7 @@ class Server:
                     is_enforced=config.security.authorization,
                     super_users=tuple(map(user_named, config.security.super_users)),
                     default_exchange_name=DEFAULT_EXCHANGE_NAME,
+                    has_nodes=self._nodes_log_in,
                 ),
                 worker=worker,
                 codec_worker=codec_worker,
@@ -242,6 +267,7 @@ class Server:
                 predeclared=self._predeclared(),
                 faults=doors.faults,
             )
+            self.broker.manager_name = config.manager.name
         except InvalidConfig as error:
             raise StartError(str(error)) from None
         self._cluster: ClusterNode | None = None
@@ -250,7 +276,12 @@ class Server:
             self.broker.access,
             asks_users=config.security.authentication == "sasl",
             is_open=config.security.insecure,
+            secret=self._secret if self._nodes_log_in else "",
         )
+
+    @property
+    def _nodes_log_in(self) -> bool:
+        return self._is_clustered and self._config.security.authentication == "sasl"
 
     @property
     def _is_clustered(self) -> bool:
@@ -267,11 +298,11 @@ class Server:
         if self._config.mqtt.rewrite:
             self._rewriting()  # It raises what is wrong with them.
         started = self._doors.clock.monotonic()
-        cluster_id = None
-        if self._is_clustered:
-            self._cluster = self.broker.cluster = self._join()
-            cluster_id = await self._cluster.begin()
         try:
+            cluster_id = None
+            if self._is_clustered:
+                self._cluster = self.broker.cluster = self._join()
+                cluster_id = await self._enter(self._cluster)
             await self.broker.open(cluster_id)
         except BlockingIOError:
             raise StartError(f"{self._config.data_dir}: another broker is using it") from None
@@ -284,8 +315,7 @@ class Server:
         await self._start_sns_endpoints()
         await self._listen_all()
         if self._cluster is not None:
-            host, port = self._kafka_address()
-            await self._cluster.start(host, port)
+            await self._cluster.start(*self._kafka_address())
         self._start_bridges()
         await self._start_manager()
         seconds = self._doors.clock.monotonic() - started
@@ -327,15 +357,23 @@ class Server:
 
     def _join(self) -> ClusterNode:
         """Return what makes this node one of several. Raises StartError."""
+        from entrepot.client.sasl import Credentials
         from entrepot.cluster.etcd_coordinator import EtcdCoordinator
         from entrepot.cluster.prefixed import PrefixedCoordinator
         from entrepot.clustering.node import ClusterNode, ClusterSettings
 
         config, doors, chosen = self._config, self._doors, self._config.cluster
-        if config.ports.kafka is None:
-            raise StartError("cluster: nodes find each other by ports.kafka, which is off")
-        if config.ports.kafka_tls is not None or config.security.authentication == "sasl":
-            raise StartError("cluster: nodes speak without TLS and without a login, so far")
+        is_tls = config.ports.kafka_tls is not None and config.tls.client_ca is not None
+        if config.ports.kafka is None and not is_tls:
+            raise StartError(
+                "cluster: nodes find each other by ports.kafka, which is off, or by "
+                "ports.kafka_tls, which needs tls.client_ca for that"
+            )
+        credentials = None
+        if self._nodes_log_in:
+            if not self._secret:
+                raise StartError("cluster: nodes log in, too, and need cluster.secret_file")
+            credentials = Credentials(NODE, self._secret)
         if config.manager.name or config.bridge:
             raise StartError("cluster: there are no queues, so no manager and no bridge, so far")
         addresses = [coordinator_address(each) for each in chosen.coordinator]
@@ -347,14 +385,36 @@ class Server:
             chosen.replication_factor,
             max(1, round(chosen.session_timeout_ms / 1_000)),
             chosen.replica_lag_time_max_ms / 1_000,
+            self._secret,
+            is_tls,
         )
         coordinator = PrefixedCoordinator(coordinator, f"{chosen.name}/")
-        return ClusterNode(self.broker, coordinator, doors.net, doors.clock, settings)
+        net = doors.tls_net if is_tls else doors.net
+        assert net is not None
+        return ClusterNode(self.broker, coordinator, net, doors.clock, settings, credentials)
 
-    def _kafka_address(self) -> tuple[str, int]:
-        """Return where other nodes find this one: where Kafka's clients do."""
-        advertised, (host, port) = self._config.advertised, self.endpoints["kafka"]
-        return advertised.host or host, advertised.kafka_port or port
+    async def _enter(self, cluster: ClusterNode) -> str:
+        """Join the cluster, and return its id. Raises StartError when this node may not."""
+        from entrepot.cluster.joining import CannotJoin
+
+        self.broker.lock()
+        try:
+            return await cluster.begin(self._doors.disk, self._doors.entropy)
+        except CannotJoin as error:
+            raise StartError(f"{self._config.data_dir}: {error}") from None
+
+    def _kafka_address(self) -> tuple[str, int, int]:
+        """Return where other nodes find this one, and Kafka's clients: the host, the port without
+        TLS and that with TLS; 0 where there is none."""
+        advertised, config = self._config.advertised, self._config
+        found = {name: self.endpoints.get(name) for name in ("kafka", "kafka_tls")}
+        hosts = [endpoint.host for endpoint in found.values() if endpoint is not None]
+        plain, tls = (0 if each is None else each.port for each in found.values())
+        return (
+            advertised.host or hosts[0] or config.host,
+            advertised.kafka_port or plain,
+            advertised.kafka_tls_port or tls,
+        )
 
     async def _listen_all(self) -> None:
         config, doors = self._config, self._doors
@@ -429,6 +489,7 @@ class Server:
                 advertised_port or self.endpoints[endpoint].port,
                 policy.identify(link.subject, host),
                 login=Login(policy, host) if policy.asks_users else None,
+                is_tls=endpoint.endswith("_tls"),
                 facts=self._kafka_facts,
                 asked_for=asked_for,
                 messages=messages,

@@ -125,7 +125,7 @@ def read(world: World, topic: str) -> list[bytes | None]:
     """Return the values of all records."""
     consumer = Consumer(
         {
-            "bootstrap.servers": world.bootstrap, "group.id": "table", "log_level": 0,
+            "bootstrap.servers": world.bootstrap, "group.id": "table", **world.client,
             "enable.auto.commit": False, "enable.partition.eof": True,
         }
     )  # fmt: skip

@@ -42,15 +42,21 @@ class World:
     """With one node there is no etcd, and nothing to cut: that node is alone."""
 
     def __init__(
-        self, directory: Path, count: int, settings: Mapping[str, object] | None = None
+        self,
+        directory: Path,
+        count: int,
+        settings: Mapping[str, object] | None = None,
+        client: Mapping[str, object] | None = None,
     ) -> None:
+        """`client` has settings of the clients that ask the cluster how it is."""
         self.directory = directory
         self.proxies = Proxies()
         self.nodes: list[Node] = []
         self.etcd = LocalEtcd(directory / "etcd") if count > 1 else None
         self._is_etcd_stopped = False
         self._count = count
-        self._settings = dict(settings or {})
+        self.settings = dict(settings or {})
+        self.client = {"log_level": 0, **(client or {})}
 
     def __enter__(self) -> Self:
         self.proxies.__enter__()
@@ -69,7 +75,7 @@ class World:
             port = self.proxies.listen(f"node{number}")
             settings: dict[str, object] = {
                 "node_id": number, "host": "127.0.0.1", "advertised.host": "127.0.0.1",
-                "advertised.kafka_port": port, **self._settings,
+                "advertised.kafka_port": port, **self.settings,
             }  # fmt: skip
             if self.etcd is not None:
                 to_etcd = self.proxies.listen(f"etcd of node{number}")
@@ -89,7 +95,7 @@ class World:
         """Wait until the node knows all nodes."""
         address, deadline = f"127.0.0.1:{node.proxy_port}", time.monotonic() + HEAL_S_MAX
         while True:
-            admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            admin = AdminClient({"bootstrap.servers": address, **self.client})
             if len(admin.list_topics(timeout=10).brokers) == self._count:
                 return
             assert time.monotonic() < deadline, f"node {node.number} does not know the others"
@@ -120,7 +126,7 @@ class World:
         return [node.name for node in self.nodes]
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return AdminClient({"bootstrap.servers": self.bootstrap, **self.client})
 
     # --- what goes wrong
 

@@ -46,14 +46,14 @@ def entropy(request: pytest.FixtureRequest) -> Entropy:
     return SimEntropy(Random(0)) if request.param == "sim" else SystemEntropy()
 
 
-@pytest.fixture(params=["file", *(f"sim-{seed}" for seed in SEEDS)])
+@pytest.fixture(params=["file", "file-threads", *(f"sim-{seed}" for seed in SEEDS)])
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
-    if request.param != "file":
+    if request.param.startswith("sim-"):
         seed = int(request.param.removeprefix("sim-"))
         return lambda body: run(seed, lambda loop: body(SimDisk(loop.random("disk"))))
 
     async def with_files(body: Callable[[Disk], Coroutine[Any, Any, None]]) -> None:
-        disk = FileDisk(tmp_path)
+        disk = FileDisk(tmp_path, uses_kernel=request.param == "file")
         try:
             await body(disk)
         finally:

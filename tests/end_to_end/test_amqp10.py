@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -33,7 +34,7 @@ from entrepot.wire.amqp10.performatives import (
 )
 
 proton = pytest.importorskip("proton", reason="pip install python-qpid-proton for these tests")
-from proton.reactor import Filter, Selector  # noqa: E402
+from proton.reactor import Container, DurableSubscription, Filter, Selector  # noqa: E402
 from proton.utils import BlockingConnection, LinkDetached, SendException  # noqa: E402
 
 WAIT_S = 30
@@ -217,6 +218,70 @@ def test_amqp_0_9_1_and_kafka_read_the_same_queue(
     assert got.annotations == {"x-basic-type": "kind", "x-basic-app-id": "app"}
 
 
+class Wire:
+    """Leads to the broker, and can be cut."""
+
+    def __init__(self, server: Broker) -> None:
+        self._broker = server.endpoints["amqp"]
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                pair = [self._listener.accept()[0], socket.create_connection(self._broker)]
+                self._open += pair
+                for source, target in (pair, pair[::-1]):
+                    threading.Thread(target=_forward, args=(source, target), daemon=True).start()
+
+    def cut(self) -> None:
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+def _forward(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+
+
+def test_a_subscription_goes_on_after_a_cut(client: Any, server: Broker) -> None:
+    """What was not settled comes again, and then what was published meanwhile."""
+
+    def subscribed(wire: Wire) -> tuple[Any, Any]:
+        container = Container()
+        container.container_id = "device"
+        url = f"amqp://guest:guest@127.0.0.1:{wire.port}"
+        connection = BlockingConnection(
+            url, timeout=WAIT_S, container=container, allowed_mechs="PLAIN"
+        )
+        options = DurableSubscription()
+        return connection, connection.create_receiver(
+            "/topics/cut.#", name="mine", options=options, credit=10
+        )
+
+    wire = Wire(server)
+    _, receiver = subscribed(wire)
+    sender = client.create_sender("/topics/cut.heat")
+    for number in range(3):
+        sender.send(text(f"{number}"))
+    assert [each.body for each in take(receiver, 1)] == ["0"]
+    assert receiver.receive(timeout=WAIT_S).body == "1"  # And no answer to it.
+    sender.send(text("3"))
+    wire.cut()
+    sender.send(text("4"))
+    connection, receiver = subscribed(Wire(server))
+    found = take(receiver, 4)
+    assert [each.body for each in found] == ["1", "2", "3", "4"]
+    assert [each.first_acquirer for each in found] == [False, False, False, True]
+    receiver.close()
+    connection.close()
+
+
 def test_what_is_accepted_survives_kill_9() -> None:
     with broker() as server:
         client = connect(server)
@@ -393,6 +458,16 @@ def test_more_than_credit_and_window(server: Broker) -> None:
         bare.send(frame(0, Transfer(0, 0, b"t", aborted=True)))
         bare.send(frame(0, Transfer(0, 1, b"t"), body))
         assert isinstance(bare.until(Disposition).state, Accepted)
+
+
+def test_a_sender_that_resumes_is_told_that_nothing_is_known(server: Broker) -> None:
+    """So it sends again what it does not know the outcome of: at least once."""
+    with Bare(server) as bare:
+        wanted = Attach("s", 0, False, target=Target("resumed"), unsettled={"t": None})
+        bare.send(frame(0, wanted))
+        assert bare.until(Attach).unsettled is None
+        bare.send(frame(0, Transfer(0, 0, b"t", resume=True), b"x"))
+        assert bare.until(Detach).error.condition == "amqp:not-implemented"
 
 
 def test_a_client_that_gives_no_window_gets_nothing(server: Broker) -> None:

@@ -59,9 +59,13 @@ def row_of(message: Message) -> Row:
 def read_all(server: Broker) -> dict[int, Row]:
     found: dict[int, Row] = {}
     with reading(server) as consumer:
-        while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
-            found[message.offset() or 0] = row_of(message)
-    return found
+        while (message := consumer.poll(WAIT_S)) is not None:
+            error = message.error()
+            if error is None:
+                found[message.offset() or 0] = row_of(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return found
+    raise AssertionError(f"no end within {WAIT_S} s of offset {max(found, default=0)}")
 
 
 class Writer:

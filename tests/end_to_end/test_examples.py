@@ -73,6 +73,18 @@ def test_a_large_payload_goes_by_reference() -> None:
 
 
 @pytest.mark.slow
+def test_the_numbers_of_sqs() -> None:
+    """Proves NUM-1: the numbers, and what waiting costs."""
+    lines = said("examples.sqs.numbers")
+    assert [line.split()[-2:] for line in lines[:1]] == [["30", "s"]]
+    assert [line.split()[-1] for line in lines[1:4]] == ["10", "262,144", "14"]
+    asking, waiting, *sending = [line.split() for line in lines[-4:]]
+    requests = [int(words[-4].replace(",", "")) for words in (asking, waiting)]
+    assert requests[0] > 2 * requests[1]  # Nothing but empty answers is between them.
+    assert [words[-2] for words in sending] == ["1,000,000", "100,000"]
+
+
+@pytest.mark.slow
 def test_orders_cross_three_managers_while_the_middle_is_killed() -> None:
     """Proves F-02 and F-08."""
     lines = said("examples.links.three_hops")

@@ -161,6 +161,68 @@ def test_unknown_managers_and_queues(managers: dict[str, Broker]) -> None:
         assert "1" in said(managers["london"], "links")
 
 
+def test_a_link_that_leads_to_another_manager() -> None:
+    """Nothing is sent to a stranger, who would take it for its own; it waits."""
+    ports = dict(zip(("paris", "tokyo"), free_ports(2), strict=True))
+    with ExitStack() as stack:
+        brokers = {
+            name: stack.enter_context(
+                broker(
+                    settings={
+                        "ports.amqp": ports[name],
+                        "ports.http": 0,
+                        "manager.name": name,
+                        "link": [{"to": "london", "address": f"localhost:{ports['tokyo']}"}]
+                        if name == "paris"
+                        else [],
+                    }
+                )
+            )
+            for name in ports
+        }
+        with Session(brokers["paris"]) as paris, Session(brokers["tokyo"]) as tokyo:
+            tokyo.queue_declare("orders", durable=True)
+            put(paris, "orders@london", "not for tokyo")
+            eventually(lambda: "is the manager tokyo" in said(brokers["paris"], "links"))
+            assert tokyo.queue_declare("orders", passive=True).method.message_count == 0
+            waiting = paris.queue_declare("link.london", passive=True).method.message_count
+            assert waiting in (0, 1)  # The link may have it in its hands.
+
+
+def test_routes_that_go_round() -> None:
+    """Two managers have each other as the way to a third: the message becomes a dead letter."""
+    ports = free_ports(2)
+    with ExitStack() as stack:
+        made = []
+        for name, other, own, theirs in (
+            ("rome", "oslo", *ports),
+            ("oslo", "rome", *reversed(ports)),
+        ):
+            settings = {
+                "ports.amqp": own,
+                "ports.http": 0,
+                "manager.name": name,
+                "link": [{"to": other, "address": f"localhost:{theirs}"}],
+                "route": [{"manager": "lima", "via": other}],
+            }
+            made.append(stack.enter_context(broker(settings=settings)))
+        with Session(made[0]) as rome, Session(made[1]) as oslo:
+            eventually(lambda: all("connected" in said(each, "links") for each in made))
+            put(rome, "orders@lima", "round and round")
+            found: list[str] = []
+
+            def is_given_up() -> bool:
+                for channel in (rome, oslo):
+                    method, properties, body = channel.basic_get("link.undeliverable", True)
+                    if method is not None:
+                        assert properties.headers["x-death"]
+                        found.append(body.decode())
+                return bool(found)
+
+            eventually(is_given_up)
+            assert found == ["round and round"]
+
+
 def test_the_commands(managers: dict[str, Broker]) -> None:
     eventually(lambda: knows(managers["paris"], "tokyo"))
     lines = said(managers["paris"], "routes").splitlines()

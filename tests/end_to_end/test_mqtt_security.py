@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ from click.testing import CliRunner
 from entrepot.cli import main
 from entrepot.core.scram import Mechanism
 from entrepot.testing import Broker
-from entrepot.wire.mqtt.packets import Auth, Connack, Connect, Subscribe, Subscription, Will
+from entrepot.wire.mqtt.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Subscribe,
+    Subscription,
+    Will,
+)
 from entrepot.wire.mqtt.properties import Properties
 from entrepot.wire.mqtt.reasons import Reason
 from entrepot.wire.sasl import ScramClient
@@ -22,6 +31,7 @@ from tests.end_to_end.mqtt_peers import Client, Raw
 
 ROOT, ANA = ("root", "root's password"), ("ana", "ana's password")
 WAIT_S = 30
+SCRAM = "SCRAM-SHA-256"
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +191,51 @@ def test_scram(guarded: Broker, mechanism: Mechanism) -> None:
         with Raw(guarded.mqtt_address) as raw:
             assert scram(raw, mechanism, *user).reason is Reason.BAD_USER_NAME_OR_PASSWORD
             assert raw.ends() == []
+
+
+def again(raw: Raw, user: str, password: str, method: str = SCRAM) -> Auth | Disconnect:
+    """Authenticate once more; return the last answer."""
+    client = ScramClient(Mechanism.SHA_256, user, password, "nonce")
+    given = Properties(authentication_method=method, authentication_data=client.first())
+    raw.send(Auth(Reason.REAUTHENTICATE, given))
+    challenge = raw.read()
+    if isinstance(challenge, Auth):
+        assert challenge.reason is Reason.CONTINUE_AUTHENTICATION
+        raw.publish("sensors/meanwhile", b"x", 1, 2)  # The connection goes on.
+        raw.read()
+        data = client.answer(challenge.properties.authentication_data or b"")
+        raw.send(Auth(Reason.CONTINUE_AUTHENTICATION, replace(given, authentication_data=data)))
+        challenge = raw.read()
+    if isinstance(challenge, Auth):
+        client.check(challenge.properties.authentication_data or b"")
+    assert isinstance(challenge, (Auth, Disconnect))
+    return challenge
+
+
+def test_authenticating_again(guarded: Broker) -> None:
+    def connected(raw: Raw) -> Raw:
+        assert scram(raw, Mechanism.SHA_256, *ANA).reason is Reason.SUCCESS
+        return raw
+
+    with Raw(guarded.mqtt_address) as raw:
+        connected(raw)
+        for _ in range(2):
+            assert again(raw, *ANA).reason is Reason.SUCCESS
+        raw.publish("sensors/after", b"x", 1, 3)
+        raw.read()
+        raw.send(Auth(Reason.CONTINUE_AUTHENTICATION, Properties(authentication_method=SCRAM)))
+        assert raw.read().reason is Reason.PROTOCOL_ERROR
+    for user, method, reason in (
+        ((ANA[0], "wrong"), SCRAM, Reason.NOT_AUTHORIZED),
+        (ROOT, SCRAM, Reason.NOT_AUTHORIZED),
+        (ANA, "SCRAM-SHA-512", Reason.PROTOCOL_ERROR),
+    ):
+        with Raw(guarded.mqtt_address) as raw:
+            assert again(connected(raw), *user, method).reason is reason
+            assert raw.ends() == []
+    with Raw(guarded.mqtt_address) as raw:  # Who connected with a password.
+        raw.connect("plain", user=ANA[0], password=ANA[1].encode())
+        assert again(raw, *ANA).reason is Reason.PROTOCOL_ERROR
 
 
 def test_broken_scram(guarded: Broker) -> None:

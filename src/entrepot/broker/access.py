@@ -31,6 +31,7 @@ from entrepot.core import limits
 log = logging.getLogger("entrepot.access")
 
 ANONYMOUS = "ANONYMOUS"
+NODE = "__node"  # Another node of the cluster, which knows its secret.
 
 
 class Operation(Enum):
@@ -61,6 +62,9 @@ class ResourceKind(Enum):
     QUEUE = "queue"
     EXCHANGE = "exchange"  # The default exchange has the empty name.
     VIRTUAL_HOST = "virtual_host"  # Named by `Question.vhost`; `name` is empty.
+
+
+_AS_NODE = Operation.CLUSTER_ACTION  # Python 3.11 finds members of an enumeration slowly.
 
 
 class Question(NamedTuple):
@@ -95,13 +99,16 @@ class Rules(Protocol):
 class AccessSettings:
     is_enforced: bool = False
     super_users: Iterable[str] = ()
+    has_nodes: bool = False  # Nodes log in as NODE, and nobody else may act as one.
     default_exchange_name: str = "(default)"  # Matched in place of its empty name.
 
 
 class Access:
     def __init__(self, settings: AccessSettings, acls: Rules, permissions: Rules) -> None:
         self.is_enforced = settings.is_enforced
-        self._super_users = frozenset(settings.super_users)
+        nodes = (NODE,) if settings.has_nodes else ()
+        self._super_users = frozenset((*settings.super_users, *nodes))
+        self._has_nodes = settings.has_nodes
         self._default_exchange_name = settings.default_exchange_name
         self._acls = acls
         self._permissions = permissions
@@ -125,6 +132,8 @@ class Access:
         client: str = "",
     ) -> bool:
         """Return whether the operation is allowed. The arguments are those of `Question`."""
+        if operation is _AS_NODE and self._has_nodes:
+            return user == NODE
         if self.is_unlimited(user):
             return True
         rules = self._acls

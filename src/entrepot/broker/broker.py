@@ -106,8 +106,10 @@ class PartitionFault(NamedTuple):
 
 class Broker:
     links: Links | None = None  # None means: it is no queue manager. Set by the server.
+    manager_name = ""  # As a queue manager, told to those who connect. Set by the server.
     cluster: Cluster | None = None  # None means: this node is alone. Set before `open`.
     _reserving: asyncio.Lock | None = None  # Of producer ids, in a cluster.
+    _is_locked = False
 
     def __init__(
         self,
@@ -162,7 +164,12 @@ class Broker:
         self.share_groups = ShareCoordinator(self, clock)
         views[GROUP_SETTINGS] = self.share_groups.settings
         self.transactions = TransactionCoordinator(
-            self, self.turns, clock, self.new_producer_id, self.groups.complete_transaction
+            self,
+            self.turns,
+            clock,
+            self.new_producer_id,
+            self.groups.complete_transaction,
+            self.groups.check_loaded,
         )
         self.sessions = Sessions()  # Connections of clients that use queues.
         self.bridges, self.formats = Bridges(), formats or Formats()
@@ -172,10 +179,17 @@ class Broker:
 
     # --- life
 
+    def lock(self) -> None:
+        """Lock the disk; `open` does it otherwise. Raises BlockingIOError when another broker uses
+        the disk."""
+        self._log.begin()
+        self._is_locked = True
+
     async def open(self, cluster_id: str | None = None) -> None:
         """Restore everything from the disk. In a cluster its id is given, and the data must be of
         that cluster. Raises BlockingIOError when another broker uses the disk."""
-        self._log.begin()
+        if not self._is_locked:
+            self.lock()
         self._changes = self._log.open(CATALOG_ID, CATALOG_NAME, _CATALOG_POLICY).partition
         self._fold_catalog(self._changes)
         if not self.catalog.cluster_id and self._log.has_others:
@@ -197,6 +211,8 @@ class Broker:
             await self._change(cluster_id_record(cluster_id or self.new_cluster_id()))
         self.groups.open(power_failed=self._log.power_failed)
         self.share_groups.open()
+        if self.cluster is not None:
+            self.transactions.join(self.cluster)
         if await self.transactions.open(power_failed=self._log.power_failed):
             await self._log.remember_boot()
         self.vhosts.open()
@@ -279,12 +295,17 @@ class Broker:
         """Take up what is folded out of a partition that this node leads now."""
         if topic.name == self.groups.topic_name:
             self.groups.began_to_lead(served.partition.id.number)
+        elif topic.name == self.transactions.topic_name:
+            self.transactions.began_to_lead(served.partition.id.number)
 
     def ended_to_lead(self, identity: PartitionId) -> None:
         """Drop what is folded out of a partition that this node leads no more."""
         topic = self.catalog.by_id.get(identity.topic)
-        if topic is not None and topic.name == self.groups.topic_name:
+        name = "" if topic is None else topic.name
+        if name == self.groups.topic_name:
             self.groups.ended_to_lead(identity.number)
+        elif name == self.transactions.topic_name:
+            self.transactions.ended_to_lead(identity.number)
 
     def leader_of(self, name: str, index: int) -> Peer | None:
         """Return the node that leads a partition; None if nobody does, or it is not known."""

@@ -1,10 +1,11 @@
 """The store of ledgers: a compacted internal topic with what was settled.
 
-Queues have one, share groups another. All that was settled in one turn of the event loop, in
-all lanes, is appended together at its end. Unless somebody waits for it, its commit may come a
-few milliseconds later: a settlement is no reason for a sync of its own. A message whose settlement
-is lost in a crash is delivered again, which at-least-once allows; once the settlement is committed
-it never is. Whatever else is recorded, as that a message is deferred, is committed at once.
+Queues have one, share groups another. All that was settled within a few milliseconds, in all
+lanes, is appended together, and the commit may come a few milliseconds later: a settlement that
+nobody waits for is no reason for a batch or a sync of its own. A message whose settlement is lost
+in a crash is delivered again, which at-least-once allows; once the settlement is committed it never
+is. Whatever else is recorded, as that a message is deferred, is written at the end of the turn of
+the event loop and committed at once.
 
 A failed write is retried, with the newest record of each key, until it succeeds.
 """
@@ -46,12 +47,13 @@ class LedgerStore:
         # Read at the start, until `settlements` hands them out.
         self._found: dict[PartitionId, Settlements] = {}
         self._dirty: dict[Settlements, None] = {}
-        # Records to be written, by queue's id (or id of a group's topic) and by key. Empty between
-        # turns unless a write failed.
+        # Records to be written, by queue's id (or id of a group's topic) and by key. Empty after
+        # a write unless it failed.
         self._unwritten: dict[UUID, dict[bytes, Record]] = {}
         self._offset_end = 0  # End offset of what was written.
         self._waiters: list[Waiter] = []
         self._writing: asyncio.Handle | None = None
+        self._is_gathering = False  # Whether `_writing` waits for more settlements.
         self._may_wait = True  # Only settlements are to be written: nobody waits for their commit.
         # Why nothing is written any more: the partition has stopped, or the broker is stopping.
         self._failure: StorageError | None = None
@@ -136,15 +138,18 @@ class LedgerStore:
 
     def mark(self, settlements: Settlements) -> None:
         """Write the changes of a lane's settlements at the end of this turn, and commit them."""
-        self._may_wait = False
-        self.mark_settled(settlements)
+        if self._failure is None:
+            self._dirty[settlements] = None
+            self._write_soon()
 
     def mark_settled(self, settlements: Settlements) -> None:
-        """Write what was settled in a lane at the end of this turn. The commit may wait."""
+        """Write what was settled in a lane within a few milliseconds. The commit may wait."""
         if self._failure is None:
             self._dirty[settlements] = None
             if self._writing is None:
-                self._writing = asyncio.get_running_loop().call_soon(self._write)
+                self._is_gathering = True
+                delay_s = limits.COMMIT_DEFERRED_MS / 1_000
+                self._writing = asyncio.get_running_loop().call_later(delay_s, self._write)
 
     def forget(self, settlements: Settlements) -> None:
         """Delete all records of a lane that is deleted."""
@@ -165,21 +170,31 @@ class LedgerStore:
             waiter(self._failure)
         elif self._dirty or self._unwritten:
             self._waiters.append(waiter)
+            self._stop_gathering()
         elif self._served is None:
             waiter(None)
         else:
             self._served.when_committed(self._offset_end, waiter)
             self._served.hurry()
 
-    # --- writing, once in a turn
+    # --- writing
 
     def _write_soon(self) -> None:
+        """Write at the end of this turn, and commit that at once."""
         self._may_wait = False
+        self._stop_gathering()
         if self._writing is None:
             self._writing = asyncio.get_running_loop().call_soon(self._write)
 
+    def _stop_gathering(self) -> None:
+        """Write at the end of this turn if the write only waits for more settlements."""
+        if self._is_gathering and self._writing is not None:
+            self._is_gathering = False
+            self._writing.cancel()
+            self._writing = asyncio.get_running_loop().call_soon(self._write)
+
     def _write(self) -> None:
-        self._writing = None
+        self._writing, self._is_gathering = None, False
         try:
             self._write_now()
         except Exception as error:

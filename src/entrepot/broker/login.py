@@ -21,14 +21,13 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NamedTuple, NoReturn
 
-from entrepot.broker.access import ANONYMOUS, Access, Principal
+from entrepot.broker.access import ANONYMOUS, NODE, Access, Principal
 from entrepot.broker.users import Users
 from entrepot.core import limits, scram
 from entrepot.core.errors import PeerError
 from entrepot.core.scram import Mechanism, Verifier
 
 GUEST = "guest"  # Its password is the same.
-NODE = "__node"  # Another node of the cluster, which knows its secret.
 
 
 class LoginRefused(PeerError):
@@ -139,7 +138,7 @@ class LoginPolicy:
         return Challenge(user, mechanism, self._verifier(user, mechanism))
 
     def _verifier(self, user: str, mechanism: Mechanism) -> Verifier:
-        if user == NODE and self._nodes:
+        if user == NODE and self._nodes:  # No user is stored under this name.
             return self._nodes[mechanism]
         return self._users.verifier(user, mechanism)
 

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from entrepot.broker.catalog import Topic
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.broker.transaction import ProducerIdentity
+from entrepot.core.marker import Marker
 from entrepot.core.names import PartitionId
 from entrepot.core.record import Record
 
@@ -43,6 +46,8 @@ class Holders(NamedTuple):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    target: tuple[int, ...] = ()  # While it moves: the nodes that will hold it,
+    origin: tuple[int, ...] = ()  # and those that did. `replicas` has all of them.
 
 
 class Peer(NamedTuple):
@@ -52,6 +57,7 @@ class Peer(NamedTuple):
     host: str
     port: int
     rack: str
+    tls_port: int = 0  # 0 means: there is none.
 
 
 class Cluster(Protocol):
@@ -85,6 +91,14 @@ class Cluster(Protocol):
     ) -> None:
         """Give a topic more partitions."""
 
+    async def elect(self, partition: PartitionId, *, unclean: bool) -> None:
+        """Let the preferred replica lead; with `unclean` any that is alive, if nobody leads. Raises
+        ElectionNotNeeded, NoLeaderToElect, ClusterChanged."""
+
+    async def reassign(self, partition: PartitionId, replicas: Sequence[int] | None) -> None:
+        """Move a partition to these nodes; None means: let it stay. Return when that has begun.
+        Raises InvalidAssignment, NotMoving, ClusterChanged."""
+
     async def change(self, *records: Record) -> None:
         """Change the catalogue of all nodes. Return when this node has the changes. Raises
         ClusterChanged."""
@@ -94,3 +108,23 @@ class Cluster(Protocol):
 
     async def reserve_producer_ids(self, count: int) -> int:
         """Return the first of so many producer ids that no other node gets."""
+
+    async def ask_coordinator(
+        self,
+        node: int,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        place: TopicPartition,
+        *,
+        joins: bool,
+    ) -> None:
+        """Ask the node that coordinates a transaction whether its producer may write to the
+        partition, which `joins` it if it is not in it. Raises what it answers: PeerError, or
+        StorageError when it cannot be asked now."""
+
+    async def write_markers(
+        self, node: int, marker: Marker, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        """Let the node that leads these partitions write a marker to them, and wait until that is
+        permanent. Return why it was refused where it was. Raises StorageError when it is not known
+        what became of it."""

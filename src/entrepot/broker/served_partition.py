@@ -99,9 +99,14 @@ class ServedPartition:
 
     # --- in a cluster
 
+    @property
+    def leads(self) -> bool:
+        """Return whether this node leads the partition."""
+        return self.role is None or self.role.leads
+
     def check_leads(self) -> None:
         """Raise NotLeader if another node leads the partition."""
-        if self.role is not None and not self.role.leads:
+        if not self.leads:
             raise NotLeader(f"this node does not lead {self.partition.directory}")
 
     def check_enough_in_sync(self) -> None:

@@ -30,6 +30,7 @@ class SettingType(Enum):
     DOUBLE = "double"
     STRING = "string"
     LIST = "list"
+    BOOLEAN = "boolean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,11 @@ SETTINGS = {
         Setting(
             "segment.ms", SettingType.LONG, str(7 * _DAY_MS),
             "When a segment is closed although not full.", whole_number(1, _INT64_MAX),
+        ),
+        Setting(
+            "unclean.leader.election.enable", SettingType.BOOLEAN, "false",
+            "Whether a replica that lacks records may lead when no other is there.",
+            one_of("true", "false"),
         ),
     )
 }  # fmt: skip

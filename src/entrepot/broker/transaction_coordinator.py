@@ -10,6 +10,11 @@ Batches of a transaction that was never recorded cannot have been acknowledged; 
 them. So a batch may be written together with the record that adds its partition to the
 transaction, and one commit serves both.
 
+In a cluster a node coordinates the transactions whose states are in partitions that it leads. It
+reads them when it begins to lead, and forgets them when it ends to. Who leads a partition of the
+data asks here before it appends a batch (see `vouching`), and is sent the markers. So nothing is
+unrecorded there, and a power failure takes nothing that other replicas have.
+
 With less than `fsync` nothing of this is permanent, and a power failure may take the last
 records of any partition: a marker may be lost although the next transaction's beginning is not,
 and that may have the same epoch. So after a power failure transactions with such a partition
@@ -32,6 +37,7 @@ from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.store import TOPIC as OFFSETS
 from entrepot.broker.deadlines import Deadlines
 from entrepot.broker.ports import TopicStorage
+from entrepot.broker.replication import NOBODY, Cluster
 from entrepot.broker.served_partition import ServedPartition, committed
 from entrepot.broker.transaction import (
     NONE,
@@ -40,8 +46,9 @@ from entrepot.broker.transaction import (
     Transaction,
     TransactionStatus,
 )
+from entrepot.broker.transaction_markers import MarkerWriter, coordinator_epoch
 from entrepot.broker.transaction_record import forgotten_record, read_record, transaction_record
-from entrepot.broker.turns import Turns, gathered
+from entrepot.broker.turns import Turns
 from entrepot.core import batch, limits
 from entrepot.core.errors import (
     ConcurrentTransactions,
@@ -49,14 +56,16 @@ from entrepot.core.errors import (
     InvalidBatch,
     InvalidProducerMapping,
     InvalidTransactionTimeout,
+    NotEnoughReplicas,
+    NotLeader,
+    StillLoading,
     StorageError,
     TooManyTransactions,
-    UnknownTopic,
 )
 from entrepot.core.marker import Marker, build_marker
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, finish
 from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 
@@ -68,6 +77,7 @@ PARTITIONS = 8
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 * limits.MIB)}
 _RETRY_MS = 1_000  # First wait before markers that could not be written are tried again;
 _RETRY_MS_MAX = 60_000  # it doubles each time, up to this.
+_RETRY_SOON_MS = 50  # The first wait in a cluster, where it doubles up to `_RETRY_MS`.
 # The deadlines' key for aborting transactions that were not recorded; no transactional id is empty.
 _UNRECORDED = ""
 
@@ -80,6 +90,8 @@ class Recorded(NamedTuple):
 
 
 class TransactionCoordinator:
+    topic_name = TOPIC
+
     def __init__(
         self,
         topics: TopicStorage,
@@ -87,14 +99,24 @@ class TransactionCoordinator:
         clock: Clock,
         new_producer_id: Callable[[], Awaitable[int]],
         ended: Callable[[int, bool, int | None], None],
+        check_groups: Callable[[int], None],
     ) -> None:
+        """Make a coordinator. `ended` is called with (producer id, committed, partition) at each
+        end; partition None means: everywhere, otherwise only that one of `__consumer_offsets`.
+        `check_groups` raises StillLoading while the groups of such a partition are not here."""
         self._topics = topics
         self._turns = turns
         self._clock = clock
         self._new_producer_id = new_producer_id
-        # Called with (producer id, committed, partition) at each end; partition None means:
-        # everywhere. Otherwise only that partition of `__consumer_offsets`.
         self._ended = ended
+        self.markers = MarkerWriter(topics, turns, clock, ended, check_groups)
+        self._cluster: Cluster | None = None  # None means: this node is alone.
+        # In a cluster: the partitions whose transactions are here, what reads those that this node
+        # leads since a moment ago, and where markers of each unfinished end are already.
+        self._led: dict[int, None] = {}
+        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._marked: dict[str, dict[TopicPartition, None]] = {}
+        self._attempts: dict[str, int] = {}  # To write markers, that have failed.
         self._served: list[ServedPartition] = []  # The partitions of the topic, once it exists.
         self._transactions: dict[str, Transaction] = {}
         # By transactional id: tasks that write markers.
@@ -113,7 +135,9 @@ class TransactionCoordinator:
         not repeat this.
         """
         if TOPIC in self._topics.topics:
-            await self._prepare()
+            await self.prepare()
+        if self._cluster is not None:
+            return True
         for served in self._served:
             self._fold(served)
         is_recorded = not power_failed or self._forget_uncertain()
@@ -129,30 +153,107 @@ class TransactionCoordinator:
 
     async def close(self) -> None:
         self._alarm.cancel()
+        for number in [*self._led, *self._loading]:
+            self.ended_to_lead(number)
         if self._ending:
             await asyncio.wait(list(self._ending.values()))
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         """Create the topic when it is first needed."""
         if not self._served:
-            topic = await self._topics.internal_topic(TOPIC, PARTITIONS, _SETTINGS)
+            await self._topics.internal_topic(TOPIC, PARTITIONS, _SETTINGS)
+            self._find_topic()
+
+    def _find_topic(self) -> None:
+        """Find the topic if it exists: another node may have created it."""
+        topic = self._topics.topics.get(TOPIC)
+        if topic is not None and not self._served:
             self._served = self._topics.served_partitions(topic)
 
     def _fold(self, served: ServedPartition) -> None:
-        folded: dict[str, Transaction] = {}
+        self._transactions |= finish(_folded(served))
+
+    # --- in a cluster
+
+    def join(self, cluster: Cluster) -> None:
+        """Be one of several coordinators. Called before `open`."""
+        self._cluster = self.markers.cluster = cluster
+
+    def began_to_lead(self, number: int) -> None:
+        """Read the transactions that are stored in this partition: this node leads it now."""
+        self._find_topic()
+        loading = asyncio.get_running_loop().create_task(self._load(number))
+        self._loading[number] = loading
+        loading.add_done_callback(lambda done: done.cancelled() or done.result())
+
+    async def _load(self, number: int) -> None:
         try:
-            served.partition.check_served()
-            for data in served.partition.batches():
-                for record in batch.records(data):
-                    transactional_id, found = read_record(record)
-                    if found is None:
-                        folded.pop(transactional_id, None)
-                    else:
-                        folded[transactional_id] = found
-        except (InvalidBatch, StorageError, OSError) as error:
-            served.partition.refuse(str(error))  # Older states must not be acted on.
-        else:
-            self._transactions |= folded
+            found = await self._turns.run(_folded(self._served[number]))
+        except Exception as error:
+            self._topics.faults.caught(f"transactions of partition {number} are not loaded", error)
+            return
+        del self._loading[number]
+        self._led[number] = None
+        self._transactions |= found
+        for each in found.values():
+            self._watch(each)
+            if each.state in PREPARED:
+                self._end(each)
+        log.info("transactions of partition %d are loaded", number)
+
+    def ended_to_lead(self, number: int) -> None:
+        """Forget the transactions that are stored in this partition: another node has them now."""
+        loading = self._loading.pop(number, None)
+        if loading is not None:
+            loading.cancel()
+        if self._led.pop(number, -1) == -1:
+            return
+        for each in [each for each in self._transactions if self.partition_of(each) == number]:
+            del self._transactions[each]
+            self._deadlines.cancel(each)
+            for known in (self._retry_ms, self._marked, self._attempts):
+                known.pop(each, None)
+            ending = self._ending.pop(each, None)
+            if ending is not None:
+                ending.cancel()
+
+    async def ask(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        place: TopicPartition,
+        *,
+        joins: bool,
+    ) -> None:
+        """Ask the coordinator, here or elsewhere, whether the producer may write to the partition,
+        which `joins` its transaction if it is not in it. Raises what it answers: PeerError, or
+        NotEnoughReplicas when nobody can be asked now."""
+        assert self._cluster is not None
+        try:
+            leader = self.leader_of(transactional_id)
+            if leader == NOBODY:
+                raise NotLeader("nobody coordinates the transaction now")
+            if not self._served_partition_of(transactional_id).leads:
+                await self._cluster.ask_coordinator(
+                    leader, transactional_id, producer, place, joins=joins
+                )
+            elif joins:
+                await self.add_partitions(transactional_id, producer, [place])
+            else:
+                await self.verify(transactional_id, producer, place)
+        except (ConcurrentTransactions, StorageError) as error:
+            # What Kafka's leaders answer, too: clients of all versions send the batch again.
+            raise NotEnoughReplicas(str(error)) from None
+
+    def leader_of(self, transactional_id: str) -> int:
+        """Return the node that coordinates the transactions of this id; NOBODY if none does."""
+        self._find_topic()
+        if self._cluster is None or not self._served:
+            return NOBODY
+        holders = self._cluster.holders(self._served_partition_of(transactional_id).partition.id)
+        return NOBODY if holders is None else holders.leader
+
+    # --- after a crash
 
     def _forget_uncertain(self) -> bool:
         """Forget transactions whose partitions may have lost records; their batches are then
@@ -162,7 +263,7 @@ class TransactionCoordinator:
         """
         is_recorded = True
         for found in list(self._transactions.values()):
-            served = [s for place in found.partitions for s in self._served_at(place)]
+            served = [s for place in found.partitions for s in self.markers.served_at(place)]
             served.append(self._served_partition_of(found.transactional_id))
             if all(each.partition.policy.durability is Durability.FSYNC for each in served):
                 continue
@@ -214,8 +315,11 @@ class TransactionCoordinator:
         return self._transactions
 
     def _served_partition_of(self, transactional_id: str) -> ServedPartition:
-        number = crc32c(transactional_id.encode()) % len(self._served)
-        return self._served[number]
+        return self._served[self.partition_of(transactional_id)]
+
+    def partition_of(self, transactional_id: str) -> int:
+        """Return the partition that the transactional id is stored in."""
+        return crc32c(transactional_id.encode()) % (len(self._served) or PARTITIONS)
 
     @property
     def refusal(self) -> str | None:
@@ -224,9 +328,16 @@ class TransactionCoordinator:
         return next((each.stopped for each in partitions if each.refused), None)
 
     def check_readable(self, transactional_id: str) -> None:
-        """Raise StorageError when the records about the transactional id are damaged."""
+        """Raise StorageError when the records about this id are damaged, or not here."""
+        if not self._served and self._cluster is not None:
+            self._find_topic()
         if self._served:
-            self._served_partition_of(transactional_id).partition.check_served()
+            served = self._served_partition_of(transactional_id)
+            served.partition.check_served()
+            if self._cluster is not None:
+                served.check_leads()
+                if served.partition.id.number not in self._led:
+                    raise StillLoading(f"{served.partition.directory} is being read")
 
     def get(self, transactional_id: str) -> Transaction | None:
         """Return the transaction, if there is one. Raises StorageError."""
@@ -267,7 +378,7 @@ class TransactionCoordinator:
             raise InvalidTransactionTimeout(
                 f"a transaction takes 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms"
             )
-        await self._prepare()
+        await self.prepare()
         current = self.get(transactional_id)
         if current is not None and current.state is TransactionStatus.ONGOING:
             transaction.check_initialise(current, known)
@@ -295,13 +406,21 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdentity, places: Iterable[TopicPartition]
     ) -> None:
         """Add partitions to the transaction; return when that is permanent."""
-        recorded = self.join(transactional_id, producer, places)
+        recorded = self.join_transaction(transactional_id, producer, places)
         if recorded is None:
             partition = self._served_partition_of(transactional_id).partition
             recorded = Recorded(partition, partition.offset_end)
         await committed(*recorded)
 
-    def join(
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdentity, place: TopicPartition
+    ) -> None:
+        """Check as `check_member` does; return when what it says is permanent."""
+        self.check_member(transactional_id, producer, place)
+        partition = self._served_partition_of(transactional_id).partition
+        await committed(partition, partition.offset_end)
+
+    def join_transaction(
         self, transactional_id: str, producer: ProducerIdentity, places: Iterable[TopicPartition]
     ) -> Recorded | None:
         """Add partitions to the transaction now; None when they were in it already."""
@@ -386,6 +505,8 @@ class TransactionCoordinator:
         ending = self._end(prepared)
         await committed(*recorded)
         await asyncio.wait((ending,))  # The decision stands even if markers have to be retried.
+        if ending.cancelled():
+            raise NotLeader("another node coordinates the transaction, and ends it")
 
     def _end(self, prepared: Transaction) -> asyncio.Task[None]:
         """Carry out the decision in a task, which goes on when the request is cancelled."""
@@ -400,50 +521,43 @@ class TransactionCoordinator:
         partition = self._served_partition_of(transactional_id).partition
         try:
             await committed(partition, partition.offset_end)
-            await self._write_markers(prepared)
-            self._ended(prepared.producer.id, prepared.is_committed, None)
+            if self._cluster is None:
+                await self._write_markers(prepared)
+                self._ended(prepared.producer.id, prepared.is_committed, None)
+            else:
+                await self._send_markers(prepared, partition.leader_epoch)
             self._record(transaction.complete(prepared, self._clock.now_ms()))
             self._retry_ms.pop(transactional_id, None)
         except Exception as error:
             if not isinstance(error, StorageError | OSError):
                 self._topics.faults.caught(f"the end of transaction {transactional_id}", error)
             log.warning("transaction %s: its end has to wait: %s", transactional_id, error)
-            before_ms = self._retry_ms.get(transactional_id, _RETRY_MS // 2)
-            self._retry_ms[transactional_id] = min(2 * before_ms, _RETRY_MS_MAX)
+            first_ms, last_ms = _RETRY_MS, _RETRY_MS_MAX
+            if self._cluster is not None:  # Another node will lead, soon.
+                first_ms, last_ms = _RETRY_SOON_MS, _RETRY_MS
+            before_ms = self._retry_ms.get(transactional_id, first_ms // 2)
+            self._retry_ms[transactional_id] = min(2 * before_ms, last_ms)
             self._watch(prepared)
         finally:
-            del self._ending[transactional_id]
+            if self._ending.get(transactional_id) is asyncio.current_task():
+                del self._ending[transactional_id]
 
     async def _write_markers(self, prepared: Transaction) -> None:
-        """Write markers where the transaction is still open: an earlier attempt may have written
-        some."""
-        marker = Marker(*prepared.producer, committed=prepared.is_committed)
-        data = build_marker(marker, self._clock.now_ms())
-        failures: list[StorageError] = []
-        partitions: list[Partition] = []
+        await self.markers.write(prepared)
 
-        def write() -> Steps[None]:
-            for served in [s for place in prepared.partitions for s in self._served_at(place)]:
-                yield
-                try:
-                    opened = served.isolation.open.get(marker.producer_id)
-                    if opened is not None and transaction.ends_open_batches(prepared, opened.epoch):
-                        served.write(data)
-                    partitions.append(served.partition)
-                except StorageError as error:
-                    failures.append(error)
-
-        await self._turns.run(write())
-        await gathered(committed(each, each.offset_end) for each in partitions)
-        if failures:
-            raise failures[0]
-
-    def _served_at(self, place: TopicPartition) -> list[ServedPartition]:
-        """Return the partition in a list, which is empty when the topic was deleted."""
+    async def _send_markers(self, prepared: Transaction, leader_epoch: int) -> None:
+        """Write the markers in the cluster. Raises StorageError: the next attempt does the rest."""
+        transactional_id = prepared.transactional_id
+        attempt = self._attempts.get(transactional_id, 0)
+        epoch = coordinator_epoch(leader_epoch, attempt)
+        marker = Marker(*prepared.producer, prepared.is_committed, epoch)
+        done = self._marked.setdefault(transactional_id, {})
         try:
-            return [self._topics.served_partition(self._topics.topic(place.topic), place.partition)]
-        except UnknownTopic:
-            return []
+            await self.markers.write_everywhere(marker, prepared.partitions, done)
+        except StorageError:
+            self._attempts[transactional_id] = attempt + 1
+            raise
+        self._marked.pop(transactional_id, None)
 
     # --- time
 
@@ -489,3 +603,23 @@ class TransactionCoordinator:
             self._watch(current)
         else:
             self._end(current)
+
+
+def _folded(served: ServedPartition) -> Steps[dict[str, Transaction]]:
+    """Return the states that are stored in a partition. It is refused if it cannot be read."""
+    folded: dict[str, Transaction] = {}
+    try:
+        served.partition.check_served()
+        # Read at once: compaction may exchange segments meanwhile.
+        for data in list(served.partition.batches()):
+            yield
+            for record in batch.records(data):
+                transactional_id, found = read_record(record)
+                if found is None:
+                    folded.pop(transactional_id, None)
+                else:
+                    folded[transactional_id] = found
+    except (InvalidBatch, StorageError, OSError) as error:
+        served.partition.refuse(str(error))  # Older states must not be acted on.
+        return {}
+    return folded

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import msgspec
 
+from entrepot.broker.access import NODE
 from entrepot.broker.access_keys import AccessKey, AccessKeys
 from entrepot.core import limits, scram
 from entrepot.core.errors import InvalidName
@@ -194,6 +195,8 @@ class Users:
 
 def check_user_name(name: str) -> None:
     """Raise InvalidName unless the name is legal for a user."""
+    if name == NODE:
+        raise InvalidName(f"{NODE} is the name of the nodes of a cluster")
     if not 0 < len(name) <= limits.USER_NAME_CHARACTERS_MAX or not name.isprintable():
         raise InvalidName(
             f"a user's name has 1 to {limits.USER_NAME_CHARACTERS_MAX} printable characters"

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -173,6 +174,118 @@ def nodes(as_json: bool, bootstrap: str) -> None:
         show_json(rows)
     else:
         show_table(_shown(rows))
+
+
+@cluster.command()
+@click.argument("node", type=click.IntRange(0))
+@click.option(
+    "--coordinator", "urls", metavar="URL", multiple=True, required=True,
+    help="Where etcd answers; once for each member.",
+)  # fmt: skip
+@click.option("--name", default="entrepot", show_default=True, help="The cluster's name in etcd.")
+def forget(node: int, urls: tuple[str, ...], name: str) -> None:
+    """Let another data directory have a node's number: its own is lost for good.
+
+    What was on that disk alone is lost with it. A node that is alive keeps its number.
+    """
+    from entrepot.cluster.etcd_coordinator import EtcdCoordinator
+    from entrepot.cluster.joining import forget as forget_member
+    from entrepot.cluster.prefixed import PrefixedCoordinator
+    from entrepot.config import coordinator_address
+    from entrepot.core.errors import CoordinatorUnavailable
+    from entrepot.net.sockets import SocketNet
+
+    addresses = [coordinator_address(each) for each in urls]
+    endpoints = [each for each in addresses if each is not None]
+    if len(endpoints) < len(urls):
+        raise click.UsageError("--coordinator is an address as http://10.0.0.1:2379")
+
+    async def do() -> bool:
+        etcd = EtcdCoordinator(SocketNet(), endpoints)
+        try:
+            return await forget_member(PrefixedCoordinator(etcd, f"{name}/"), node)
+        finally:
+            etcd.close()
+
+    try:
+        is_done = asyncio.run(do())
+    except CoordinatorUnavailable as error:
+        raise click.ClickException(str(error)) from None
+    if not is_done:
+        raise click.ClickException(f"the cluster knows no node {node}")
+    click.echo(f"the number {node} is free")
+
+
+@cluster.command()
+@click.argument("place", metavar="TOPIC:PARTITION")
+@click.argument("nodes", metavar="NODE,NODE...")
+@bootstrap_option
+def reassign(place: str, nodes: str, bootstrap: str) -> None:
+    """Move a partition to these nodes, the preferred leader first. It is served all the time.
+
+    Returns when it is there: `entrepot cluster reassign orders:0 1,2,4`.
+    """
+    topic, _, number = place.rpartition(":")
+    try:
+        partition, target = int(number), [int(node) for node in nodes.split(",")]
+    except ValueError:
+        raise click.UsageError("as in: entrepot cluster reassign orders:0 1,2,4") from None
+    if not topic:
+        raise click.UsageError("as in: entrepot cluster reassign orders:0 1,2,4")
+    talk(bootstrap, partial(_move_all, moves={(topic, partition): target}))
+
+
+@cluster.command()
+@click.argument("node", type=click.IntRange(0))
+@bootstrap_option
+def drain(node: int, bootstrap: str) -> None:
+    """Move all that a node holds to the others, so that it can be taken away.
+
+    Each partition goes to the node that holds least. Returns when the node holds nothing.
+    """
+    talk(bootstrap, partial(_drain, node=node))
+
+
+async def _drain(client: Client, node: int) -> None:
+    seen = await _look(client)
+    others = [broker.id for broker in seen.brokers if broker.id != node]
+    held = {each: sum(each in place.info.replicas for place in seen.places) for each in others}
+    moves: dict[tuple[str, int], list[int]] = {}
+    for place in seen.places:
+        if node not in place.info.replicas:
+            continue
+        kept = [each for each in place.info.replicas if each != node]
+        free = [each for each in others if each not in kept]
+        if not free:
+            raise click.ClickException(
+                f"{place.topic}:{place.info.index} has {len(kept) + 1} copies, and there are only "
+                f"{len(others)} other nodes"
+            )
+        chosen = min(free, key=lambda each: held[each])
+        held[chosen] += 1
+        moves[place.topic, place.info.index] = [*kept, chosen]
+    await _move_all(client, moves)
+
+
+async def _move_all(client: Client, moves: dict[tuple[str, int], list[int]]) -> None:
+    """Move partitions, and wait until they have arrived."""
+    from entrepot.client.admin import Admin
+
+    admin, left = Admin(client), dict(moves)
+    failed = await admin.reassign(moves)
+    if failed:
+        (topic, number), why = next(iter(failed.items()))
+        raise click.ClickException(f"{topic}:{number}: {why} ({len(failed)} not moved)")
+    click.echo(f"{len(moves)} partitions move")
+    while left:
+        await asyncio.sleep(_STEP_S)
+        seen = {(place.topic, place.info.index): place for place in (await _look(client)).places}
+        left = {
+            each: target
+            for each, target in left.items()
+            if each in seen and set(seen[each].info.replicas) != set(target)
+        }
+    click.echo("they are there")
 
 
 async def _look(client: Client) -> Seen:

@@ -5,10 +5,18 @@ verb repeated after a lost connection may find its work done, and then says so: 
 topic "exists already".
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kio.schema.alter_partition_reassignments.v1.response import (
+    AlterPartitionReassignmentsResponse,
+)
 from kio.schema.create_partitions.v3.request import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -43,7 +51,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
-from kio.schema.types import TopicName
+from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i64
 
 from entrepot.client.client import Client, TopicPartition, by_topic, milliseconds
@@ -274,6 +282,33 @@ class Admin:
         answers = await self._cluster.retry(checked)
         self._cluster.forget()
         return answers
+
+    async def reassign(
+        self, moves: Mapping[tuple[str, int], Sequence[int]]
+    ) -> dict[tuple[str, int], Refused]:
+        """Begin to move partitions, each (topic, number), to these nodes. Return which were
+        refused, and why."""
+        topics: dict[str, list[ReassignablePartition]] = {}
+        for (topic, number), nodes in moves.items():
+            row = ReassignablePartition(
+                partition_index=i32(number), replicas=tuple(map(BrokerId, nodes))
+            )
+            topics.setdefault(topic, []).append(row)
+        request = AlterPartitionReassignmentsRequest(
+            timeout=milliseconds(TIMEOUT_MS),
+            topics=tuple(
+                ReassignableTopic(name=TopicName(name), partitions=tuple(rows))
+                for name, rows in topics.items()
+            ),
+        )
+        answer = await self._cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
+        check(answer.error_code, "cluster", answer.error_message)
+        return {
+            (topic.name, row.partition_index): Refused(row.error_code, "", row.error_message)
+            for topic in answer.responses
+            for row in topic.partitions
+            if row.error_code is not ErrorCode.none
+        }
 
 
 def _setting(entry: DescribeConfigsResourceResult) -> Setting:

@@ -7,6 +7,7 @@ there is nothing else on it.
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Self, TypeVar
 
 from entrepot.client.cluster import parse_bootstrap
@@ -73,6 +74,7 @@ class AmqpConnection:
         self._failure: ClientError | None = None
         self._progress = asyncio.Event()  # Something came that is no answer, or it failed.
         self._left = asyncio.Event()  # The broker agrees that it is closed, or it failed.
+        self.server_properties: Mapping[str, object] = {}  # What the broker says of itself.
         self._beats_missed = 0
         self._heart: asyncio.Task[None] | None = None
 
@@ -169,7 +171,7 @@ class AmqpConnection:
 
     async def _greet(self, login: Login, vhost: str, heartbeat_s: int) -> None:
         self._link.send([PROTOCOL_HEADER])
-        await self._answer(connection.Start)
+        self.server_properties = (await self._answer(connection.Start)).server_properties
         response = f"\0{login.user}\0{login.password}".encode()
         properties = {"product": "entrepot", "capabilities": _CAPABILITIES}
         self._tell(0, connection.StartOk(properties, "PLAIN", response))

@@ -198,6 +198,10 @@ class Cluster:
         await self._any()
 
     async def close(self) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

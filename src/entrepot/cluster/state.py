@@ -33,6 +33,7 @@ class Node(msgspec.Struct, frozen=True):
     host: str
     port: int
     rack: str = ""  # Empty means: none of the others fails with it.
+    tls_port: int = 0  # 0 means: there is none; and so for `port`.
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -42,6 +43,9 @@ class Assignment(msgspec.Struct, frozen=True):
     in_sync: tuple[int, ...]  # Never empty: those that have all that was committed.
     leader: int  # NOBODY, if none of those in sync is alive.
     leader_epoch: int  # Higher with each change of leader.
+    # While it moves: the nodes that will hold it, and those that did. `replicas` has all of them.
+    target: tuple[int, ...] = ()
+    origin: tuple[int, ...] = ()
 
 
 def node_key(node: int) -> str:

@@ -18,10 +18,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic
+from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.replication import Holders, Peer
+from entrepot.broker.transaction import ProducerIdentity
 from entrepot.client.sasl import Credentials
+from entrepot.cluster.controller import move, settle, stay
+from entrepot.cluster.joining import join
 from entrepot.cluster.membership import Membership
 from entrepot.cluster.state import (
     CATALOG,
@@ -38,19 +44,28 @@ from entrepot.cluster.state import (
     read_node,
     read_partition_key,
 )
+from entrepot.clustering.calls import Calls
 from entrepot.clustering.catalogue import SharedCatalogue
 from entrepot.clustering.fetcher import Fetcher
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
 from entrepot.core.errors import (
+    ClusterChanged,
     CoordinatorUnavailable,
+    ElectionNotNeeded,
+    InvalidAssignment,
     LeaseLost,
+    NoLeaderToElect,
+    NotMoving,
     StaleEpoch,
+    StorageError,
     UnknownTopic,
 )
+from entrepot.core.marker import Marker
 from entrepot.core.names import PartitionId
-from entrepot.core.ports import Clock, Net
+from entrepot.core.ports import Clock, Disk, Entropy, Net
 from entrepot.core.record import Record
+from entrepot.log import layout
 
 log = logging.getLogger("entrepot.cluster")
 
@@ -65,6 +80,10 @@ class ClusterSettings:
     replication: int = 3
     lease_seconds: int = 6
     lag_s: float = 30.0
+    secret: str = ""  # Without it nobody joins; empty means: there is none.
+    is_tls: bool = (
+        False  # Nodes speak to each other on their TLS ports, over the net that is given.
+    )
 
 
 class ClusterNode:
@@ -97,21 +116,32 @@ class ClusterNode:
         self._checking = asyncio.Event()
         self._synced = asyncio.Event()  # Everything was taken in once.
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._calls = Calls(settings.node, net, self._find, credentials)
         self._catalogue = SharedCatalogue(
             broker, coordinator, settings.replication, self.alive, self._topic_came
         )
 
     # --- life
 
-    async def begin(self) -> str:
-        """Return the cluster's id, before the broker is opened. Waits for the coordinator."""
+    async def begin(self, disk: Disk, entropy: Entropy) -> str:
+        """Join the cluster and return its id, before the broker is opened; the disk is locked.
+        Waits for the coordinator. Raises CannotJoin."""
+        await join(
+            self._coordinator,
+            disk,
+            entropy,
+            node=self._settings.node,
+            secret=self._settings.secret,
+            is_empty=not disk.names(layout.PARTITIONS),
+            tell=log.warning,
+        )
         return await self._catalogue.cluster_id()
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls_port: int = 0) -> None:
         """Take part: other nodes, and clients, find this one there. Return when it knows its
         roles."""
         settings = self._settings
-        node = Node(settings.node, host, port, settings.rack)
+        node = Node(settings.node, host, port, settings.rack, tls_port)
         self._membership = Membership(
             self._coordinator, self._clock, node, settings.lease_seconds, self
         )
@@ -136,6 +166,7 @@ class ClusterNode:
                 log.warning("the coordinator does not know that this node leaves: %s", error)
         for role in self._roles.values():
             role.resign()
+        self._calls.close()
         self._coordinator.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -157,7 +188,7 @@ class ClusterNode:
 
     def peers(self) -> list[Peer]:
         nodes = sorted(self._nodes.items())
-        return [Peer(number, node.host, node.port, node.rack) for number, node in nodes]
+        return [Peer(number, n.host, n.port, n.rack, n.tls_port) for number, n in nodes]
 
     def alive(self) -> list[Node]:
         return [node for _, node in sorted(self._nodes.items())]
@@ -168,7 +199,12 @@ class ClusterNode:
             return None
         assignment, _ = found
         return Holders(
-            assignment.leader, assignment.leader_epoch, assignment.replicas, assignment.in_sync
+            assignment.leader,
+            assignment.leader_epoch,
+            assignment.replicas,
+            assignment.in_sync,
+            assignment.target,
+            assignment.origin,
         )
 
     def role(self, partition: PartitionId) -> PartitionRole:
@@ -199,6 +235,53 @@ class ClusterNode:
         ]
         await self._catalogue.grow_topic(topic, count, assignments, len(replicas[0]))
 
+    async def elect(self, partition: PartitionId, *, unclean: bool) -> None:
+        present, revision = self._assigned(partition)
+        preferred = present.replicas[0]
+        if present.leader in self._nodes if unclean else present.leader == preferred:
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        successor = settle(present, self._nodes, is_unclean=unclean)
+        if successor.leader == NOBODY or (not unclean and successor.leader != preferred):
+            raise NoLeaderToElect("none of its replicas that may lead is there")
+        await self._put(partition, successor, revision)
+
+    async def reassign(self, partition: PartitionId, replicas: Sequence[int] | None) -> None:
+        present, revision = self._assigned(partition)
+        if replicas is not None:
+            strangers = [node for node in replicas if node not in (*self._nodes, *present.replicas)]
+            if strangers:
+                raise InvalidAssignment(
+                    f"The manual partition assignment includes broker {min(strangers)}, but no "
+                    "such broker is registered."
+                )
+            # With all of them in sync it is done at once.
+            successor: Assignment | None = settle(move(present, replicas), self._nodes)
+        elif not present.origin:
+            raise NotMoving("No partition reassignment is in progress.")
+        else:
+            successor = stay(present)
+        if successor is None:
+            raise InvalidAssignment("none of the nodes that held it has everything any more")
+        await self._put(partition, successor, revision)
+
+    def _assigned(self, partition: PartitionId) -> tuple[Assignment, int]:
+        found = self._assignments.get(partition)
+        if found is None:
+            raise UnknownTopic("the coordinator does not know the partition yet")
+        return found
+
+    async def _put(self, partition: PartitionId, successor: Assignment, revision: int) -> None:
+        """Let the coordinator have an assignment in place of that of the revision. Raises
+        ClusterChanged, StorageError."""
+        key, value = partition_key(partition), encode(successor)
+        try:
+            done = await self._coordinator.commit([Expected(key, revision)], [Put(key, value)])
+        except CoordinatorUnavailable as error:
+            raise StorageError(str(error)) from None
+        if done is None:
+            raise ClusterChanged("it has changed meanwhile; try again")
+        self.told(key, value, done)
+
     async def change(self, *records: Record) -> None:
         await self._catalogue.change(*records)
 
@@ -207,6 +290,30 @@ class ClusterNode:
 
     async def reserve_producer_ids(self, count: int) -> int:
         return await self._catalogue.reserve_producer_ids(count)
+
+    async def ask_coordinator(
+        self,
+        node: int,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        place: TopicPartition,
+        *,
+        joins: bool,
+    ) -> None:
+        await self._calls.ask_coordinator(node, transactional_id, producer, place, joins=joins)
+
+    async def write_markers(
+        self, node: int, marker: Marker, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        return await self._calls.write_markers(node, marker, places)
+
+    def _find(self, number: int) -> Node | None:
+        return self._reached(number) if number in self._nodes else None
+
+    def _reached(self, number: int) -> Node:
+        """Return a node with the port that nodes speak on."""
+        node = self._nodes[number]
+        return msgspec.structs.replace(node, port=node.tls_port) if self._settings.is_tls else node
 
     def _is_member(self) -> bool:
         return self._membership is not None and self._membership.is_member
@@ -240,6 +347,7 @@ class ClusterNode:
             self._controller = NOBODY if value is None else int(value)
 
     def _told_node(self, number: int, value: bytes | None, revision: int) -> None:
+        self._calls.forget(number)
         if value is None:
             self._nodes.pop(number, None)
             self._registrations.pop(number, None)
@@ -247,7 +355,7 @@ class ClusterNode:
         before, node = self._nodes.get(number), read_node(value)
         self._nodes[number], self._registrations[number] = node, revision
         fetcher = self._fetchers.get(number)
-        if fetcher is not None and fetcher[0].leader != node:
+        if fetcher is not None and fetcher[0].leader != self._reached(number):
             self._replace_fetcher(number)
         if before is None:
             for identity, (assignment, _) in list(self._assignments.items()):
@@ -262,7 +370,31 @@ class ClusterNode:
                 self._resign(role)
                 role.epoch = -1
         else:
-            self._assignments[identity] = read_assignment(value), revision
+            before, us = self._assignments.get(identity), self._settings.node
+            now = read_assignment(value)
+            self._assignments[identity] = now, revision
+            self._assign(identity)
+            if before is not None and us in before[0].replicas and us not in now.replicas:
+                self._do(self._drop_copy(identity))
+
+    async def _drop_copy(self, identity: PartitionId) -> None:
+        """Drop what is here of a partition that has moved to other nodes."""
+        role = self.role(identity)
+        try:
+            topic = self._broker.topic_by_id(identity.topic)
+            partition = self._broker.served_partition(topic, identity.number).partition
+        except UnknownTopic:
+            return
+        if role.is_cutting or not partition.segments:
+            return
+        role.is_dropping = True
+        try:
+            log.info("%s: dropped, others hold it", partition.directory)
+            await self._broker.log.begin_anew(partition, 0)
+        except StorageError as error:
+            log.warning("%s: not dropped: %s", partition.directory, error)
+        finally:
+            role.is_dropping = False
             self._assign(identity)
 
     def _topic_came(self, topic: Topic) -> None:
@@ -320,7 +452,7 @@ class ClusterNode:
             return found[0]
         fetcher = Fetcher(
             self._settings.node,
-            self._nodes[leader],
+            self._reached(leader),
             self._net,
             self._clock,
             self._broker.log,
@@ -383,7 +515,7 @@ class ClusterNode:
         # Who registered anew since may have lost what it had.
         expected += [Expected(node_key(each), self._registrations.get(each, 0)) for each in added]
         present = leader.assignment
-        successor = Assignment(present.replicas, wanted, present.leader, present.leader_epoch)
+        successor = msgspec.structs.replace(present, in_sync=wanted)
         while role.leader is leader and leader.revision == revision:
             try:
                 done = await self._coordinator.commit(expected, [Put(key, encode(successor))])

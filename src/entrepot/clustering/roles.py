@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.cluster.replica import Follower, Leader
 from entrepot.cluster.state import Assignment
@@ -32,6 +34,7 @@ class PartitionRole:
         self.leader: Leader | None = None
         self.followed: Followed | None = None
         self.fetcher: Fetcher | None = None  # That copies it.
+        self.is_dropping = False  # What is here: others hold it now.
         self.is_ready = True  # What is folded out of the partition is there; see `broker.led`.
         self._served: ServedPartition | None = None
         self._clock = clock
@@ -121,7 +124,8 @@ class PartitionRole:
     @property
     def is_cutting(self) -> bool:
         """Return whether the log is being cut: no role may begin meanwhile."""
-        return self.followed is not None and self.followed.is_cutting
+        is_cut = self.followed is not None and self.followed.is_cutting
+        return is_cut or self.is_dropping
 
     # --- as the leader
 
@@ -144,7 +148,9 @@ class PartitionRole:
         if not left or leader.proposed is not None:
             return None
         first = next(each for each in present.replicas if each in left)
-        return Assignment(present.replicas, left, first, present.leader_epoch + 1)
+        return msgspec.structs.replace(
+            present, in_sync=left, leader=first, leader_epoch=present.leader_epoch + 1
+        )
 
     def _durable(self) -> None:
         assert self.leader is not None

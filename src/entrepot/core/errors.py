@@ -88,6 +88,10 @@ class FencedProducer(PeerError):
     """A producer epoch older than one already seen."""
 
 
+class FencedCoordinator(PeerError):
+    """A marker of a coordinator, or of an attempt, that was superseded."""
+
+
 class InvalidTransactionState(PeerError):
     """A request that the transaction's state does not allow."""
 
@@ -249,6 +253,18 @@ class InvalidReplication(PeerError):
 
 class InvalidAssignment(PeerError):
     """An assignment of replicas to nodes that is impossible."""
+
+
+class ElectionNotNeeded(PeerError):
+    """The partition is led by whom the election would give it to."""
+
+
+class NoLeaderToElect(PeerError):
+    """None of the replicas that may lead the partition is there."""
+
+
+class NotMoving(PeerError):
+    """The partition does not move to other nodes, so that cannot be ended."""
 
 
 class ClusterChanged(PeerError):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from entrepot.core.ports import Buffer, Link
 
+_JOINED_BYTES_MAX = 4_096  # Copying so little costs less than passing the system several pieces.
+
 
 class Outbox:
     __slots__ = ("_chunks", "_link", "_wake", "bytes_waiting")
@@ -31,6 +33,9 @@ class Outbox:
         self._wake()
 
     def take(self) -> list[Buffer]:
-        """Remove and return all chunks, to be written now."""
-        chunks, self._chunks, self.bytes_waiting = self._chunks, [], 0
+        """Remove and return all chunks, to be written now; as one, if they are small."""
+        chunks, size = self._chunks, self.bytes_waiting
+        self._chunks, self.bytes_waiting = [], 0
+        if len(chunks) > 1 and size <= _JOINED_BYTES_MAX:
+            return [b"".join(chunks)]
         return chunks

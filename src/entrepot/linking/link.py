@@ -32,7 +32,7 @@ from entrepot.core import limits
 from entrepot.core.message import Message
 from entrepot.core.ports import Clock, Net
 from entrepot.gateway.amqp.format import AMQP
-from entrepot.gateway.rabbitmq.names import LINK_EXCHANGE
+from entrepot.gateway.rabbitmq.names import LINK_EXCHANGE, MANAGER
 from entrepot.linking.table import ROUTES, Announcement, RoutingTable
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.properties import PropertyView
@@ -175,6 +175,9 @@ class ManagerLink:
             self._net, self._address, self._login, vhost=self._vhost, heartbeat_s=_HEARTBEAT_S
         )
         self._publisher = publisher
+        name = publisher.server_properties.get(MANAGER, self.neighbour)
+        if name != self.neighbour:  # It would take what is for another one as its own.
+            raise ClientError(f"{self._address} is the manager {name}")
         if self._deduplicates:
             await publisher.check_exchange(LINK_EXCHANGE)
         self._problem, self._announced = None, None

@@ -8,6 +8,8 @@ is synced in its place, while one of them still needs it.
 What takes long leaves the loop: `sync`, in one hop for any number of files, and `discard`,
 because the system gives a large file's pages and blocks back before it returns. There are
 a few workers, so that a long sync in the background does not hold up a short one in front.
+Syncs of one or two files, of which there are as many as commits, need no worker where the kernel
+does them by itself: see `kernel_sync`.
 
 Only the broker's user may read the files: they hold messages and the verifiers of passwords.
 """
@@ -28,9 +30,11 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from entrepot.core import limits
 from entrepot.core.ports import Buffer, File, Space
+from entrepot.log.kernel_sync import KernelSyncs
 
 CHUNKS_PER_WRITE_MAX = 1024  # The system's IOV_MAX.
 WORKERS = 3
+_FILES_BY_KERNEL_MAX = 2  # More are cheaper with one hop to a thread.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 T = TypeVar("T")
@@ -190,10 +194,13 @@ class _Workers:
 class FileDisk:
     """A tree of files below `root`, which is created when it is missing."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, uses_kernel: bool = True) -> None:
+        """With `uses_kernel` the kernel is asked for short syncs, where it offers that."""
         self._root = os.path.abspath(root)
         self._locks: list[_Descriptor] = []
         self._workers = _Workers()
+        self._uses_kernel = uses_kernel
+        self._kernel: KernelSyncs | None = None  # Opened for the first sync.
         # Directories whose sync failed, by full path.
         self._failed_directories: dict[str, OSError] = {}
         self._prepare()
@@ -267,20 +274,30 @@ class FileDisk:
                 targets.append(file.descriptor())
             except OSError as error:
                 targets.append(error)
+        if not directories and len(targets) <= _FILES_BY_KERNEL_MAX:
+            return [await each for each in [*map(self._sync_one, targets)]]
         paths = [self._full(directory) for directory in directories]
         return await self._workers.run(self._sync_all, targets, paths)
+
+    def _sync_one(self, target: _Descriptor | OSError) -> asyncio.Future[OSError | None]:
+        """Start to sync a file. It goes on if the caller is cancelled."""
+        done = None
+        if self._uses_kernel and isinstance(target, _Descriptor):
+            if self._kernel is None:
+                try:
+                    self._kernel = KernelSyncs()
+                except OSError:
+                    self._uses_kernel = False
+            if self._kernel is not None:
+                done = self._kernel.start(target)
+        return done or self._workers.run(_sync_target, target)
 
     def _sync_all(
         self, targets: Sequence[_Descriptor | OSError], directories: Sequence[str]
     ) -> list[OSError | None]:
         """Sync everything, in a worker thread. It holds the descriptors, so that no number is
         reused."""
-        answers: list[OSError | None] = []
-        for target in targets:
-            if isinstance(target, OSError):
-                answers.append(target)
-            else:
-                answers.append(_failure(_sync_descriptor, target.number))
+        answers = [*map(_sync_target, targets)]
         answers.extend(_failure(self._sync_names, directory) for directory in directories)
         return answers
 
@@ -307,6 +324,9 @@ class FileDisk:
     def close(self) -> None:
         """Wait for the tasks that are under way and release the locks. Open files stay open."""
         self._workers.close()
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         self._locks.clear()
 
     def _full(self, path: str) -> str:
@@ -363,6 +383,11 @@ class ReadOnlyDisk(FileDisk):
 
     def _refuse(self, *paths: str) -> NoReturn:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), *paths[:1])
+
+
+def _sync_target(target: _Descriptor | OSError) -> OSError | None:
+    """Sync a file, in a worker thread. Return the error, if there is one."""
+    return target if isinstance(target, OSError) else _failure(_sync_descriptor, target.number)
 
 
 def _discard_all(paths: Sequence[str]) -> list[OSError | None]:

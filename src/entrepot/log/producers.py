@@ -35,6 +35,8 @@ class WrittenBatch(NamedTuple):
 class Producer(msgspec.Struct, array_like=True):
     epoch: int
     batches: list[WrittenBatch]  # Oldest first; at most PRODUCER_BATCHES_REMEMBERED.
+    coordinator_epoch: int = -1  # Of its last marker; -1 means: there was none.
+    marker_offset: int = -1
 
 
 class Producers:
@@ -95,8 +97,10 @@ class Producers:
         if header.producer_id < 0:
             return
         producer = self._producers.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
+        if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch, [])
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch, producer.batches = header.producer_epoch, []
         if header.sequence_first >= 0:
             written = WrittenBatch(
                 header.sequence_first, header.sequence_last, offset_first, header.timestamp_max
@@ -106,6 +110,19 @@ class Producers:
         self._producers.move_to_end(header.producer_id)
         if len(self._producers) > limits.PRODUCERS_PER_PARTITION_MAX:
             self._producers.popitem(last=False)
+
+    def note_marker(self, producer_id: int, coordinator_epoch: int, offset: int) -> None:
+        """Note a marker, after its batch."""
+        producer = self._producers[producer_id]
+        producer.coordinator_epoch, producer.marker_offset = coordinator_epoch, offset
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def marker_offset(self, producer_id: int) -> int:
+        """Return where the producer's last marker is; -1 if none is known."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.marker_offset
 
     def items(self) -> list[tuple[int, Producer]]:
         """Return (producer id, producer), the one that wrote longest ago first."""

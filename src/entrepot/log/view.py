@@ -45,6 +45,8 @@ class PartitionView:
             self.markers.note(offset_first)
             marker = read_marker(data)
             if marker is not None:
+                epoch = marker.coordinator_epoch
+                self.producers.note_marker(marker.producer_id, epoch, offset_first)
                 self.isolation.end(marker, offset_first)
         elif header.is_transactional:
             self.isolation.begin(header, offset_first)

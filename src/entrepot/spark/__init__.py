@@ -22,14 +22,14 @@ load_kio()  # Spark starts a dozen processes that import what is here.
 
 
 def prepare() -> None:
-    """Before the first session: a Java for Spark, found, and this Python for its workers."""
+    """Set up the environment for the first session: find a Java, have workers use this Python."""
     from entrepot.spark import java
 
     java.prepare()
 
 
 def register(spark: "SparkSession") -> None:
-    """For a session that does not find the data source by itself."""
+    """Make the data source known to a session that does not find it by itself."""
     from entrepot.spark.source import EntrepotSource
 
     spark.dataSource.register(EntrepotSource)

@@ -24,7 +24,7 @@ class NoArchive(Exception):
 
 
 def archive_path() -> Path:
-    """Where the file for this Java and this Spark is, or would be. JAVA_HOME is set."""
+    """Return where the file for this Java and this Spark is, or would be. JAVA_HOME must be set."""
     import pyspark
 
     java = Path(os.environ["JAVA_HOME"]).resolve()
@@ -34,14 +34,14 @@ def archive_path() -> Path:
 
 
 def options_to_use() -> str:
-    """Java's options that map the file, if there is one."""
+    """Return the options that make Java use the file; empty if there is none."""
     path = archive_path()
     return f" -XX:SharedArchiveFile={path}" if path.is_file() and _is_plain(path) else ""
 
 
 @contextmanager
 def making() -> Iterator[str]:
-    """Java's options that write the file, for a Java that ends within the block."""
+    """Yield the options that make a Java write the file when it ends, which is within the block."""
     path = archive_path()
     if not _is_plain(path):
         raise NoArchive(f"{path}: Spark hands no path with blanks to Java; set XDG_CACHE_HOME")

@@ -33,11 +33,11 @@ class Columns(Protocol):
 
     @property
     def count(self) -> int:
-        """Rows so far."""
+        """Return how many rows were added."""
 
     @property
     def size(self) -> int:
-        """Bytes so far, of keys, values and headers."""
+        """Return how many bytes of keys, values and headers were added."""
 
     def add(
         self,
@@ -49,13 +49,13 @@ class Columns(Protocol):
         offset_from: int,
         offset_until: int,
     ) -> int:
-        """Take the records between two offsets from a batch's body; how many there were.
+        """Add the records between two offsets of a batch's body; return how many there were.
 
         All are of `append_time`, unless it is -1. Raises InvalidBatch, and takes none.
         """
 
     def take(self) -> list[pa.Array]:
-        """All there are; the next ones begin anew. Headers only if they were asked for."""
+        """Return the columns and begin new ones. Headers are there only if they were asked for."""
 
 
 class PythonColumns:

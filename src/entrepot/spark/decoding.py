@@ -67,7 +67,7 @@ class TooOld(Exception):
 
 
 def lost(part: TopicPartition, what: str, *, fail: bool) -> None:
-    """Say so: as an error, or in the log."""
+    """Raise DataLost, or log a warning where the query goes on without what is gone."""
     if fail:
         raise DataLost(
             f"{part}: {what}. They were deleted, or the topic was made anew. "
@@ -99,7 +99,7 @@ class RowFilter(NamedTuple):
         return header.timestamp_max >= self.timestamp_ms_min and not is_too_young
 
     def kept(self, arrays: Mapping[str, pa.Array]) -> pa.Array:
-        """True where a row is wanted; where a condition has no answer, null."""
+        """Return true for each row that is wanted, and null where a condition has no answer."""
         import pyarrow.compute as pc  # Most tasks have no filter.
 
         answers = []
@@ -135,8 +135,7 @@ class RangeDecoder(ABC):
         archive: Callable[[], "ArchivedPartition | None"] = lambda: None,
         row_filter: RowFilter | None = None,
     ) -> None:
-        """The schema names the columns to make, of those that Spark's Kafka source has. The archive
-        is opened when it is needed."""
+        """Set up; `schema` names the columns to make. The archive is opened when it is needed."""
         self._wanted = wanted
         self._schema = schema
         self._committed = committed
@@ -150,7 +149,7 @@ class RangeDecoder(ABC):
 
     @abstractmethod
     def _pieces(self) -> Iterator[Piece]:
-        """All of the range, in order; the position moves along."""
+        """Yield all batches of the range, in order, and move the position along."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces():
@@ -161,7 +160,7 @@ class RangeDecoder(ABC):
     # --- for those who find the pieces
 
     def _cut(self, batches: Buffer, aborted: tuple[tuple[int, int], ...]) -> Piece:
-        """What came from the position on; which is then after it."""
+        """Divide what came from the position on into batches; move the position behind them."""
         view, start = memoryview(batches), self._position
         try:
             whole = list(walk(view))
@@ -173,14 +172,14 @@ class RangeDecoder(ABC):
         return Piece(view, whole, start, aborted)
 
     def _missing(self, offset_start: int) -> Iterator[Piece]:
-        """The position is not in the log; it may begin later, or end before."""
+        """Go on from a position that is not in the log, which begins later or ends before it."""
         if offset_start > self._position:
             yield from self._older(offset_start)
         else:
             self._lose(self._wanted.offset_until, "")
 
     def _older(self, offset_start: int) -> Iterator[Piece]:
-        """All below an offset, out of the archive. What is not there is lost."""
+        """Yield all below an offset, out of the archive. What is not there is lost."""
         until, archive = min(offset_start, self._wanted.offset_until), self._archive()
         while self._position < until:
             offset = None if archive is None else archive.next_offset(self._position)
@@ -197,7 +196,7 @@ class RangeDecoder(ABC):
             self._position = run.offset_end
 
     def _end_in_gap(self, offset_end: int) -> None:
-        """Nothing came. Then compaction has removed the rest, or the log has become shorter."""
+        """Go on where nothing came: compaction removed the rest, or the log became shorter."""
         if offset_end >= self._wanted.offset_until:
             self._position = self._wanted.offset_until
         else:

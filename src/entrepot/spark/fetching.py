@@ -67,7 +67,7 @@ class RangeReader(RangeDecoder):
         )
 
     def _fetched(self, underway: Underway[dict[TopicPartition, Fetched]] | None) -> Fetched | None:
-        """None: look at the position again, it has moved."""
+        """Return the answer; None if the position has moved and must be looked at again."""
         try:
             if underway is not None:
                 answer = self._connected.finish(underway)

@@ -47,7 +47,7 @@ def prepare() -> None:
 
 
 def find_java_home() -> Path:
-    """The first Java that is new enough; NoJava when there is none."""
+    """Return the first Java that is new enough. Raises NoJava."""
     problems = []
     for place, home in _candidates():
         if home is None:
@@ -88,7 +88,7 @@ def _packaged() -> Path | None:
 
 
 def version_of(java: Path) -> int | None:
-    """17, for 17.0.15; 8, for 1.8.0."""
+    """Return the major version, 17 for 17.0.15, 8 for 1.8.0; None if it does not start."""
     try:
         ran = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=_ANSWER_S_MAX
@@ -100,13 +100,13 @@ def version_of(java: Path) -> int | None:
 
 
 def cache_directory() -> Path:
-    """Where files are that can be made anew."""
+    """Return the directory of files that can be made anew."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "entrepot"
 
 
 def wrapped(home: Path) -> Path:
-    """A directory that is this Java to whoever starts `bin/java` in it."""
+    """Return a directory whose `bin/java` starts this Java without the missing module."""
     text = _WRAPPER.format(java=str(home / "bin" / "java").replace("'", "'\\''"))
     made = cache_directory() / "java"
     target = made / "bin" / "java"

@@ -56,14 +56,14 @@ class Leaseholder:
             return self._retried(self._api.facts)
 
     def take(self, count: int) -> Spans:
-        """The next messages, at most so many, instead of what was held before."""
+        """Lease the next messages, at most so many, instead of those that were held before."""
         with self._lock:
             leased = self._retried(lambda: self._api.lease(count, self._seconds))
             self._hold(leased, Spans(leased.spans))
             return self._held
 
     def wait_for_predecessor(self, lease: str) -> bool:
-        """Whether it left the lease to us. If not it has said all that it had to say.
+        """Wait until a predecessor has ended; return whether it has left its lease to us.
 
         Raises StillHeld.
         """
@@ -96,7 +96,7 @@ class Leaseholder:
             return gone
 
     def settle(self, rows: Spans) -> Spans:
-        """For good. Returns those that somebody else has: they are not settled."""
+        """Settle messages. Return those that are not, because somebody else has them."""
         with self._lock:
             had = rows & self._held
             if had and self._settle(self._lease, had):
@@ -111,20 +111,20 @@ class Leaseholder:
             raise Unreachable("leases of the queue are forgotten as soon as they are made")
 
     def settle_part(self, rows: Spans) -> bool:
-        """Of what was just taken; False when the lease is gone, and they may not be settled."""
+        """Settle some of the leased messages; return whether they are settled for certain."""
         with self._lock:
             is_settled = self._settle(self._lease, rows)
             self._held, self._wanted = self._held - rows, self._wanted - rows
             return is_settled
 
     def renew(self) -> bool:
-        """False: all that was held is somebody else's by now."""
+        """Renew the lease; return whether the messages are still held."""
         with self._lock:
             self._retried(self._renew)
             return self._lease is not None
 
     def give_back(self, *, failed: bool = False, reject: bool = False) -> None:
-        """All of it, once: what does not get through comes back when the time is over."""
+        """Give all messages back, without retries: else they come back when the lease ends."""
         with self._lock:
             lease, held = self._lease, self._held
             self._hold(NOTHING, Spans())
@@ -142,7 +142,7 @@ class Leaseholder:
         self._api.close()
 
     def _settle(self, lease: str | None, rows: Spans) -> bool:
-        """False: the lease is gone, and nobody knows what of it is settled."""
+        """Settle messages; return False if the lease is gone, and with it what was settled."""
         if lease is None:
             return True
         try:

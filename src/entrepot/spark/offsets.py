@@ -80,7 +80,7 @@ def from_json(document: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 async def partitions_of(client: Asked, which: Which) -> list[TopicPartition]:
-    """All that are meant and are there now, in order. What is missing by name is an error."""
+    """Return the partitions that are meant and there now, in order. Raises MissingTopic."""
     names = sorted({part.topic for part in which.assigned}) or list(which.topics)
     described = await client.cluster.retry(
         lambda: client.cluster.describe(None if which.pattern is not None else names)
@@ -111,7 +111,7 @@ async def partitions_of(client: Asked, which: Which) -> list[TopicPartition]:
 async def ends(
     client: Asked, parts: Iterable[TopicPartition], place: int, *, committed: bool
 ) -> Offsets:
-    """EARLIEST or LATEST of each."""
+    """Return the offset of each partition's beginning or end: `place` is EARLIEST or LATEST."""
     wanted = dict.fromkeys(parts, place)
     found = await client.list_offsets(wanted, committed=committed) if wanted else {}
     return {part: at.offset for part, at in found.items()}
@@ -120,7 +120,7 @@ async def ends(
 async def resolve(
     client: Asked, options: SourceOptions, place: ReadBound, parts: list[TopicPartition]
 ) -> Offsets:
-    """The offsets a place means now."""
+    """Return the offsets that an option such as `startingOffsets` means now."""
     committed = options.committed
     if place.everywhere is not None and not place.is_time:
         return await ends(client, parts, place.everywhere, committed=committed)
@@ -175,7 +175,7 @@ def _check_complete(option: str, said: Offsets, parts: list[TopicPartition]) -> 
 
 
 def limited(start: Mapping[TopicPartition, int], end: Offsets, rows_max: int) -> Offsets:
-    """At most about so many rows, of each partition in proportion to what it has.
+    """Return where to end for at most about so many rows, from each partition its share.
 
     Every partition that has some gets one at least, so that none waits for ever.
     """
@@ -192,7 +192,7 @@ def limited(start: Mapping[TopicPartition, int], end: Offsets, rows_max: int) ->
 
 
 def split(ranges: Iterable[Range], partitions_min: int | None, rows_max: int | None) -> list[Range]:
-    """Large ranges in pieces of equal size; empty ones not at all."""
+    """Divide large ranges into pieces of equal size, and leave out empty ones."""
     wanted = [each for each in ranges if each.offset_until > each.offset_from]
     total = sum(each.offset_until - each.offset_from for each in wanted)
     pieces: list[Range] = []

@@ -41,7 +41,7 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3_600, "d":
 
 
 def duration(text: str) -> float:
-    """As Spark writes times: 15m, 500ms; without a unit they are milliseconds."""
+    """Return seconds, from a time as Spark writes it: 15m, 500ms; without a unit, milliseconds."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if found is None or (found[2] or "ms") not in _UNITS_S:
         raise ValueError(f"{text!r} is not a time such as 15m or 30s")

@@ -321,7 +321,7 @@ class _Given:
         known: Iterable[str] | None,
         without_effect: Iterable[str] = (),
     ) -> None:
-        """Nothing is refused if `known` is None: then somebody else looks at the names."""
+        """Refuse names that are not known; none if `known` is None: then somebody else looks."""
         self._options = {name.lower(): value for name, value in options.items()}
         if known is None:
             return
@@ -359,7 +359,7 @@ _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 def _place(given: _Given, side: str, otherwise: int) -> ReadBound:
-    """One time over a time for each partition, over offsets: Spark's order."""
+    """Read where to begin or end: one time goes before many times, and these before offsets."""
     option = f"{side}Timestamp"
     if given.has(option):
         return ReadBound(option, given.read(option, milliseconds, None), is_time=True)

@@ -73,7 +73,7 @@ def _interpreter() -> str:
 
 
 def _files(without: frozenset[str]) -> Iterator[tuple[Path, PurePosixPath]]:
-    """Each file and where it goes: the interpreter, its libraries, the packages."""
+    """Yield each file and where it goes: the interpreter, its libraries, the packages."""
     yield Path(sys.executable), PurePosixPath("bin", _interpreter())
     shared = sysconfig.get_config_var("INSTSONAME") or ""
     place = Path(sysconfig.get_config_var("LIBDIR") or "") / shared
@@ -86,7 +86,7 @@ def _files(without: frozenset[str]) -> Iterator[tuple[Path, PurePosixPath]]:
 
 
 def _package_places() -> list[Path]:
-    """Where packages are installed, and what is installed there as a path to elsewhere."""
+    """Return where packages are installed, and the places that path files there lead to."""
     places = list(dict.fromkeys(Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")))
     if sys.prefix == sys.base_prefix:
         places += [Path(each) for each in site.getsitepackages() if Path(each) not in places]
@@ -102,7 +102,7 @@ def _lines(path: Path) -> list[str]:
 def _below(
     places: Collection[Path], target: PurePosixPath, without: frozenset[str]
 ) -> Iterator[tuple[Path, PurePosixPath]]:
-    """The files of these directories; the first one of a name counts."""
+    """Yield the files of these directories; the first one of a name counts."""
     seen: set[PurePosixPath] = set()
     for place in places:
         for path in sorted(place.iterdir()):

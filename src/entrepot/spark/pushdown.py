@@ -87,7 +87,7 @@ class Narrowed:
 
 
 def narrow(filters: Iterable[Filter]) -> tuple[Narrowed, list[Filter]]:
-    """What can be done here, and the filters that Spark has to look at still."""
+    """Return what can be done here, and the filters that Spark has to look at still."""
     found, rest = Narrowed(), []
     for each in filters:
         column = getattr(each, "attribute", None)
@@ -102,7 +102,7 @@ def narrow(filters: Iterable[Filter]) -> tuple[Narrowed, list[Filter]]:
 
 
 def _narrowed(found: Narrowed, each: Filter, column: str) -> tuple[Narrowed, bool]:
-    """What is left with one more filter; and whether that is all there is to do for it."""
+    """Add a filter; return what is left, and whether that is all there is to do for it."""
     if isinstance(each, IsNull | IsNotNull):
         if column in _BYTES:
             function = "is_null" if isinstance(each, IsNull) else "is_valid"

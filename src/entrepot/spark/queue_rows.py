@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 
 def divide(queue: str, spans: Spans, tasks_min: int | None, rows_max: int | None) -> list[Rows]:
-    """Tasks of about equal size."""
+    """Divide messages into tasks of about equal size."""
     size = max(1, -(-len(spans) // (tasks_min or 1)))
     size = min(size, rows_max or size)
     tasks: list[Rows] = []

@@ -73,7 +73,7 @@ def _headers(pairs: list[Mapping[str, Any]] | None) -> Headers:
 
 
 async def publish(options: QueueSinkOptions, batches: Iterator[pa.RecordBatch]) -> None:
-    """Batch by batch: what was not confirmed when a connection is lost is sent again."""
+    """Publish batch by batch; what was not confirmed when a connection is lost is sent again."""
     publisher: AmqpPublisher | None = None
     try:
         for batch in batches:
@@ -116,7 +116,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All of it is where it goes since its tasks are done."""
+        """Do nothing: all rows were published when their tasks were done."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was published stays published."""
+        """Do nothing: what was published stays published."""

@@ -76,11 +76,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.trigger_rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is ready is counted later: a predecessor may be about to give back its last."""
+        """Note it. Messages are counted later: a predecessor may be about to give back its last."""
         self._is_available_now = True
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Spark asks when the batch up to `start` is committed, for good."""
+        """Plan the next batch. Spark asks when the batch up to `start` is committed, for good."""
         after = json.dumps(start)
         if self._planned is not None and self._planned[0] == after:
             return self._planned[1].to_json()
@@ -118,7 +118,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_rows(self._options, self._schema, partition.value)
 
     def commit(self, end: Json) -> None:
-        """Settled when the next batch was asked for, which was before."""
+        """Do nothing: the batch was settled when the next one was asked for."""
 
     def stop(self) -> None:
         holder, self._holder = self._holder, None
@@ -171,7 +171,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._settled
 
     def _tried(self, plan: Plan) -> Tried:
-        """What was read of it: known, if we ran it ourselves, else looked up."""
+        """Return what was read of a plan: known if this process ran it, else looked up."""
         if not plan.id:
             return Tried(plan.rows)
         if self._running is not None and self._running.plan.id == plan.id:
@@ -212,7 +212,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _end(*_: object) -> None:
-    """Leave, with a report. Spark sends the signal twice: once must do, or that is broken off."""
+    """Exit with a report. Spark sends the signal twice; the second must not interrupt that."""
     _on_termination(signal.SIG_IGN)
     sys.exit(0)
 
@@ -223,7 +223,7 @@ def _on_termination(what: Any) -> None:
 
 
 def check_queue(facts: Json) -> None:
-    """Raises OptionError for one that has no log that tasks could read."""
+    """Raise OptionError for a queue that has no log that tasks could read."""
     if facts.get("type") == "stream":
         raise OptionError(f"queue: {facts['name']} is a topic; read it with subscribe")
     if not facts.get("durable") or facts.get("exclusive"):

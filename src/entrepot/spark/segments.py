@@ -81,7 +81,7 @@ class SegmentReader(RangeDecoder):
             yield self._cut(found.file.read(found.position, found.size), tuple(aborted))
 
     def _looked(self) -> tuple[ReadOnlyPartition, Isolation | None]:
-        """What there is; and the transactions, for who reads only what is committed."""
+        """Return what is stored, and the transactions, if only what is committed is read."""
         for _ in range(LOOKS_MAX):
             try:
                 partition = self._data.partition_at(*self._wanted.part, self._position)

@@ -198,7 +198,7 @@ def _end(java: "subprocess.Popen[bytes]", wait_s_max: float) -> None:
 
 
 def _send(java: "subprocess.Popen[bytes]", number: int) -> None:
-    """To Java, and to the scripts that start it."""
+    """Send a signal to Java, and to the scripts that start it."""
     with suppress(ProcessLookupError):
         os.killpg(java.pid, number)
 
@@ -249,7 +249,7 @@ class Interrupts:
 
     @contextmanager
     def finishing(self) -> Iterator[None]:
-        """Meanwhile the first signal is only noted."""
+        """Only note the first signal, for as long as the block lasts."""
         self._is_patient = True
         try:
             yield
@@ -258,7 +258,7 @@ class Interrupts:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Whatever comes of a signal, it is an exit with its code and nothing else."""
+        """Turn whatever comes of a signal into an exit with its code, and nothing else."""
         try:
             yield
         except KeyboardInterrupt:

@@ -79,7 +79,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 
 def _is_same(kind: DataType, allowed: DataType) -> bool:
-    """Whatever they say of nulls."""
+    """Compare two types, whatever they say of nulls."""
     return bool(kind.simpleString() == allowed.simpleString())
 
 
@@ -108,7 +108,7 @@ def write_task(
 
 
 def transactions_of(messages: Sequence[WriterCommitMessage | None]) -> list[OpenTransaction]:
-    """Of a task that failed there is no message."""
+    """Return the transactions of the tasks that have succeeded."""
     found = [each.transaction for each in messages if isinstance(each, Written)]
     return [each for each in found if each is not None]
 

@@ -88,7 +88,7 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 class EntrepotSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Spark does this once for each `load`, `save` or `start`, on the driver."""
+        """Check the options. Spark does this on the driver at each `load`, `save` or `start`."""
         super().__init__(options)
         check(options)
         for line in ignored(options):
@@ -99,7 +99,7 @@ class EntrepotSource(DataSource):
         return "entrepot"
 
     def schema(self) -> StructType:
-        """Only readers are asked for it, unless the user gave a schema."""
+        """Return the columns. Spark asks for them when it reads, unless the user gave a schema."""
         if not names_queue(self.options):
             check_source(self.options)
         return columns(includes_headers(self.options))
@@ -157,7 +157,7 @@ def columns(with_headers: bool) -> StructType:
 
 
 def arrow_schema(schema: StructType, options: SourceOptions | QueueSourceOptions) -> pa.Schema:
-    """The columns to make: all, or those of a schema that the user gave."""
+    """Return the columns to make: all, or those of a schema that the user gave."""
     known = {field.name: field.dataType for field in columns(options.with_headers).fields}
     for field in schema.fields:
         if field.name not in known:
@@ -172,7 +172,7 @@ def arrow_schema(schema: StructType, options: SourceOptions | QueueSourceOptions
 
 
 def asking(options: SourceOptions) -> Asking:
-    """Whom to ask what there is: the broker, or its directory where no broker is named; and the
+    """Return whom to ask for topics: the broker, or its directory where no broker is named; and the
     archive, which can also be asked alone."""
     asked: Asking
     if options.address is not None:
@@ -194,7 +194,7 @@ def asking(options: SourceOptions) -> Asking:
 
 
 async def identified(options: SourceOptions, client: Asked, ranges: list[Range]) -> list[Range]:
-    """The ranges, and whose archive has what of them is too old for the broker."""
+    """Add to the ranges whose archive has what of them is too old for the broker."""
     if options.tier is None:
         return ranges
     from entrepot.spark import tier
@@ -354,7 +354,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_part(self._options, self._schema, partition.value)
 
     def commit(self, end: Json) -> None:
-        """Spark keeps the offsets; the broker need not know."""
+        """Do nothing: Spark keeps the offsets, and the broker need not know."""
 
     def stop(self) -> None:
         if self._asked is not None:
@@ -378,7 +378,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _up_to(begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
-    """No further than the target; and never back, where the query is beyond it."""
+    """Return where to end: not beyond the target, and never back where the query is beyond it."""
     found = {}
     for part, at in end.items():
         start = begin.get(part, 0)
@@ -390,6 +390,6 @@ def _up_to(begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
 def _begin(
     begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], part: TopicPartition
 ) -> int:
-    """A partition that is new, or whose log was begun anew, is read from its beginning."""
+    """Return where to begin: a partition that is new, or begun anew, from its beginning."""
     start = begin.get(part, 0)
     return start if start <= end[part] else 0

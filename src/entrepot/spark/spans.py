@@ -24,7 +24,7 @@ class Spans:
                 yield lane, each.start, each.stop
 
     def __len__(self) -> int:
-        """Messages."""
+        """Return how many messages there are."""
         return sum(each.count for each in self._lanes.values())
 
     def __eq__(self, other: object) -> bool:
@@ -46,7 +46,7 @@ class Spans:
         return self - (self - other)
 
     def first(self, count: int) -> Spans:
-        """At most so many."""
+        """Return the first messages, at most so many."""
         found = []
         for lane, first, end in self:
             if count <= 0:

@@ -149,7 +149,7 @@ class ArchiveAlone:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def check(self) -> None:
         self._archived.archive()

@@ -42,7 +42,7 @@ class TaskWriter:
         codec: Codec,
         first_partition: int,
     ) -> None:
-        """Rows without a key go to one partition after the other, each task from another one."""
+        """Set up. Rows without a key go to the partitions in turn; each task begins at another."""
         self._connected = connected
         self._clock = clock
         self._topic = topic
@@ -55,7 +55,7 @@ class TaskWriter:
         self.rows = 0
 
     def write(self, batches: Iterable[pa.RecordBatch], begin: Begin) -> None:
-        """All rows are acknowledged when it returns; nobody sees them yet."""
+        """Write rows; all are acknowledged when it returns, and nobody sees them yet."""
         underway: Underway[None] | None = None
         try:
             for batch in batches:

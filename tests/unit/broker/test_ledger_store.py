@@ -61,17 +61,32 @@ async def test_before_it_is_permanent_nobody_is_told(bed: LaneBed) -> None:
 
 
 @simulated
-async def test_a_settlement_that_nobody_waits_for_is_written_now_and_synced_later(
+async def test_settlements_that_nobody_waits_for_are_gathered_and_synced_later(
     bed: LaneBed,
 ) -> None:
     await started(bed, "a")
     bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    partition = bed.served_partitions[TOPIC].partition
     bed.settle("a", 0)
     await asyncio.sleep(0.001)
-    partition = bed.served_partitions[TOPIC].partition
+    bed.settle("a", 1)
+    await asyncio.sleep(0.001)
+    assert partition.offset_end == 0
+    await asyncio.sleep(limits.COMMIT_DEFERRED_MS / 1_000)
     assert (partition.offset_end, partition.high_watermark) == (1, 0)
     await asyncio.sleep(limits.COMMIT_DEFERRED_MS / 1_000)
     assert partition.high_watermark == 1
+
+
+@simulated
+async def test_who_waits_for_a_settlement_does_not_wait_for_others(bed: LaneBed) -> None:
+    await started(bed, "a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001
+    bed.settle("a", 0)
+    told = list[StorageError | None]()
+    bed.call(bed.lanes["a"].when_settlements_committed, told.append)
+    await asyncio.sleep(0.001)
+    assert told == [None]
 
 
 @simulated

@@ -260,7 +260,9 @@ async def joining(bed: Bed, producer: ProducerIdentity, value: str, answered: li
     waits: list[tuple[Partition, int]] = []
 
     def admit(header: object) -> None:
-        recorded = bed.broker.transactions.join(ID, producer, [TopicPartition(TOPIC, 2)])
+        recorded = bed.broker.transactions.join_transaction(
+            ID, producer, [TopicPartition(TOPIC, 2)]
+        )
         assert recorded is not None
         waits.append(recorded)
 

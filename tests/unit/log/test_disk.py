@@ -76,7 +76,7 @@ def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_failed_sync_is_that_files_answer_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = FileDisk(tmp_path)
+    disk = FileDisk(tmp_path, uses_kernel=False)
     files = [disk.open(name, create=True) for name in "abc"]
     sync, bad = disk_module._sync_descriptor, files[1].fileno()
 
@@ -95,7 +95,7 @@ def test_a_descriptor_in_a_sync_is_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a file opened meanwhile would be synced in place of the one that was meant."""
-    disk = FileDisk(tmp_path)
+    disk = FileDisk(tmp_path, uses_kernel=False)
     begun, go_on = threading.Event(), threading.Event()
     synced: list[int] = []
 
@@ -124,7 +124,7 @@ def test_a_descriptor_in_a_sync_is_not_reused(
 def test_a_long_sync_does_not_hold_up_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = FileDisk(tmp_path)
+    disk = FileDisk(tmp_path, uses_kernel=False)
     slow, fast = disk.open("slow", create=True), disk.open("fast", create=True)
     go_on = threading.Event()
     slow_number = slow.fileno()
@@ -147,7 +147,7 @@ def test_a_long_sync_does_not_hold_up_a_short_one(
 
 def test_close_stops_the_workers_and_lets_the_lock_go(tmp_path: Path) -> None:
     before = threading.active_count()
-    disk = FileDisk(tmp_path)
+    disk = FileDisk(tmp_path, uses_kernel=False)
     disk.lock("lock")
     asyncio.run(disk.sync([disk.open("a", create=True)]))
     assert threading.active_count() > before

@@ -48,7 +48,7 @@ from entrepot.broker.one_at_a_time import OneAtATime
 from entrepot.broker.ports import TopicStorage
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import NotLeader, StorageError
+from entrepot.core.errors import NotLeader, StillLoading, StorageError
 from entrepot.core.ports import Clock, Entropy
 from entrepot.core.steps import Steps, finish, listed
 
@@ -209,6 +209,11 @@ class Coordinator:
         for group_id in list(self._commits.offsets.groups()):
             if group_id not in self._groups:
                 self._add_classic(group_id)
+
+    def check_loaded(self, number: int) -> None:
+        """Raise StillLoading while the groups of a partition that this node leads are not here."""
+        if number not in self._store.led:
+            raise StillLoading(f"the groups of partition {number} are loading")
 
     def ended_to_lead(self, number: int) -> None:
         """Drop the groups that are stored in this partition: another node has them now."""

@@ -2,6 +2,7 @@
 
     ports           what a gateway implements, and the values that pass between both sides
     session         one session: its subscriptions, and the messages in flight to its client
+    assigned        messages of shared queues that belong to it, to be delivered exactly once
     ways            by which subscriptions a session gets a message
     sender          what it knows of messages that its client publishes exactly once
     retained_feed   delivers retained messages to a session that subscribes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,12 +16,13 @@ from entrepot.core.neutral import Formats
 from entrepot.core.record import Record
 
 # Kinds. Persisted: never change one.
-SESSION, SUBSCRIPTION, SERIAL, RELEASED, WILL = 1, 2, 3, 4, 5
+SESSION, SUBSCRIPTION, SERIAL, RELEASED, WILL, ASSIGNED = 1, 2, 3, 4, 5, 6
 _KEY = Struct(">BQ")  # Kind, session's number.
-_SERIAL_KEY = Struct(">BQH")  # And a packet's number.
+_NUMBER_KEY = Struct(">BQH")  # And a packet's number.
 _RELEASED_KEY = Struct(">BQQ")  # And an offset.
 _SERIAL = Struct(">I")
 _WILL = Struct(">QB")  # Delay in ms, whether it is retained; then the body.
+_ASSIGNED = Struct(">QB")  # Offset, whether it is received; then the name of the queue.
 
 
 class SessionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,6 +45,14 @@ class _SubscriptionValue(msgspec.Struct, frozen=True, array_like=True):
     identifier: int
 
 
+class StoredAssignment(NamedTuple):
+    """A message of a shared queue that belongs to a session."""
+
+    queue: str
+    offset: int
+    is_received: bool
+
+
 class StoredSession:
     """What the records say of one session."""
 
@@ -52,17 +62,19 @@ class StoredSession:
         self.subscriptions: dict[str, Subscription] = {}
         self.serials: dict[int, int] = {}  # By packet number.
         self.released: dict[int, None] = {}  # Offsets.
+        self.assigned: dict[int, StoredAssignment] = {}  # By number.
         self.will: Will | None = None
 
     @property
     def is_empty(self) -> bool:
-        found = (self.facts, self.subscriptions, self.serials, self.released, self.will)
-        return not any(found)
+        parts = (self.facts, self.subscriptions, self.serials, self.released, self.assigned)
+        return not any(parts) and self.will is None
 
     def deletions(self) -> list[Record]:
         """Return records that delete all that is stored."""
         return [
             Record(_KEY.pack(SESSION, self.number), None),
+            *[unassigned_record(self.number, each) for each in self.assigned],
             *deletions(self.number, self.subscriptions, self.serials, self.released, True),
         ]
 
@@ -76,7 +88,7 @@ def deletions(
 ) -> list[Record]:
     """Return records that delete what belongs to a session, but for the session itself."""
     found = [subscription_deleted(number, each) for each in filters]
-    found += [Record(_SERIAL_KEY.pack(SERIAL, number, each), None) for each in serials]
+    found += [Record(_NUMBER_KEY.pack(SERIAL, number, each), None) for each in serials]
     found += [released_record(number, each, is_over=True) for each in released]
     return [*found, will_deleted(number)] if has_will else found
 
@@ -103,13 +115,26 @@ def _subscription_key(number: int, filter: str) -> bytes:
 
 
 def serial_record(number: int, packet: int, serial: int) -> Record:
-    return Record(_SERIAL_KEY.pack(SERIAL, number, packet), _SERIAL.pack(serial))
+    return Record(_NUMBER_KEY.pack(SERIAL, number, packet), _SERIAL.pack(serial))
 
 
 def released_record(number: int, offset: int, *, is_over: bool = False) -> Record:
     """Return the record of a message that its receiver has, and has not completed; or that it has
     completed it, which deletes that record."""
     return Record(_RELEASED_KEY.pack(RELEASED, number, offset), None if is_over else b"")
+
+
+def assigned_record(
+    session: int, number: int, queue: str, offset: int, *, is_received: bool = False
+) -> Record:
+    """Return the record that a message of a shared queue belongs to a session, which has it under
+    that number."""
+    value = _ASSIGNED.pack(offset, is_received) + queue.encode("utf-8", "surrogateescape")
+    return Record(_NUMBER_KEY.pack(ASSIGNED, session, number), value)
+
+
+def unassigned_record(session: int, number: int) -> Record:
+    return Record(_NUMBER_KEY.pack(ASSIGNED, session, number), None)
 
 
 def will_record(number: int, will: Will) -> Record:
@@ -160,6 +185,13 @@ class StoredSessions:
             stored.released.pop(offset, None)
             if value is not None:
                 stored.released[offset] = None
+        elif kind == ASSIGNED:
+            packet = int.from_bytes(rest, "big")
+            stored.assigned.pop(packet, None)
+            if value is not None:
+                offset, is_received = _ASSIGNED.unpack_from(value)
+                queue = value[_ASSIGNED.size :].decode("utf-8", "surrogateescape")
+                stored.assigned[packet] = StoredAssignment(queue, offset, bool(is_received))
         elif kind == WILL:
             stored.will = None if value is None else self._will(record, value)
 

@@ -41,7 +41,7 @@ from entrepot.broker.session.records import (
 from entrepot.broker.session.retained_feed import RetainedFeed
 from entrepot.broker.session.session import KEEP, Session
 from entrepot.broker.session.shared import Queues, SharedSubscriptions, is_shared
-from entrepot.broker.subject.filter import of_path_filter
+from entrepot.broker.subject.filter import QUEUE, of_path_filter
 from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.retained import Retained
@@ -92,7 +92,7 @@ class SessionRegistry:
         self._clock = clock
         self._entropy = entropy
         self._turns = turns
-        self._faults = faults
+        self.faults = faults
         self._sessions: dict[str, Session] = {}  # By client id.
         self.shared = SharedSubscriptions(queues, listeners)
         self._opening = OneAtATime()  # By client id.
@@ -211,7 +211,7 @@ class SessionRegistry:
             self._begin_end(session)
             return
         if session.will is not None and not session.will.delay_ms:
-            self._faults.guard("publishing a will", self._publish_will, session)
+            self.faults.guard("publishing a will", self._publish_will, session)
         session.ended_ms = self._clock.now_ms()
         self._record(session)
         self._set_deadlines(session, session.ended_ms)
@@ -236,7 +236,7 @@ class SessionRegistry:
             kind, session = found
             if session.receiver is None and self._sessions.get(session.client_id) is session:
                 if kind == _WILL:
-                    self._faults.guard("publishing a will", self._publish_will, session)
+                    self.faults.guard("publishing a will", self._publish_will, session)
                 else:
                     self._begin_end(session)
             yield
@@ -261,7 +261,7 @@ class SessionRegistry:
 
     def _begin_end(self, session: Session) -> None:
         """End a session in turns; it cannot be found from now on."""
-        self._faults.guard("publishing a will", self._publish_will, session)
+        self.faults.guard("publishing a will", self._publish_will, session)
         self._sessions.pop(session.client_id, None)
         for kind in (_EXPIRY, _WILL):
             self._deadlines.cancel((kind, session))
@@ -286,6 +286,10 @@ class SessionRegistry:
             if session.is_durable:
                 self.store.put(subscription_deleted(session.number, text))
             yield
+        for record in session.assigned.end():
+            if session.is_durable:
+                self.store.put(record)
+            yield
         if session.is_durable:
             rest = deletions(session.number, (), session.serials, session.offsets_recorded, True)
             for record in rest:
@@ -309,7 +313,7 @@ class SessionRegistry:
         if isinstance(error, StorageError):
             log.error("a session's queue may come back at the next start: %s", error)
         elif error is not None:
-            self._faults.caught("deleting a session's queue", error)
+            self.faults.caught("deleting a session's queue", error)
 
     async def delete(self, client_id: str) -> bool:
         """Delete a session, and close its connection. Returns whether there was one."""
@@ -352,7 +356,8 @@ class SessionRegistry:
         if is_new and len(session.subscriptions) >= limits.SESSION_SUBSCRIPTIONS_MAX:
             raise SessionRefused("the session has too many subscriptions")
         if is_shared(text):
-            wanted = wanted._replace(quality=min(wanted.quality, Quality.AT_LEAST_ONCE))
+            if text.startswith(QUEUE):
+                wanted = wanted._replace(quality=min(wanted.quality, Quality.AT_LEAST_ONCE))
             await self.shared.join(session, wanted)
         elif wanted.quality and session.queue is None:
             await self._make_queue(session)
@@ -399,6 +404,7 @@ class SessionRegistry:
     def _leave(self, session: Session, text: str) -> None:
         if text in session.members:
             session.unsubscribed(text)
+            session.assigned.leave(session.members[text].queue)
             self.shared.leave(session, text)
         else:
             session.unsubscribed(text)
@@ -423,7 +429,7 @@ class SessionRegistry:
             if receiver is None or session.receiver is not receiver:
                 return
             if found:
-                RetainedFeed(session, receiver, each, found, self._clock, self._faults).go_on()
+                RetainedFeed(session, receiver, each, found, self._clock, self.faults).go_on()
             yield
 
     # --- start and stop
@@ -466,9 +472,18 @@ class SessionRegistry:
                 session.subscribed(wanted)
             else:
                 self.store.put(subscription_deleted(stored.number, text))
+        session.restore_assigned(stored.assigned)
         if session.was_connected:
             self._record(session)
         self._set_deadlines(session, session.ended_ms)
+
+    def queue_gone(self, name: str) -> None:
+        """Note that a hidden queue is deleted, as one that nobody has used for long."""
+        if self.shared.member_count(name):
+            for session in self._sessions.values():
+                if (member := session.members.get(name)) is not None:
+                    session.assigned.leave(member.queue)
+        self.shared.gone(name)
 
     def clear(self) -> Steps[None]:
         """End all sessions: the virtual host is deleted."""

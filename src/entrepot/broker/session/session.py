@@ -17,23 +17,25 @@ is not delivered again, and the receiver is told again that the number is free.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 from entrepot.broker.ledger import Lease
 from entrepot.broker.queue.message import Run, Taken
 from entrepot.broker.queue.queue import Queue
+from entrepot.broker.session.assigned import Assignments
 from entrepot.broker.session.ports import (
     Broadcast,
     Granted,
     Parcel,
+    Quality,
     Receiver,
     Subscription,
     Way,
     Will,
 )
-from entrepot.broker.session.records import released_record
+from entrepot.broker.session.records import StoredAssignment, released_record
 from entrepot.broker.session.sender import Sender
 from entrepot.broker.session.surroundings import Feed, Home, Member
 from entrepot.broker.session.ways import Ways
@@ -90,6 +92,7 @@ class Session(Sender):
         self._low = 0  # No offset in flight or released is below it.
         self._shared: dict[int, _Origin | None] = {}  # By number. None means: of no queue.
         self._shared_last = _SPAN  # The last number that was given for these.
+        self.assigned = Assignments(self, home.store, home.faults)
 
     # --- the verbs of a gateway
 
@@ -115,10 +118,12 @@ class Session(Sender):
         self.is_attached = True
         released = sorted(self.released_offsets.items(), key=lambda each: each[1])
         numbers = [number for number, _ in released if number not in self._recording]
+        numbers += self.assigned.begin()
         if numbers:
             receiver.release(numbers)
         if self.queue is not None:
             self.queue.add_consumer(self)
+        self.assigned.go_on()
         for member in self.members.values():
             member.attach()
 
@@ -145,7 +150,8 @@ class Session(Sender):
             member.detach()
         self.feeds.clear()
         self._in_flight.clear()
-        self._shared.clear()
+        self.assigned.stop()
+        self._shared = dict.fromkeys(self.assigned.numbers)
 
     def wake(self) -> None:
         """Deliver more, if there is room."""
@@ -153,6 +159,7 @@ class Session(Sender):
         if self.is_attached:
             for feed in [*self.feeds]:
                 feed.go_on()
+            self.assigned.go_on()
             if self.queue is not None and self.queue.has_waiting:
                 self.queue.dispatch()
             for member in self.members.values():
@@ -172,6 +179,8 @@ class Session(Sender):
             offset = self._in_flight.pop(number, None)
             if offset is not None:
                 offsets.append(offset)
+            elif number in self.assigned:
+                self.assigned.acknowledge(number)
             elif number > _SPAN:
                 self._acknowledge_shared(number)
         if offsets:
@@ -194,9 +203,12 @@ class Session(Sender):
         """Record that the receiver has these messages, and then release their numbers."""
         known: list[int] = []
         others: list[int] = []
+        assigned: list[int] = []
         for number in numbers:
             offset = self._in_flight.pop(number, None)
-            if offset is not None:
+            if number in self.assigned:
+                assigned.append(number)
+            elif offset is not None:
                 known.append(number)
                 self.released_offsets[number] = offset
                 self._recording[number] = None
@@ -206,6 +218,8 @@ class Session(Sender):
                     self._acknowledge_shared(number, keeps_number=True)
         if others and self.receiver is not None:
             self.receiver.release(others)
+        if assigned:
+            self.assigned.received(assigned)
         if not known:
             return
         offsets = [self.released_offsets[number] for number in known]
@@ -259,7 +273,9 @@ class Session(Sender):
         """
         offsets = [self.released_offsets.pop(each, None) for each in numbers]
         for each in numbers:
-            if each > _SPAN:
+            if each in self.assigned:
+                self.assigned.completed(each)
+            elif each > _SPAN:
                 self._shared.pop(each, None)
         if self.is_durable:
             if not self._completed:
@@ -293,7 +309,7 @@ class Session(Sender):
     def room(self) -> int:
         if self.receiver is None or not self.is_attached:
             return 0
-        room = self.receiver.room()
+        room = self.receiver.room() - self.assigned.waiting_count
         if room > 0:
             room = min(room, self._room_in_span())
         if room <= 0:
@@ -386,12 +402,27 @@ class Session(Sender):
     def deliver_shared(self, member: Member, way: Way, lane: int, taken: Taken) -> None:
         """Deliver messages of a shared queue, with numbers of their own."""
         assert self.receiver is not None
+        if way.quality == Quality.EXACTLY_ONCE:
+            own = [self._next_shared() for _ in taken.offsets]
+            self.assigned.assign(member.queue, member, way, taken, own)
+            return
         numbers = [self._next_shared((member, lane, offset)) for offset in taken.offsets]
         is_repeated = taken.attempts is not None and any(taken.attempts)
         self.receiver.deliver(Parcel(taken.run, numbers, way, is_repeated))
 
     def _room_for_others(self, receiver: Receiver) -> int:
-        return min(receiver.room(), _NUMBER_LAST - _SPAN - len(self._shared))
+        room = receiver.room() - self.assigned.waiting_count
+        return min(room, _NUMBER_LAST - _SPAN - len(self._shared))
+
+    def free(self, numbers: Iterable[int]) -> None:
+        """Let numbers of other queues' messages be used again."""
+        for number in numbers:
+            self._shared.pop(number, None)
+
+    def restore_assigned(self, stored: Mapping[int, StoredAssignment]) -> None:
+        """Take back what was assigned to it before the start."""
+        self.assigned.restore(stored, {name: each.queue for name, each in self.members.items()})
+        self._shared = dict.fromkeys(self.assigned.numbers)
 
     def _next_shared(self, origin: _Origin | None = None) -> int:
         """Give a number to a message of another queue, or of none."""

@@ -193,6 +193,11 @@ class SharedSubscriptions:
         finally:
             self._changing.leave(text)
 
+    def member_count(self, name: str) -> int:
+        """Return how many sessions subscribe to a shared queue, connected or not."""
+        shared = self._shared.get(name)
+        return shared.member_count if shared is not None else 0
+
     def gone(self, name: str) -> None:
         """Forget a shared queue that is deleted, as one that nobody has used for long."""
         shared = self._shared.pop(name, None)

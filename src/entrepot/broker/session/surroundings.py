@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from entrepot.broker.queue.queue import Queue
 from entrepot.broker.record_store import RecordStore
 from entrepot.broker.session.ports import Granted, Receiver, Subscription
+from entrepot.core.faults import Faults
 
 if TYPE_CHECKING:
     from entrepot.broker.session.session import Session
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 class Member(Protocol):
     """A session's part in a queue that it shares with others."""
 
+    @property
+    def queue(self) -> Queue: ...
     def settle(self, lane: int, offset: int) -> None: ...
     def attach(self) -> None: ...
     def detach(self) -> None: ...
@@ -32,6 +36,8 @@ class Home(Protocol):
 
     @property
     def store(self) -> RecordStore: ...
+    @property
+    def faults(self) -> Faults: ...
 
     async def subscribe(
         self, session: Session, wanted: Sequence[Subscription]

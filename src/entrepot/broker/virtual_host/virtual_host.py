@@ -126,7 +126,7 @@ class VirtualHost:
             broker.turns,
             broker.faults,
         )
-        self._inventory.on_hidden_gone = self._sessions.shared.gone
+        self._inventory.on_hidden_gone = self._sessions.queue_gone
 
     @property
     def is_deleted(self) -> bool:

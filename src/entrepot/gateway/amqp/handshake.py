@@ -20,6 +20,7 @@ from entrepot.core.errors import UnknownVhost
 from entrepot.core.ports import Link
 from entrepot.gateway.amqp.context import Context
 from entrepot.gateway.amqp.login import login, mechanisms
+from entrepot.gateway.rabbitmq.names import MANAGER
 from entrepot.gateway.rabbitmq.rights import vhost_refusal
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp.errors import AmqpError, ReplyCode
@@ -137,13 +138,15 @@ class Handshake:
 
     def _server_properties(self) -> dict[str, object]:
         version = ".".join(map(str, sys.version_info[:3]))
-        return {
+        broker = self._context.broker
+        found: dict[str, object] = {
             "capabilities": dict.fromkeys(CAPABILITIES, True),
-            "cluster_name": self._context.broker.cluster_id,
+            "cluster_name": broker.cluster_id,
             "platform": f"Python {version}",
             "product": "entrepot",
             "version": self._context.version,
         }
+        return found | {MANAGER: broker.manager_name} if broker.manager_name else found
 
     async def _login(self) -> None:
         mechanism, response = self._start_ok.mechanism, self._start_ok.response

@@ -159,7 +159,7 @@ async def _add_or_verify(
             return codes
         for place in places:
             try:
-                transactions.check_member(wanted.transactional_id, producer, place)
+                await transactions.verify(wanted.transactional_id, producer, place)
             except NotInTransaction:
                 codes[place] = ErrorCode.transaction_abortable
     except KNOWN as error:

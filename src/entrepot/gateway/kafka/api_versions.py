@@ -26,11 +26,11 @@ from entrepot.wire.kafka.frames import response_start
 from entrepot.wire.kafka.layout import encode
 
 # Each has a name, its first version, and the version in use. The first is never 0, which clients
-# take only from v4 of the answer on. In a cluster there is only the first one yet.
+# take only from v4 of the answer on. In a cluster there is no share version yet.
 _FEATURES = (
     ("group.version", 1, 1),
-    ("share.version", 1, 1),
     ("transaction.version", 1, TRANSACTION_VERSION),
+    ("share.version", 1, 1),
 )
 
 
@@ -46,7 +46,7 @@ def unsupported(correlation_id: int) -> list[Chunk]:
 
 
 def _answer(error: ErrorCode, *, is_alone: bool = True) -> ApiVersionsResponse:
-    features = _FEATURES if is_alone else _FEATURES[:1]
+    features = _FEATURES if is_alone else _FEATURES[:-1]
     served = (
         ApiVersion(
             api_key=i16(entry.api),

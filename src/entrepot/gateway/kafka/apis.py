@@ -59,10 +59,10 @@ SERVED: tuple[ServedApi, ...] = (
     Awaited(Api.SASL_AUTHENTICATE, handlers.sasl_authenticate),
     Awaited(Api.CREATE_PARTITIONS, handlers.create_partitions),
     Awaited(Api.DELETE_GROUPS, handlers.delete_groups),
-    InSteps(Api.ELECT_LEADERS, handlers.elect_leaders),
+    Awaited(Api.ELECT_LEADERS, handlers.elect_leaders),
     Awaited(Api.INCREMENTAL_ALTER_CONFIGS, handlers.incremental_alter_configs),
-    AtOnce(Api.ALTER_PARTITION_REASSIGNMENTS, handlers.alter_partition_reassignments),
-    AtOnce(Api.LIST_PARTITION_REASSIGNMENTS, handlers.list_partition_reassignments),
+    Awaited(Api.ALTER_PARTITION_REASSIGNMENTS, handlers.alter_partition_reassignments),
+    InSteps(Api.LIST_PARTITION_REASSIGNMENTS, handlers.list_partition_reassignments),
     Awaited(Api.OFFSET_DELETE, handlers.offset_delete),
     AtOnce(Api.DESCRIBE_CLIENT_QUOTAS, handlers.describe_client_quotas),
     Awaited(Api.ALTER_CLIENT_QUOTAS, handlers.alter_client_quotas),
@@ -95,15 +95,10 @@ def is_heavy(api_key: int, version: int) -> bool:
     return entry is not None and not entry.is_light
 
 
-# Not served in a cluster yet: transactions and share groups do not move with their partitions.
+# Not served in a cluster yet: share groups do not move with their partitions.
 NOT_IN_CLUSTERS = {
     int(api): None
     for api in (
-        Api.ADD_PARTITIONS_TO_TXN,
-        Api.ADD_OFFSETS_TO_TXN,
-        Api.END_TXN,
-        Api.WRITE_TXN_MARKERS,
-        Api.TXN_OFFSET_COMMIT,
         Api.SHARE_GROUP_HEARTBEAT,
         Api.SHARE_GROUP_DESCRIBE,
         Api.SHARE_FETCH,

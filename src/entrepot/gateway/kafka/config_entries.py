@@ -53,6 +53,7 @@ _TYPES = {
     SettingType.LONG: Type.LONG,
     SettingType.DOUBLE: Type.DOUBLE,
     SettingType.LIST: Type.LIST,
+    SettingType.BOOLEAN: Type.BOOLEAN,
 }
 
 

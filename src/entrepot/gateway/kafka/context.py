@@ -42,6 +42,7 @@ class Context:
     port: int
     principal: Principal  # The user of the connection.
     login: Login | None = None  # None once the login is done, or if none is needed.
+    is_tls: bool = False
     facts: Callable[[], Sequence[Fact]] = tuple  # What the server was started with.
     # APIs and versions that were asked for. None means: import at once, in no turn of its own.
     asked_for: dict[tuple[int, int], None] | None = None

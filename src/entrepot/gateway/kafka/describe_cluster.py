@@ -46,6 +46,6 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
                 rack=rack or None,
                 is_fenced=False,
             )
-            for node, host, port, rack in nodes_of(context)
+            for node, host, port, rack, _ in nodes_of(context)
         ),
     )

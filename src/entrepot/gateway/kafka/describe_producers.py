@@ -1,6 +1,6 @@
 """DescribeProducers (key 61), v0: the producers of a partition, and their open transactions.
 
-There is one coordinator, whose epoch is 0.
+Outside of a cluster there is one coordinator, whose epoch is 0.
 """
 
 from collections.abc import Iterator
@@ -62,6 +62,6 @@ def _producers(served: ServedPartition) -> Iterator[ProducerState]:
             producer_epoch=i32(producer.epoch),
             last_sequence=i32(_NONE if last is None else last.sequence_last),
             last_timestamp=i64(_NONE if last is None else last.timestamp_ms),
-            coordinator_epoch=i32(0),
+            coordinator_epoch=i32(max(producer.coordinator_epoch, 0)),
             current_txn_start_offset=i64(_NONE if opened is None else opened.offset_first),
         )

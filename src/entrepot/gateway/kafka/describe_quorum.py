@@ -1,7 +1,9 @@
 """DescribeQuorum (key 55), v0 to v2: the voters of the metadata quorum, and their offsets.
 
-There is one voter, this node, which is the leader; its metadata is the catalog. As in Kafka the
-only partition that can be asked for is the first of `__cluster_metadata`, which cannot be read.
+There is one voter, this node, which is the leader; its metadata is the catalog. In a cluster the
+voters are the nodes that are alive, and the leader is the controller: they agree by etcd, so none
+of them is behind another. As in Kafka the only partition that can be asked for is the first of
+`__cluster_metadata`, which cannot be read.
 
 v1: when a node last caught up. v2: error messages, and the nodes' addresses.
 """
@@ -20,7 +22,9 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32, i64, u16
 
 from entrepot.broker.access import Operation
+from entrepot.broker.replication import Peer
 from entrepot.gateway.kafka.context import Context
+from entrepot.gateway.kafka.leadership import nodes_of
 from entrepot.gateway.kafka.refusal import Refusal, check_on_cluster, reason_of
 
 _TOPIC_NAME = "__cluster_metadata"
@@ -32,7 +36,6 @@ def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumRe
     except Refusal as refusal:
         code, text = reason_of(refusal)
         return DescribeQuorumResponse(error_code=code, error_message=text, topics=(), nodes=())
-    listener = Listener(name="CONTROLLER", host=context.host, port=u16(context.port))
     return DescribeQuorumResponse(
         error_code=ErrorCode.none,
         error_message=None,
@@ -46,8 +49,13 @@ def handle(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumRe
             )
             for topic in request.topics
         ),
-        nodes=(Node(node_id=BrokerId(context.node_id), listeners=(listener,)),),
+        nodes=tuple(map(_node, nodes_of(context))),
     )
+
+
+def _node(peer: Peer) -> Node:
+    listener = Listener(name="CONTROLLER", host=peer.host, port=u16(peer.port))
+    return Node(node_id=BrokerId(peer.id), listeners=(listener,))
 
 
 def _described(context: Context, name: str, index: i32) -> PartitionData:
@@ -63,19 +71,23 @@ def _described(context: Context, name: str, index: i32) -> PartitionData:
             observers=(),
         )
     offset_end, high_watermark = context.broker.catalog_progress()
-    us = ReplicaState(
-        replica_id=BrokerId(context.node_id),
-        replica_directory_id=None,
-        log_end_offset=i64(offset_end),
-        last_caught_up_timestamp=i64(context.clock.now_ms()),
+    voters = tuple(
+        ReplicaState(
+            replica_id=BrokerId(peer.id),
+            replica_directory_id=None,
+            log_end_offset=i64(offset_end),
+            last_caught_up_timestamp=i64(context.clock.now_ms()),
+        )
+        for peer in nodes_of(context)
     )
+    cluster = context.broker.cluster
     return PartitionData(
         partition_index=index,
         error_code=ErrorCode.none,
         error_message=None,
-        leader_id=us.replica_id,
+        leader_id=BrokerId(context.node_id if cluster is None else cluster.controller),
         leader_epoch=i32(0),
         high_watermark=i64(high_watermark),
-        current_voters=(us,),
+        current_voters=voters,
         observers=(),
     )

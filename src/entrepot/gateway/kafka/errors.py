@@ -22,6 +22,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.UnknownEpoch: ErrorCode.unknown_leader_epoch,
     errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
     errors.DuplicateSequence: ErrorCode.duplicate_sequence_number,
+    errors.FencedCoordinator: ErrorCode.transaction_coordinator_fenced,
     errors.FencedProducer: ErrorCode.invalid_producer_epoch,
     errors.InvalidTransactionState: ErrorCode.invalid_txn_state,
     errors.NotInTransaction: ErrorCode.invalid_txn_state,
@@ -38,6 +39,9 @@ _CODES: dict[type[Exception], ErrorCode] = {
     errors.OffsetNotAvailable: ErrorCode.offset_not_available,
     errors.InvalidReplication: ErrorCode.invalid_replication_factor,
     errors.InvalidAssignment: ErrorCode.invalid_replica_assignment,
+    errors.ElectionNotNeeded: ErrorCode.election_not_needed,
+    errors.NoLeaderToElect: ErrorCode.eligible_leaders_not_available,
+    errors.NotMoving: ErrorCode.no_reassignment_in_progress,
     errors.StorageError: ErrorCode.kafka_storage_error,
     errors.Corruption: ErrorCode.kafka_storage_error,
     errors.DamagedBatch: ErrorCode.corrupt_message,  # Consumers show this code to their users.

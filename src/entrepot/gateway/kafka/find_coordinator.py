@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), v0 to v6: the coordinator of a group or a transactional id.
 
-It is this node, or in a cluster the one that leads the partition in which the group is stored. A
-cluster has no transactions yet: InitProducerId refuses them. A request for a group also creates
-the topic `__consumer_offsets`, if it is missing. The coordinator of a share group's state (key
+It is this node, or in a cluster the one that leads the partition in which the group, or the
+transaction, is stored. A request also creates the internal topic with these partitions, if it is
+missing. The coordinator of a share group's state (key
 type 2), for which only brokers ask, is not supported. v4: several keys in a request.
 """
 
@@ -26,6 +26,7 @@ from entrepot.core.steps import listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
+from entrepot.gateway.kafka.leadership import as_reached
 from entrepot.gateway.kafka.refusal import Refusal
 
 _GROUP, _TRANSACTION = 0, 1
@@ -51,10 +52,13 @@ async def handle(
 
 
 async def _prepare(context: Context, key_type: int) -> Exception | None:
-    """Create the topic of groups if it is missing. Returns the error if that fails."""
+    """Create the topic that has the keys if it is missing. Return the error if that fails."""
+    broker = context.broker
     try:
         if key_type == _GROUP:
-            await context.broker.groups.prepare()
+            await broker.groups.prepare()
+        elif key_type == _TRANSACTION and broker.cluster is not None:
+            await broker.transactions.prepare()
     except KNOWN as error:
         return error
     return None
@@ -89,14 +93,14 @@ def _find(context: Context, key_type: int, unprepared: Exception | None, key: st
 def _node(context: Context, key_type: int, key: str) -> Peer:
     """Return the coordinator's node. Raises Refusal if nobody is it now, and StorageError."""
     broker = context.broker
-    if broker.cluster is None or key_type != _GROUP:
-        if key_type == _GROUP:
-            broker.groups.check_readable(key)
+    kept = broker.groups if key_type == _GROUP else broker.transactions
+    if broker.cluster is None:
+        kept.check_readable(key)
         return Peer(context.node_id, context.host, context.port, "")
-    leader = broker.leader_of(broker.groups.topic_name, broker.groups.partition_of(key))
+    leader = broker.leader_of(kept.topic_name, kept.partition_of(key))
     if leader is None:
         raise Refusal(ErrorCode.coordinator_not_available, "nobody leads its partition now")
-    return leader
+    return as_reached(context, leader)
 
 
 def _check(context: Context, key_type: int, key: str) -> None:
@@ -108,6 +112,5 @@ def _check(context: Context, key_type: int, key: str) -> None:
                 ErrorCode.transactional_id_authorization_failed,
                 "not allowed to describe the transactional id",
             )
-        context.broker.transactions.check_readable(key)
     else:
         raise Refusal(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -228,7 +228,7 @@ def delete_groups() -> HandleAwaited:
     return handle
 
 
-def elect_leaders() -> HandleInSteps:
+def elect_leaders() -> HandleAwaited:
     from entrepot.gateway.kafka.elect_leaders import handle
 
     return handle
@@ -240,13 +240,13 @@ def incremental_alter_configs() -> HandleAwaited:
     return handle
 
 
-def alter_partition_reassignments() -> HandleAtOnce:
+def alter_partition_reassignments() -> HandleAwaited:
     from entrepot.gateway.kafka.alter_partition_reassignments import handle
 
     return handle
 
 
-def list_partition_reassignments() -> HandleAtOnce:
+def list_partition_reassignments() -> HandleInSteps:
     from entrepot.gateway.kafka.list_partition_reassignments import handle
 
     return handle

@@ -60,8 +60,6 @@ async def _transactional(context: Context, request: InitProducerIdRequest) -> Pr
     transactional_id = request.transactional_id
     check_transactional_id(context, Operation.WRITE, transactional_id)
     assert transactional_id is not None
-    if context.broker.cluster is not None:
-        raise Refusal(ErrorCode.unsupported_version, "a cluster has no transactions yet")
     if request.keep_prepared_txn:
         raise Refusal(ErrorCode.unsupported_version, "there are no prepared transactions to keep")
     known = ProducerIdentity(request.producer_id, request.producer_epoch)

@@ -44,7 +44,7 @@ def _in_cluster(cluster: Cluster, served: ServedPartition) -> Leadership:
     if holders is None:
         error = ErrorCode.leader_not_available
         return Leadership(error, _NOBODY, i32(-1), (), (), ())
-    leader, epoch, replicas, in_sync = holders
+    leader, epoch, replicas, in_sync = holders[:4]
     alive = {peer.id: None for peer in cluster.peers()}
     is_led = leader in alive
     return Leadership(
@@ -58,10 +58,15 @@ def _in_cluster(cluster: Cluster, served: ServedPartition) -> Leadership:
 
 
 def nodes_of(context: Context) -> list[Peer]:
-    """Return the nodes that clients may connect to."""
+    """Return the nodes that clients may connect to, with the ports that are as the client's: with
+    TLS, or without."""
     if context.broker.cluster is None:
         return [Peer(context.node_id, context.host, context.port, "")]
-    return context.broker.cluster.peers()
+    return [as_reached(context, peer) for peer in context.broker.cluster.peers()]
+
+
+def as_reached(context: Context, peer: Peer) -> Peer:
+    return peer._replace(port=peer.tls_port) if context.is_tls else peer
 
 
 def controller_of(context: Context) -> BrokerId:

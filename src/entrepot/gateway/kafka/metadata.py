@@ -64,7 +64,7 @@ async def handle(context: Context, request: Request) -> MetadataResponse:
             MetadataResponseBroker(
                 node_id=BrokerId(node), host=host, port=i32(port), rack=rack or None
             )
-            for node, host, port, rack in nodes_of(context)
+            for node, host, port, rack, _ in nodes_of(context)
         ),
         cluster_id=context.broker.cluster_id,
         controller_id=controller_of(context),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
+from entrepot.broker import vouching
 from entrepot.broker.access import Operation
 from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.offsets import TopicPartition
@@ -32,7 +33,7 @@ from entrepot.broker.served_partition import Admit, ServedPartition
 from entrepot.broker.transaction import ProducerIdentity
 from entrepot.broker.transaction_coordinator import Recorded
 from entrepot.core import limits
-from entrepot.core.batch import BatchHeader
+from entrepot.core.batch import BatchHeader, read_header
 from entrepot.core.errors import (
     ConcurrentTransactions,
     InvalidBatch,
@@ -139,6 +140,7 @@ class _Produce:
         "_results",
         "_throttle_ms",
         "_version",
+        "_vouched",
         "_waiting",
         "context",
         "request",
@@ -157,6 +159,7 @@ class _Produce:
         # In a cluster: the numbers of their results, and when it waits no longer.
         self._pending: list[int] = []
         self._deadline: asyncio.TimerHandle | None = None
+        self._vouched: vouching.Vouched | None = None  # For the batch that comes next.
         self._throttle_ms = 0  # How long the client is told to wait.
         self._begun_s = 0.0  # When it began, if it is timed.
         if context.messages.answering.is_due:
@@ -181,7 +184,7 @@ class _Produce:
         wanted = self.request.partitions[len(self._results)]
         try:
             topic, served, data = self._find(wanted)
-            if served.takes_long(data):
+            if served.takes_long(data) or self._must_ask(served, data):
                 return False
             self._append(topic, served, data)
         except KNOWN as error:
@@ -192,7 +195,9 @@ class _Produce:
         """Append to the next partition, in turns."""
         wanted, broker = self.request.partitions[len(self._results)], self.context.broker
         try:
-            _, served, data = self._find(wanted)
+            topic, served, data = self._find(wanted)
+            if self._must_ask(served, data):
+                await self._ask(topic, served, data)
             data = await served.look_into(data, broker.codec_worker, broker.turns)
             _, served, _ = self._find(wanted)  # It may be deleted by now, and made anew.
             chunks = await served.write_ahead_of(data)
@@ -201,6 +206,27 @@ class _Produce:
             self._append(topic, now, data, is_looked_into=True, chunks=chunks)
         except KNOWN as error:
             self._results.append(self._failed(wanted.partition_index, error))
+
+    def _must_ask(self, served: ServedPartition, data: Buffer) -> bool:
+        """Return whether a coordinator has to be asked about the batch first: in a cluster, unless
+        its transaction is open in the partition."""
+        if self.request.transactional_id is None or served.role is None:
+            return False
+        return not vouching.is_open(served, _producer_of(read_header(data)))
+
+    async def _ask(self, topic: Topic, served: ServedPartition, data: Buffer) -> None:
+        transactional_id = self.request.transactional_id
+        check_transactional_id(self.context, _WRITE, transactional_id)
+        assert transactional_id is not None
+        served.check_leads()
+        self._vouched = await vouching.vouch(
+            self.context.broker.transactions,
+            served,
+            TopicPartition(topic.name, served.partition.id.number),
+            transactional_id,
+            _producer_of(read_header(data)),
+            joins=self._version >= _VERSION_JOINS,
+        )
 
     def _find(self, wanted: ProducePartition) -> tuple[Topic, ServedPartition, Buffer]:
         key = topic_key(wanted.topic_name, wanted.topic_id)
@@ -232,6 +258,10 @@ class _Produce:
             place = TopicPartition(topic.name, index)
             transactional_id = self.request.transactional_id
             admit = _admission(self.context, self._version, transactional_id, place, joined)
+            if served.role is not None:
+                admit = partial(
+                    _check_vouched, self.context, transactional_id, served, self._vouched
+                )
         appended = served.append(data, admit, is_looked_into=is_looked_into, chunks=chunks)
         number = len(self._results)
         offset, offset_end, time_ms = appended
@@ -359,10 +389,27 @@ def _admission(
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         if version < _VERSION_JOINS:
             transactions.check_member(transactional_id, producer, place)
-        elif (recorded := transactions.join(transactional_id, producer, [place])) is not None:
+        elif (
+            recorded := transactions.join_transaction(transactional_id, producer, [place])
+        ) is not None:
             joined.append(recorded)
 
     return admit
+
+
+def _check_vouched(
+    context: Context,
+    transactional_id: str,
+    served: ServedPartition,
+    vouched: vouching.Vouched | None,
+    header: BatchHeader,
+) -> None:
+    check_transactional_id(context, _WRITE, transactional_id)
+    vouching.check(served, _producer_of(header), vouched)
+
+
+def _producer_of(header: BatchHeader) -> ProducerIdentity:
+    return ProducerIdentity(header.producer_id, header.producer_epoch)
 
 
 def _code(version: int, error: Exception) -> ErrorCode:

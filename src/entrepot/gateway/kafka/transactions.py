@@ -4,9 +4,10 @@ from kio.schema.errors import ErrorCode
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.transaction import TransactionStatus
-from entrepot.core.errors import FencedProducer, PeerError, StorageError
+from entrepot.core.errors import FencedProducer, PeerError
 from entrepot.gateway.kafka.context import Context
-from entrepot.gateway.kafka.refusal import Refusal, reason_of
+from entrepot.gateway.kafka.groups import group_code
+from entrepot.gateway.kafka.refusal import Refusal
 
 TRANSACTION_VERSION = 2  # The newest we speak; announced as a feature.
 
@@ -26,14 +27,12 @@ def check_transactional_id(
 def coordinator_code(error: Exception, *, knows_fenced: bool) -> ErrorCode:
     """Return the code of an error, as `code_of` does with two exceptions.
 
-    A fenced producer gets PRODUCER_FENCED if the request's version has it. When the disk fails it
-    is COORDINATOR_NOT_AVAILABLE, so that clients ask again.
+    A fenced producer gets PRODUCER_FENCED if the request's version has it. What a client asks again
+    is as for groups: another node coordinates, or this one is not ready, or its disk fails.
     """
     if isinstance(error, FencedProducer) and knows_fenced:
         return ErrorCode.producer_fenced
-    if isinstance(error, StorageError | OSError):
-        return ErrorCode.coordinator_not_available
-    return reason_of(error)[0]
+    return group_code(error)
 
 
 def state_name(state: TransactionStatus) -> str:

@@ -15,6 +15,7 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
+from entrepot.broker import vouching
 from entrepot.broker.access import Operation
 from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.consumer_group.records import CommittedOffset
@@ -80,10 +81,13 @@ async def _commit(
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     await groups.prepare()
     place = TopicPartition(TOPIC, groups.partition_of(request.group_id))
-    if version >= _VERSION_JOINS:
-        await transactions.add_partitions(request.transactional_id, producer, [place])
-    # No other task runs between this and the append, so the transaction cannot end before it.
-    transactions.check_member(request.transactional_id, producer, place)
+    if context.broker.cluster is not None:
+        await _vouch(context, version, request, producer, place)
+    else:
+        if version >= _VERSION_JOINS:
+            await transactions.add_partitions(request.transactional_id, producer, [place])
+        # No other task runs between this and the append, so the transaction cannot end before it.
+        transactions.check_member(request.transactional_id, producer, place)
     faults = await groups.commit_offsets(
         request.group_id,
         request.member_id,
@@ -93,6 +97,30 @@ async def _commit(
         producer=producer,
     )
     return {place: code_of_fault(fault) for place, fault in faults.items()}
+
+
+async def _vouch(
+    context: Context,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    producer: ProducerIdentity,
+    place: TopicPartition,
+) -> None:
+    """Let the transaction's coordinator, which may be another node, say that it goes on."""
+    broker = context.broker
+    broker.groups.check_readable(request.group_id)
+    served = broker.served_partition(broker.topic(place.topic), place.partition)
+    vouched = None
+    if not vouching.is_open(served, producer):
+        vouched = await vouching.vouch(
+            broker.transactions,
+            served,
+            place,
+            request.transactional_id,
+            producer,
+            joins=version >= _VERSION_JOINS,
+        )
+    vouching.check(served, producer, vouched)
 
 
 def _code(error: Exception, version: int) -> ErrorCode:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.gateway.mqtt.publishing import Publishing
+from entrepot.gateway.mqtt.reauthenticating import Reauthenticating
 from entrepot.gateway.mqtt.subscribing import Subscribing
 from entrepot.wire.mqtt.packets import (
     V5,
@@ -44,6 +45,7 @@ class Connection:
     __slots__ = (
         "_adapter",
         "_context",
+        "_reauthenticating",
         "_subscribing",
         "delivery",
         "memory",
@@ -68,6 +70,7 @@ class Connection:
         self.memory = context.memory
         vhost = context.broker.vhosts.default
         self.publishing = Publishing(adapter, context, terms, session)
+        self._reauthenticating = Reauthenticating(adapter, context, terms)
         rewrite = context.rewriting.filter
         self._subscribing = Subscribing(adapter.outbox, terms, session, vhost.name, rewrite)
 
@@ -93,7 +96,7 @@ class Connection:
         elif isinstance(event, MqttError):
             raise event
         elif isinstance(event, Auth):
-            raise violated("authentication on an open connection is not supported")
+            return self._reauthenticating.serve(event)
         else:
             raise violated(f"{type(event).__name__} on an open connection")
         return None

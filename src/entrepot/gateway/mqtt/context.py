@@ -93,6 +93,7 @@ class Terms:
     packet_bytes_max: int | None  # That the client accepts. None means: any.
     topic_aliases_max: int  # That the client accepts.
     session_expiry_ms: int | None  # None means: never.
+    has_method: bool = False  # Whether the client logged in by enhanced authentication.
 
     @property
     def is_5(self) -> bool:

@@ -197,6 +197,7 @@ class Handshake:
             given.maximum_packet_size,
             given.topic_alias_maximum or 0,
             expiry_ms,
+            self._exchange is not None,
         )
 
     def _will(self, will: Will, principal: Principal) -> ports.Will | None:

@@ -115,7 +115,7 @@ class _Names:
         self._namespace = namespace
 
     def within(self, schema: Mapping[str, Any]) -> "_Names":
-        """Those that count inside of a type with a name."""
+        """Return the names that count inside of a named type."""
         return _Names(self._known, self._whole(schema).rpartition(".")[0])
 
     def find(self, name: str) -> DataType | None:

@@ -23,7 +23,7 @@ def schema_by_id(url: str, number: int) -> str:
 
 
 def latest_schema(url: str, subject: str) -> str:
-    """The newest version under this subject, such as `orders-value`."""
+    """Return the newest schema of this subject, such as `orders-value`."""
     return _schema(url, f"/subjects/{quote(subject, safe='')}/versions/latest")
 
 
@@ -39,7 +39,7 @@ def _schema(url: str, path: str) -> str:
 
 
 def _get(url: str, path: str) -> Any:
-    """`user:password@` in the address logs in."""
+    """Ask the registry; log in if the address has a `user:password@`."""
     parts = urlsplit(url)
     request = urllib.request.Request(f"{_shown(url)}{path}")
     if parts.scheme not in ("http", "https"):
@@ -57,7 +57,7 @@ def _get(url: str, path: str) -> Any:
 
 
 def _shown(url: str) -> str:
-    """The address without who logs in."""
+    """Return the address without its user and password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))

@@ -53,7 +53,7 @@ class BatchProgress:
                 self._tell(f"pipeline {self._pipeline}: {words}")
 
     def rows_read(self) -> int:
-        """Records that tasks have read so far, as far as Spark has heard of it."""
+        """Return how many records tasks have read, as far as Spark has heard of it."""
         tracker, store = self._context.statusTracker(), _store(self._context)
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
         stages = {number for job in jobs if job is not None for number in job.stageIds}

@@ -63,7 +63,7 @@ class Topic:
 
     @property
     def dead_letter_topic(self) -> str | None:
-        """Where poison goes. Raw records have none."""
+        """Return the topic for values that do not parse; None for raw records: none is parsed."""
         if self.schema is None or self.dead_letters is None:
             return None
         return self.dead_letters.replace("<name>", self.name)
@@ -154,12 +154,12 @@ class Pipeline:
 
     @property
     def has_table(self) -> bool:
-        """Whether what it writes is a view, with versions."""
+        """Return whether it writes a view, which has versions."""
         return isinstance(self.writes, Parquet | Delta)
 
     @property
     def queues(self) -> list[Queue]:
-        """Those it reads."""
+        """Return the queues that it reads."""
         return [each for each in self.reads if isinstance(each, Queue)]
 
     @property
@@ -222,7 +222,7 @@ def _reads(
 
 
 def _problem(made: Pipeline) -> str | None:
-    """What is wrong with it."""
+    """Return what is wrong with a pipeline; None if nothing is."""
     writes, mode = made.writes, made.mode
     if made.merge and (problem := _lambda_problem(made)) is not None:
         return problem
@@ -273,7 +273,7 @@ def _check_name(name: str) -> None:
 
 
 def collect(source: ModuleType | Iterable[Pipeline]) -> list[Pipeline]:
-    """Those of a module, each after those whose tables it reads."""
+    """Return the pipelines of a module, each after those whose tables it reads."""
     found: Iterable[Any] = source if not isinstance(source, ModuleType) else vars(source).values()
     made = list({id(each): each for each in found if isinstance(each, Pipeline)}.values())
     if not made:
@@ -302,7 +302,7 @@ def _in_order(made: list[Pipeline]) -> list[Pipeline]:
 
 
 def choose(made: list[Pipeline], names: Iterable[str]) -> list[Pipeline]:
-    """Those of these names, or all."""
+    """Return the pipelines of these names; all if no name is given."""
     known = {each.name: each for each in made}
     for name in names:
         if name not in known:
@@ -313,7 +313,7 @@ def choose(made: list[Pipeline], names: Iterable[str]) -> list[Pipeline]:
 
 
 def with_readers(chosen: list[Pipeline], made: list[Pipeline]) -> list[Pipeline]:
-    """And those that follow what they write: their rows come from a view that is replaced."""
+    """Add the pipelines that follow what the chosen ones write: what they read is replaced."""
     found: list[Pipeline] = []
     for each in made:
         replaced = [one.writes.name for one in found if one.has_table]

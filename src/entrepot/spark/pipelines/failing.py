@@ -35,7 +35,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _raised(text: str) -> str | None:
-    """What the last trace of Python ends with, and the user's line on the way there."""
+    """Return what the last trace of Python ends with, and the user's line on the way there."""
     _, trace, after = text.rpartition(_TRACE)
     if not trace:
         return None
@@ -54,7 +54,7 @@ def _raised(text: str) -> str | None:
 
 
 def _place(places: Iterable[tuple[str, int | None]]) -> str:
-    """The last of these lines that whoever wrote the pipeline wrote."""
+    """Return the last of these lines that is in a file of the pipeline's author."""
     mine = [
         f" ({path}, line {line})"
         for path, line in places
@@ -64,14 +64,14 @@ def _place(places: Iterable[tuple[str, int | None]]) -> str:
 
 
 def blame(error: BaseException) -> str:
-    """What a function raised on the driver, with the line that is to blame."""
+    """Return what a function raised on the driver, with the line that is to blame."""
     frames = traceback.extract_tb(error.__traceback__)
     place = _place((frame.filename, frame.lineno) for frame in frames)
     return f"{type(error).__name__}: {error}{place}"[:LENGTH_MAX]
 
 
 def _named(text: str) -> str | None:
-    """What Spark says after the name that it has for an error: `[A_NAME] words`."""
+    """Return what Spark says after the name that it has for an error: `[A_NAME] words`."""
     *_, words = _NAME.split(text)
     if words == text:
         return None

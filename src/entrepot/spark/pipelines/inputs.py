@@ -72,7 +72,7 @@ class Source:
             self._said[_ROWS_MAX] = str(rows_max)
 
     def frame(self, topic: Topic, number: int, places: Mapping[str, str]) -> DataFrame:
-        """The columns that the pipeline's function gets. `number` tells inputs apart."""
+        """Return the columns that the pipeline's function gets. `number` tells inputs apart."""
         if topic.schema is None:
             return self._records(topic, places, f"{RAW}, {HEADERS}")
         fields = check_schema(topic).fieldNames()
@@ -86,7 +86,7 @@ class Source:
         )
 
     def messages(self, queue: Queue, at: QueueAddress) -> DataFrame:
-        """What a queue holds, with the columns of raw records."""
+        """Return a queue's messages, with the columns of raw records."""
         said = {"queue": queue.name, HTTP: at.http, "includeHeaders": "true"} | at.login
         said |= {name: value for name, value in self._said.items() if name != _ROWS_MAX}
         if _ROWS_MAX in self._said:
@@ -95,7 +95,7 @@ class Source:
         return reader.schema(f"{RAW}, {HEADERS}").load()
 
     def dead_letters(self, topic: Topic) -> DataFrame:
-        """What does not parse, as records for the dead-letter topic."""
+        """Return what does not parse, as records for the dead-letter topic."""
         schema = check_schema(topic)
         records = self._records(topic, {}, f"{RAW}, {HEADERS}")
         poison = _parsed(records, topic).where(_is_poison())
@@ -127,7 +127,7 @@ _BESIDE = {
 
 
 def _parsed(records: DataFrame, topic: Topic) -> DataFrame:
-    """With the text, and what Spark makes of it. What is beyond the object is not looked at."""
+    """Add the text, and what Spark parses of it. What is beyond the object is not looked at."""
     schema = StructType([*check_schema(topic).fields, StructField(BAD, StringType())])
     said = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     with_text = records.withColumn("text", F.col("value").cast("string"))
@@ -135,7 +135,7 @@ def _parsed(records: DataFrame, topic: Topic) -> DataFrame:
 
 
 def _is_poison() -> Column:
-    """No value is no poison: it says that a key is gone. An empty text is not JSON."""
+    """Tell what does not parse. No value is no poison: it says that a key is gone."""
     bad = F.col(f"parsed.{BAD}").isNotNull()
     return F.col("value").isNotNull() & (F.col("parsed").isNull() | bad)
 
@@ -151,7 +151,7 @@ def _header(pair: tuple[str, Any]) -> Column:
 
 
 def reason(text: str, parsed: str | None, kinds: str) -> str:
-    """Why a text is not what the schema says, in words."""
+    """Say in words why a text is not what the schema says."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -174,5 +174,5 @@ _reason = F.udf(lambda *said: reason(*said), StringType())
 
 
 def digest(topic: Topic) -> str:
-    """Tells apart what else is read of a topic and called poison there."""
+    """Return a name that tells apart readers of a topic that have different schemas."""
     return f"{zlib.crc32(f'{topic.name} {topic.schema}'.encode()):08x}"

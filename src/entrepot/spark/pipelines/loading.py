@@ -20,7 +20,7 @@ from entrepot.spark.errors import PipelineError
 
 
 def load(path: str) -> ModuleType:
-    """The module; it finds what is beside it, as a program that is started does."""
+    """Load a file as a module; like a program that is started, it finds modules beside it."""
     place = Path(path).absolute()
     if not place.is_file():
         raise PipelineError(f"{path}: there is no such file")
@@ -58,7 +58,7 @@ def _types_as_text() -> AbstractContextManager[object]:
 
 
 def _needs_spark(error: Exception) -> bool:
-    """Whether it is what pyspark says, in one way or the other, where there is no session."""
+    """Return whether pyspark complains that there is no session."""
     if not isinstance(error, AssertionError | PySparkRuntimeError):
         return False
     *_, last = traceback.extract_tb(error.__traceback__)
@@ -66,7 +66,7 @@ def _needs_spark(error: Exception) -> bool:
 
 
 def _line(error: Exception, place: Path) -> str:
-    """The last line of the file itself on the way to the error."""
+    """Return the last line of the file itself on the way to the error."""
     if isinstance(error, SyntaxError) and error.filename == str(place):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -21,7 +21,7 @@ from entrepot.spark.sink import ColumnError, check_columns
 
 
 def _as_records(pipeline: Pipeline, frame: DataFrame, address: Address) -> DataFrame:
-    """What the sink takes: a value, as it is or as JSON of all columns."""
+    """Make records for a topic: a value, as it is or as JSON of all columns."""
     output = pipeline.writes
     assert isinstance(output, Topic)
     if "value" not in frame.columns:
@@ -40,7 +40,7 @@ def _as_records(pipeline: Pipeline, frame: DataFrame, address: Address) -> DataF
 
 
 def _as_messages(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """What a queue takes: a body, as it is or as JSON of all columns, and headers."""
+    """Make messages for a queue: a body, as it is or as JSON of all columns, and headers."""
     if "value" not in frame.columns:
         return frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
     kept = [name for name in ("value", "headers") if name in frame.columns]
@@ -48,7 +48,7 @@ def _as_messages(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
 
 
 def shaped(pipeline: Pipeline, frame: DataFrame, address: Address) -> DataFrame:
-    """As the output takes it; or an error that names the column."""
+    """Return the columns that the output takes. Raises PipelineError, which names the column."""
     _check_named(pipeline, frame)
     _check_lambda_keys(pipeline, frame)
     if isinstance(pipeline.writes, Topic):
@@ -57,7 +57,7 @@ def shaped(pipeline: Pipeline, frame: DataFrame, address: Address) -> DataFrame:
 
 
 def _check_named(pipeline: Pipeline, frame: DataFrame) -> None:
-    """The columns that the output speaks of are there."""
+    """Raise PipelineError if the output names a column that is not there."""
     output = pipeline.writes
     if isinstance(output, Delta):
         named = {"keys": list(output.keys), "order": [output.order] if output.order else []}
@@ -89,7 +89,7 @@ def _check_lambda_keys(pipeline: Pipeline, frame: DataFrame) -> None:
 
 
 def with_keys(pipeline: Pipeline, frame: DataFrame) -> Delta:
-    """The Delta output; of a Lambda pipeline its keys are all that is not merged."""
+    """Return the Delta output. Keys of a Lambda pipeline are all columns that are not merged."""
     output = pipeline.writes
     assert isinstance(output, Delta)
     if not pipeline.is_lambda:
@@ -106,7 +106,7 @@ def start(
     queues: QueueAddress,
     trigger: dict[str, Any],
 ) -> StreamingQuery:
-    """The stream, running."""
+    """Start the pipeline's stream."""
     output = pipeline.writes
     writer = frame.writeStream.queryName(query_name(pipeline, version)).outputMode(pipeline.mode)
     writer = writer.option("checkpointLocation", str(version.checkpoint)).trigger(**trigger)
@@ -129,7 +129,7 @@ def query_name(pipeline: Pipeline, version: Version) -> str:
 
 
 def write(pipeline: Pipeline, frame: DataFrame, version: Version) -> None:
-    """The table, whole, as a batch."""
+    """Write the whole table as a batch."""
     output = pipeline.writes
     if isinstance(output, Parquet):
         frame.write.partitionBy(*output.partition_by).parquet(str(version.batch))

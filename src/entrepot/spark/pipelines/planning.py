@@ -49,7 +49,7 @@ class Planner:
     # --- topics
 
     def check_topics(self, chosen: Iterable[Pipeline]) -> None:
-        """Those to read are there; those to write are made, where the broker makes topics."""
+        """Check that topics to read are there; make those to write, if the broker makes topics."""
         try:
             with Connected(self._address, client_id="entrepot-pipelines") as connected:
                 connected.check()
@@ -59,11 +59,11 @@ class Planner:
             raise PipelineError(str(error)) from None
 
     def beginnings(self, topics: Iterable[Topic]) -> dict[str, Json]:
-        """Where each topic begins now."""
+        """Return where each topic begins now."""
         return self._found(topics, EARLIEST)
 
     def ends(self, topics: Iterable[Topic]) -> dict[str, Json]:
-        """Where each topic ends now, for readers of committed records."""
+        """Return where each topic ends now, for readers of committed records."""
         return self._found(topics, LATEST)
 
     def _found(self, topics: Iterable[Topic], which_end: int) -> dict[str, Json]:
@@ -80,7 +80,7 @@ class Planner:
             return connected.run(find)
 
     def _beginning(self, topic: Topic, known: Json) -> Json:
-        """Where a stream goes on after a batch; what is new since then, from its first record."""
+        """Return where a stream goes on after a batch; new partitions, from their first record."""
 
         async def find(client: Client) -> Json:
             parts = await offsets.partitions_of(client, which(topic))
@@ -94,7 +94,7 @@ class Planner:
     def stream(
         self, pipeline: Pipeline, version: Version, building: Mapping[str, Version]
     ) -> DataFrame:
-        """The pipeline's stream in this version. `building` are versions not yet current."""
+        """Return the pipeline's stream in this version. `building` are versions not yet current."""
         known = version.description
         follows = self._follows(pipeline, version, building)
         at = version.offsets or {}
@@ -128,7 +128,7 @@ class Planner:
         building: Mapping[str, Version],
         ends: Mapping[str, Json],
     ) -> DataFrame:
-        """The pipeline over history, up to these ends."""
+        """Return the pipeline's table over history, up to these ends."""
         source = Source(self._spark, self._address, is_stream=False)
         frames: list[DataFrame] = []
         for number, each in enumerate(pipeline.reads):
@@ -148,7 +148,7 @@ class Planner:
     def _follows(
         self, pipeline: Pipeline, version: Version, building: Mapping[str, Version]
     ) -> dict[str, Version]:
-        """Which version of each table it follows, for as long as it lives."""
+        """Return which version of each table this version follows for as long as it lives."""
         found = {}
         for table in pipeline.tables:
             if table.static:
@@ -236,7 +236,7 @@ def apply(pipeline: Pipeline, frames: list[DataFrame]) -> DataFrame:
 
 
 def _check_goes_on(pipeline: Pipeline, frame: DataFrame) -> None:
-    """After a batch a stream can go on, unless it needs state that the batch does not leave."""
+    """Raise PipelineError if the stream needs state, which the batch before it has not left."""
     part = stateful_part(frame._jdf.queryExecution().analyzed())
     if part is not None:
         raise PipelineError(
@@ -247,7 +247,7 @@ def _check_goes_on(pipeline: Pipeline, frame: DataFrame) -> None:
 
 
 def stateful_part(plan: Any) -> str | None:
-    """The first part of a plan that remembers rows of a stream."""
+    """Return the first part of a plan that remembers rows of a stream; None if none does."""
     if not plan.isStreaming():
         return None
     children = [plan.children().apply(number) for number in range(plan.children().size())]

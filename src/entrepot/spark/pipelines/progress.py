@@ -70,7 +70,7 @@ def _progress(report: Any, pipeline: str, version: int) -> Progress:
 
 
 def _lag(latest: str | None, end: str | None) -> int | None:
-    """Both are the offsets of topics' partitions; of a table's files Spark counts otherwise."""
+    """Return how many offsets lie between; None if Spark counts otherwise, as it does files."""
     try:
         there, read = _offsets(latest), _offsets(end)
     except (ValueError, TypeError, AttributeError):

@@ -59,7 +59,7 @@ class Runner:
         tell: Tell = lambda text: None,
         queues: QueueAddress | None = None,
     ) -> None:
-        """`rows_max` is for one micro-batch; `report` is told of every one, `tell` of the rest."""
+        """Set up. `rows_max` is of a micro-batch; `report` is told of each, `tell` of the rest."""
         self.pipelines = collect(pipelines)
         self.directory = Directory(directory)
         self._spark = spark
@@ -74,12 +74,12 @@ class Runner:
         )
 
     def view(self, name: str) -> DataFrame:
-        """What a pipeline has made, as a table. Of a Lambda pipeline, the serving view."""
+        """Return what a pipeline has made, as a table: of a Lambda pipeline, the serving view."""
         (pipeline,) = choose(self.pipelines, [name])
         return views.view(self._spark, views.current(pipeline, self.directory))
 
     def versions(self, *names: str) -> dict[str, int]:
-        """Which version of each view is current; of those that have one."""
+        """Return the current version of each view that has one."""
         chosen = choose(self.pipelines, names)
         found = {each.name: self.directory.place(each.name).current() for each in chosen}
         return {name: version.number for name, version in found.items() if version is not None}
@@ -87,12 +87,12 @@ class Runner:
     # --- live
 
     def live(self, *names: str, until: Callable[[], bool] = lambda: False) -> None:
-        """Until told to stop, or interrupted, or until one fails."""
+        """Run the pipelines live until told to stop, or interrupted, or until one fails."""
         with self.start(*names) as running:
             running.wait(until)
 
     def start(self, *names: str) -> "Running":
-        """The same without waiting."""
+        """Start the pipelines live, and return."""
         chosen = choose(self.pipelines, names)
         self._planner.check_topics(chosen)
         running = Running(self, chosen, self._queries("metrics.prom"))
@@ -107,7 +107,7 @@ class Runner:
         return Queries(Metrics(self.directory.path / metrics), self._report, self.tell)
 
     def open(self, pipeline: Pipeline) -> tuple[Version, DataFrame]:
-        """The version to go on in, the first if there is none, and its stream."""
+        """Return the version to go on in, the first if there is none, and its stream."""
         place = self.directory.place(pipeline.name)
         current = place.current()
         if current is not None:
@@ -126,7 +126,7 @@ class Runner:
         frame: DataFrame,
         trigger: dict[str, Any] | None = None,
     ) -> None:
-        """The pipeline's stream, in this version."""
+        """Start the pipeline's stream in this version."""
         queries.start(
             pipeline.name,
             f"pipeline {pipeline.name}",
@@ -143,7 +143,7 @@ class Runner:
         chosen: Iterable[Pipeline],
         trigger: dict[str, Any] | None = None,
     ) -> None:
-        """One query for each topic that is parsed, unless another run has it."""
+        """Start a query for the dead letters of each parsed topic, unless another run has it."""
         topics = {topic: None for each in chosen for topic in each.topics}
         source = Source(self._spark, self._address, is_stream=True, rows_max=self._rows_max)
         for topic in topics:
@@ -165,7 +165,7 @@ class Runner:
     # --- anew
 
     def replay(self, *names: str) -> None:
-        """A fresh version from the first record to now, in place of the current one."""
+        """Make a fresh version from the first record to now, in place of the current one."""
         chosen = with_readers(choose(self.pipelines, names), self.pipelines)
         _check_swappable(chosen, "replayed")
         self._planner.check_topics(chosen)
@@ -188,7 +188,7 @@ class Runner:
                 place.swap(building[place.name])
 
     def batch(self, *names: str) -> None:
-        """The same from tables, of all records there are now."""
+        """Make a fresh version from tables, of all records there are now."""
         chosen = with_readers(choose(self.pipelines, names), self.pipelines)
         _check_swappable(chosen, "run as a batch")
         self._planner.check_topics(chosen)
@@ -225,7 +225,7 @@ class Runner:
 
 
 def _count(begun: Json, ends: Json) -> int:
-    """How many offsets lie between."""
+    """Return how many offsets lie between."""
     first, end = offsets.from_json(begun), offsets.from_json(ends)
     return sum(max(0, offset - first.get(part, 0)) for part, offset in end.items())
 
@@ -280,12 +280,12 @@ class Running:
         self.runner.tell(f"live: {', '.join(each.name for each in self.chosen)}")
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Until told to stop, or until one fails: live runs do not end by themselves."""
+        """Wait until told to stop, or until one fails: live runs do not end by themselves."""
         while not until() and self.step():
             self.queries.pause()
 
     def step(self) -> bool:
-        """Report, move over to versions that are new; whether any still runs."""
+        """Report, and move over to new versions; return whether any query still runs."""
         active = self.queries.look()
         for pipeline in self.chosen:
             current = self.runner.directory.place(pipeline.name).current()
@@ -302,7 +302,7 @@ class Running:
         self.runner.begin(self.queries, pipeline, version, frame)
 
     def drain(self) -> None:
-        """Until all that is there now is in the views."""
+        """Wait until all that is there now is in the views."""
         self.step()
         self.queries.drain()
 

@@ -39,7 +39,7 @@ def is_slow_worker(error: BaseException) -> bool:
 
 
 def persist(about: str, work: Callable[[], _Result], tell: Tell) -> _Result:
-    """Do what starts processes of Python, some times over if one of them was slow."""
+    """Do work that starts processes of Python; do it again if one of them was too slow."""
     for tries in range(1, TRIES_MAX + 1):
         try:
             return work()
@@ -51,7 +51,7 @@ def persist(about: str, work: Callable[[], _Result], tell: Tell) -> _Result:
 
 
 def pause(about: str, tries: int, tell: Tell) -> None:
-    """Before one more try, after so many: the busier the machine, the longer."""
+    """Wait before another try, the longer the more there were: the machine is busy."""
     pause_s = min(PAUSE_S * 2 ** (tries - 1), PAUSE_S_MAX)
     words = f"trying again in {pause_s:.0f} s" if pause_s > PAUSE_S else "trying again"
     tell(f"{about}: a process of Python was too slow to start; {words}")
@@ -97,7 +97,7 @@ class Queries:
         del self._started[name]
 
     def look(self) -> bool:
-        """Report what has been done; whether any query still runs. Raise if one failed."""
+        """Report what has been done; return whether any query still runs. Raise if one failed."""
         self._say()
         active = False
         for name, each in self._started.items():
@@ -109,7 +109,7 @@ class Queries:
         return active
 
     def _begin_again(self, name: str, each: Started, error: Exception) -> None:
-        """After a failure that another try may mend; it is raised if none does."""
+        """Begin a query again after a failure that another try may mend, or raise the failure."""
         each.tries = 1 if each.query.lastProgress is not None else each.tries + 1
         if each.tries > TRIES_MAX or not is_slow_worker(error):
             raise PipelineError(f"{each.about}: {reason_of(error)}") from error
@@ -118,7 +118,7 @@ class Queries:
         each.watch = None if each.version is None else Watch(each.query, name, each.version)
 
     def pause(self) -> None:
-        """For a moment, or until one ends."""
+        """Wait for a moment, or until one ends."""
         for each in self._started.values():
             if each.query.isActive:
                 with suppress(PySparkException):  # `look` says it, with the pipeline's name.
@@ -126,7 +126,7 @@ class Queries:
                 return
 
     def drain(self) -> None:
-        """Until all that is there now has passed through all of them."""
+        """Wait until all that is there now has passed through all queries."""
         for name, each in self._started.items():
             while True:
                 try:
@@ -153,12 +153,12 @@ class Queries:
 
 
 def _has_begun(query: StreamingQuery) -> bool:
-    """Whether it has done a batch, or found that there is nothing to do."""
+    """Return whether the query has done a batch, or found that there is nothing to do."""
     return query.lastProgress is not None or str(query.status["message"]).startswith("Waiting")
 
 
 def _stop(query: StreamingQuery) -> None:
-    """After the batch that is under way, if that does not take long: it would come again."""
+    """Stop a query after the batch under way, if that does not take long: it would come again."""
     for _ in range(round(FINISH_S_MAX / LOOK_S)):
         if not query.isActive or not query.status["isTriggerActive"]:
             break

@@ -12,7 +12,7 @@ from entrepot.spark.pipelines.versions import Description, Directory
 
 
 def rows_of(pipeline: Pipeline, directory: Directory, count: int) -> list[dict[str, Any]]:
-    """The first rows, by all columns in their order. Of a Lambda pipeline, the serving view."""
+    """Return the first rows, sorted by all columns. Of a Lambda pipeline, the serving view."""
     version = views.current(pipeline, directory)
     description = version.description
     if description is None or description["table"] is None:
@@ -32,7 +32,7 @@ def rows_of(pipeline: Pipeline, directory: Directory, count: int) -> list[dict[s
 
 
 def _merged(table: pa.Table, description: Description) -> pa.Table:
-    """One row of the rows that have the same key."""
+    """Merge the rows that have the same key into one."""
     merge: dict[str, str] = description["merge"]
     if not merge:
         return table

@@ -41,7 +41,7 @@ RANK = "_rank_in_key"
 
 
 def nullable(schema: StructType) -> StructType:
-    """A view's columns: what is never null today may be tomorrow."""
+    """Return a view's columns, all nullable: what is never null today may be tomorrow."""
     return StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
 
 
@@ -53,7 +53,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def write_files(frame: DataFrame, place: Path) -> list[AddAction]:
-    """The frame's rows as Parquet files, one of each task that has any."""
+    """Write the frame's rows as Parquet files, one of each task that has any."""
     place.mkdir(parents=True, exist_ok=True)
     write = partial(_write_file, str(place), arrow_schema(frame.schema))
     written = frame.mapInArrow(write, "path string, size bigint, rows bigint").collect()
@@ -89,14 +89,14 @@ def _write_file(
 
 
 def create(path: Path, schema: StructType) -> None:
-    """An empty one, if there is none."""
+    """Make an empty table, if there is none."""
     DeltaTable.create(str(path), arrow_schema(schema), mode="ignore")
 
 
 def writer_of(
     version: Version, output: Delta, *, replaces: bool
 ) -> Callable[[DataFrame, int], None]:
-    """What writes a micro-batch, for `foreachBatch`."""
+    """Return the function that writes a micro-batch, for `foreachBatch`."""
 
     def write(frame: DataFrame, batch: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
@@ -115,7 +115,7 @@ def write_once(
     *,
     replaces: bool = False,
 ) -> bool:
-    """The batch is in the table when it returns; False: it was before."""
+    """Write a batch into the table; return False if it was there already."""
     table = DeltaTable(str(version.table))
     done = table.transaction_version(query)
     if done is not None and done >= batch:
@@ -131,14 +131,14 @@ def write_once(
 
 
 def write_table(frame: DataFrame, path: Path, output: Delta) -> None:
-    """A whole table, as a batch makes it."""
+    """Write a whole table, as a batch makes it."""
     create(path, frame.schema)
     rows = one_per_key(frame, output) if output.keys else frame
     _add(DeltaTable(str(path)), path, rows, CommitProperties(), replaces=True)
 
 
 def one_per_key(frame: DataFrame, output: Delta) -> DataFrame:
-    """The newest row of each key; or an error, where nothing says which is the newest."""
+    """Return the newest row of each key; where nothing says which is newest, Spark will fail."""
     order = F.lit(1) if output.order is None else F.col(output.order).desc_nulls_last()
     rank = F.row_number().over(Window.partitionBy(*output.keys).orderBy(order))
     if output.order is not None:
@@ -217,7 +217,7 @@ def delta_files(path: Path) -> list[str]:
 
 
 def stream_files(path: Path) -> list[str]:
-    """Those of Parquet that a stream wrote, and noted: others are of batches that failed.
+    """Return the Parquet files that a stream has noted: others are of batches that failed.
 
     Spark's note of a batch has a line for each file; every tenth note has all before it.
     """
@@ -237,5 +237,5 @@ def stream_files(path: Path) -> list[str]:
 
 
 def batch_files(path: Path) -> list[str]:
-    """Those of Parquet that a batch wrote; it is there as a whole."""
+    """Return the Parquet files that a batch wrote; it is there as a whole."""
     return sorted(str(each) for each in path.rglob("part-*.parquet"))

@@ -30,7 +30,7 @@ Description = dict[str, Any]
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """All of it or nothing is there afterwards, also after a power cut."""
+    """Write a file so that all of it or nothing is there afterwards, also after a power cut."""
     aside = path.with_name(path.name + ".new")
     with aside.open("wb") as file:
         file.write(data)
@@ -68,7 +68,7 @@ class Version:
 
     @property
     def staging(self) -> Path:
-        """For rows on their way into a table."""
+        """Return the directory for rows on their way into a table."""
         return self.path / "staging"
 
     @property
@@ -115,7 +115,7 @@ class PipelineVersions:
         return Version(self.path / text.strip())
 
     def swap(self, version: Version) -> None:
-        """From now on this one counts; of the others only the last one stays."""
+        """Make this version the current one; of the others only the last one stays."""
         before = self.current()
         write_whole(self.path / "CURRENT", f"{version.number}\n".encode())
         for each in self._versions():
@@ -123,7 +123,7 @@ class PipelineVersions:
                 shutil.rmtree(each.path)
 
     def new_version(self) -> Version:
-        """A fresh one. A later one than the current is what a rebuilding left that failed."""
+        """Make a fresh version. Any later than the current was left by a rebuilding that failed."""
         current = self.current()
         number = 0 if current is None else current.number
         for each in self._versions():
@@ -153,7 +153,7 @@ class Directory:
         return self.path / "dead-letters" / topic / digest
 
     def find_table(self, name: str) -> PipelineVersions | None:
-        """The pipeline, of any module, that wrote a table of this name."""
+        """Return the pipeline, of any module, that wrote a table of this name; None if none did."""
         for path in sorted(self.path.glob("*/CURRENT")):
             place = PipelineVersions(path.parent)
             current = place.current()
@@ -170,7 +170,7 @@ class Locks:
         self._held: list[BinaryIO] = []
 
     def take(self, path: Path) -> bool:
-        """Whether it was free."""
+        """Take a lock; return whether it was free."""
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
         try:
@@ -189,7 +189,7 @@ class Locks:
 
 @contextlib.contextmanager
 def rebuilding(places: list[PipelineVersions]) -> Iterator[None]:
-    """While it lasts, nobody else makes a version of these."""
+    """Keep others from making versions of these, for as long as it lasts."""
     locks = Locks()
     try:
         for place in places:

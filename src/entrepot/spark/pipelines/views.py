@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def describe(pipeline: Pipeline, schema: StructType, follows: dict[str, int]) -> Description:
-    """What a version must know of itself, for others to read it."""
+    """Return what a version must know of itself, for others to read it."""
     output = pipeline.writes
     return {
         "table": output.name if isinstance(output, Parquet | Delta) else None,
@@ -46,7 +46,7 @@ def columns(description: Description) -> StructType:
 
 
 def check_version(pipeline: Pipeline, version: Version, schema: StructType) -> None:
-    """A version's form stays: another one is another view."""
+    """Raise PipelineError if the form has changed: another form is another view."""
     known, now = version.description, describe(pipeline, schema, {})
     assert known is not None
     for what in ("kind", "merge"):
@@ -71,7 +71,7 @@ def _kinds(schema: StructType) -> dict[str, str]:
 
 
 def files(version: Version, kind: str) -> dict[Path, list[str]]:
-    """By the directory they are in: what the stream wrote, and what the batch."""
+    """Return the files that the stream wrote, and the batch, by their directories."""
     if kind == "Delta":
         parts = {path: tables.delta_files(path) for path in (version.table, version.batch)}
     else:
@@ -83,7 +83,7 @@ def files(version: Version, kind: str) -> dict[Path, list[str]]:
 
 
 def current(pipeline: Pipeline, directory: Directory) -> Version:
-    """The version of a pipeline's view that counts."""
+    """Return the current version of a pipeline's view."""
     output = pipeline.writes
     if not isinstance(output, Parquet | Delta):
         raise PipelineError(f"pipeline {pipeline.name} writes {output}; read that")
@@ -94,7 +94,7 @@ def current(pipeline: Pipeline, directory: Directory) -> Version:
 
 
 def read(part: Path, paths: list[str], schema: pa.Schema) -> ds.Dataset:
-    """The files of one directory, without Spark."""
+    """Return the files of one directory as a table, without Spark."""
     import pyarrow.dataset as ds  # Brings pandas along, which most processes do not need.
 
     return ds.dataset(
@@ -107,7 +107,7 @@ def read(part: Path, paths: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def view(spark: SparkSession, version: Version) -> DataFrame:
-    """All rows of the version, as they are now."""
+    """Return all rows of the version, as they are now."""
     description = version.description
     if description is None or description["table"] is None:
         raise PipelineError(f"{version.path} holds no table")
@@ -120,7 +120,7 @@ def view(spark: SparkSession, version: Version) -> DataFrame:
 
 
 def merged(rows: DataFrame, description: Description) -> DataFrame:
-    """The serving view, of a Lambda pipeline: one row of the rows that have the same key."""
+    """Merge rows of the same key into one: that is the serving view of a Lambda pipeline."""
     merge = description["merge"]
     if not merge:
         return rows
@@ -130,7 +130,7 @@ def merged(rows: DataFrame, description: Description) -> DataFrame:
 
 
 def followed(spark: SparkSession, version: Version) -> DataFrame:
-    """The view as a stream of the rows that are added to it."""
+    """Return a stream of the rows that are added to the view."""
     description = version.description
     assert description is not None
     if description["kind"] != "Parquet":
@@ -151,7 +151,7 @@ def followed(spark: SparkSession, version: Version) -> DataFrame:
 
 
 def static(spark: SparkSession, place: PipelineVersions, description: Description) -> DataFrame:
-    """The newest version's rows, whenever they are asked for."""
+    """Return a table that has the newest version's rows whenever it is read."""
     spark.dataSource.register(StandingView)
     reader = spark.read.format(StandingView.name()).schema(columns(description))
     return merged(reader.option("place", str(place.path)).load(), description)

@@ -174,18 +174,21 @@ async def test_the_power_fails(bed: Sessions, seed: int) -> None:
     chance = random.Random(seed)
     senders = [Publisher(f"s{number}") for number in range(3)]
     takers = [Taken("exact", True), Taken("other exact", True), Taken("at least", False)]
+    group = [Taken("member", True), Taken("other member", True)]
     await bed.start()
     for taker in takers:
         await bed.connect(taker.name, "n/+", quality=2 if taker.is_exact else 1)
+    for taker in group:
+        await bed.connect(taker.name, "$share/g/n/+", quality=2)
     for _ in range(6):
         await bed.restart(chance.choice(["crash", "crash", "kill"]))
-        workers = [*senders, *takers]
+        workers = [*senders, *takers, *group]
         work = [asyncio.ensure_future(bed.do(each.work(bed, chance))) for each in workers]
         await bed.sleep_up_to(0.4)
         for each in work:
             each.cancel()
     await bed.restart("crash")
-    for taker in takers:
+    for taker in (*takers, *group):
         work.append(asyncio.ensure_future(bed.do(taker.work(bed, chance))))
     await asyncio.sleep(5)
     assert sum(len(sender.completed) for sender in senders) > 10
@@ -199,6 +202,10 @@ async def test_the_power_fails(bed: Sessions, seed: int) -> None:
             else:
                 assert [*dict.fromkeys(found)] == [*dict.fromkeys(known)][: len(set(found))]
                 assert set(sender.completed) <= set(found)
+    shared = [body for taker in group for body in taker.bodies]
+    assert len(shared) == len({*shared})
+    for sender in senders:
+        assert {*sender.completed} <= {*shared}
     for queue in bed.vhost.all_queues:
         assert not queue.account().wrong
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import errno
+from functools import partial
 
-from entrepot.broker.session.ports import Receipt
+from entrepot.broker.session.ports import Receipt, Subscription
 from entrepot.core.errors import StorageError
 from tests.unit.broker.session.bed import Peer, Sessions, on
 from tests.unit.log.bed import simulated
@@ -191,3 +192,115 @@ async def test_a_queue_that_cannot_be_read_has_not_settled_anything(bed: Session
     bed.call(queue.when_settlements_committed, told.append)
     await bed.settle()
     assert isinstance(told[0], StorageError)
+
+
+# --- messages of shared subscriptions
+
+
+@simulated
+async def test_a_shared_message_stays_with_its_session(bed: Sessions) -> None:
+    """Over connections and a crash, with its number; nobody else gets it."""
+    await bed.start()
+    one = await bed.connect("c", "$share/g/a", quality=2)
+    await bed.tell(on("a", b"1"), on("a", b"2"))
+    first, second = one.in_flight
+    two = await bed.connect("d", "$share/g/a", quality=2)
+    bed.call(one.own.detach, one)
+    await bed.settle()
+    assert two.got == []
+    again = await bed.connect("c")
+    assert again.in_flight == {first: ("a", b"1"), second: ("a", b"2")}
+    assert again.repeated == again.got
+    bed.call(again.own.received, [first])
+    assert again.freed == []
+    await bed.settle()
+    assert again.freed == [first]
+    await bed.restart("crash")
+    two = await bed.connect("d")
+    last = await bed.connect("c")
+    assert (last.freed, last.in_flight, two.got) == ([first], {second: ("a", b"2")}, [])
+    bed.call(last.own.received, [second])
+    await bed.settle()
+    bed.call(last.own.completed, [first, second])
+    await asyncio.sleep(2)  # What is completed is forgotten a little later.
+    await bed.restart("crash")
+    last = await bed.connect("c")
+    assert (last.freed, last.got) == ([], [])
+    await bed.tell(on("a", b"3"))
+    assert (await bed.connect("d")).got + last.got == [("a", b"3")]
+
+
+@simulated
+async def test_a_session_that_ends_takes_its_shared_messages_along(bed: Sessions) -> None:
+    """The specification wants that: its client may have seen them (MQTT-4.8.2-5)."""
+    await bed.start()
+    for expiry_ms in (None, 0):
+        one = await bed.connect("c", "$share/g/a", quality=2, expiry_ms=expiry_ms, window=1)
+        await bed.tell(on("a", b"1"), on("a", b"2"))
+        two = await bed.connect("d", "$share/g/a", quality=2)
+        assert one.bodies + two.bodies == [b"1", b"2"]
+        bed.call(partial(one.own.detach, one, expiry_ms=0))
+        await bed.settle()
+        assert two.bodies == [b"2"]
+        bed.call(two.own.received, [*two.in_flight])
+        await bed.settle()
+        await bed.do(bed.vhost.sessions.delete("d"))
+    await bed.restart("crash")
+    assert (await bed.connect("d")).got == []
+
+
+@simulated
+async def test_a_shared_message_of_who_unsubscribes(bed: Sessions) -> None:
+    await bed.start()
+    one = await bed.connect("c", "$share/g/a", quality=2)
+    two = await bed.connect("d", "$share/g/a", quality=2, window=0)
+    await bed.tell(on("a", b"1"))
+    (number,) = one.in_flight
+    await bed.do(one.own.unsubscribe(["$share/g/a"]))
+    bed.call(one.own.received, [number])
+    await bed.settle()
+    assert one.freed == [number]
+    bed.call(one.own.completed, [number])
+    two.window = 5
+    bed.call(two.own.wake)
+    await bed.settle()
+    assert two.got == []
+    await bed.tell(on("a", b"2"))
+    assert two.bodies == [b"2"]
+
+
+@simulated
+async def test_shared_messages_wait_for_room(bed: Sessions) -> None:
+    """A client that comes back with a smaller window, and other subscriptions beside."""
+    await bed.start()
+    one = await bed.connect("c", "$share/g/a", quality=2, window=50)
+    await bed.subscribe(one, Subscription("b", 1))
+    await bed.tell(*[on("a", b"%d" % number) for number in range(40)])
+    assert len(one.in_flight) == 40
+    bed.call(one.own.detach, one)
+    await bed.tell(*[on("b", b"%d" % number) for number in range(40)])
+    again = await bed.connect("c", window=3)
+    seen: list[bytes] = []
+    while again.in_flight:
+        numbers = [*again.in_flight]
+        assert len(numbers) <= 3
+        seen += again.bodies
+        bed.call(again.acknowledge, *numbers)
+        bed.call(again.own.wake)
+        await bed.settle()
+    assert sorted(seen) == sorted([b"%d" % number for number in range(40)] * 2)
+
+
+@simulated
+async def test_a_shared_message_that_cannot_be_recorded(bed: Sessions) -> None:
+    """Nobody is told of it; it goes to others when its session is gone."""
+    await bed.start()
+    one = await bed.connect("c", "$share/g/a", quality=2)
+    bed.disk.fail_next("sync", errno.EIO, "partitions/__sessions-*/*.log", count=1)
+    await bed.tell(on("a", b"1"))
+    assert one.got == []
+    (queue,) = (each for each in bed.vhost.all_queues if each.name.startswith("$share"))
+    assert queue.unacked_count == 1
+    bed.call(one.own.stop)
+    await bed.settle()
+    assert (queue.unacked_count, queue.ready_count) == (0, 1)

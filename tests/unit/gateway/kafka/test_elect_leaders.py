@@ -5,7 +5,6 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32
 
-from entrepot.core.steps import finish
 from entrepot.gateway.kafka.context import NO_THROTTLE
 from entrepot.gateway.kafka.elect_leaders import handle
 from tests.unit.gateway.kafka.node import Node, on_node
@@ -24,7 +23,7 @@ def wanted(**topics: tuple[int, ...]) -> ElectLeadersRequest:
 @on_node()
 async def test_no_election_is_needed(node: Node) -> None:
     await node.context.broker.create_topic("one", 2)
-    answer = finish(handle(node.context, wanted(one=(0, 1, 2), two=(0,))))
+    answer = await handle(node.context, wanted(one=(0, 1, 2), two=(0,)))
     assert answer.error_code is ErrorCode.none
     assert [
         (topic.topic, [each.error_code for each in topic.partition_result])
@@ -45,14 +44,15 @@ async def test_no_election_is_needed(node: Node) -> None:
 @on_node()
 async def test_of_all_there_is_nothing_to_say(node: Node) -> None:
     await node.context.broker.create_topic("one", 2)
-    assert finish(handle(node.context, wanted())).replica_election_results == ()
+    answer = await handle(node.context, wanted())
+    assert answer.replica_election_results == ()
 
 
 @on_node()
 async def test_whoever_may_not(node: Node) -> None:
     await node.context.broker.create_topic("one", 1)
     node.context.broker.access.is_enforced = True
-    answer = finish(handle(node.context, wanted(one=(0,))))
+    answer = await handle(node.context, wanted(one=(0,)))
     assert answer.error_code is ErrorCode.cluster_authorization_failed
     (topic,) = answer.replica_election_results
     assert topic.partition_result[0].error_code is ErrorCode.cluster_authorization_failed

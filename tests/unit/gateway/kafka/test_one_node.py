@@ -16,6 +16,7 @@ from kio.schema.list_partition_reassignments.v0.request import ListPartitionReas
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
+from entrepot.core.steps import finish
 from entrepot.gateway.kafka import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -89,21 +90,21 @@ async def test_the_quorum_is_one_node(node: Node) -> None:
 @on_node()
 async def test_nothing_is_being_reassigned(node: Node) -> None:
     request = ListPartitionReassignmentsRequest(topics=None)
-    answer = list_partition_reassignments.handle(node.context, request)
+    answer = finish(list_partition_reassignments.handle(node.context, request))
     assert (answer.error_code, answer.topics) == (ErrorCode.none, ())
     deny_everything(node)
-    refused = list_partition_reassignments.handle(node.context, request)
+    refused = finish(list_partition_reassignments.handle(node.context, request))
     assert (refused.error_code, refused.topics) == (DENIED, ())
 
 
-def reassigned(
+async def reassigned(
     node: Node, name: str, index: int, replicas: tuple[int, ...] | None
 ) -> tuple[ErrorCode, ErrorCode, str | None]:
     placed = None if replicas is None else tuple(map(BrokerId, replicas))
     partition = ReassignablePartition(partition_index=i32(index), replicas=placed)
     topic = ReassignableTopic(name=TopicName(name), partitions=(partition,))
     request = AlterPartitionReassignmentsRequest(topics=(topic,))
-    answer = alter_partition_reassignments.handle(node.context, request)
+    answer = await alter_partition_reassignments.handle(node.context, request)
     ((result,),) = (each.partitions for each in answer.responses)
     return answer.error_code, result.error_code, result.error_message
 
@@ -111,7 +112,7 @@ def reassigned(
 @on_node()
 async def test_a_partition_can_be_placed_here_only(node: Node) -> None:
     await node.context.broker.create_topic("one", 1)
-    assert reassigned(node, "one", 0, (NODE_ID,)) == (ErrorCode.none, ErrorCode.none, None)
+    assert await reassigned(node, "one", 0, (NODE_ID,)) == (ErrorCode.none, ErrorCode.none, None)
     invalid = ErrorCode.invalid_replica_assignment
     for name, index, replicas, code in (
         ("one", 0, (NODE_ID, 8), invalid),
@@ -121,8 +122,8 @@ async def test_a_partition_can_be_placed_here_only(node: Node) -> None:
         ("one", 1, (NODE_ID,), ErrorCode.unknown_topic_or_partition),
         ("two", 0, (NODE_ID,), ErrorCode.unknown_topic_or_partition),
     ):
-        first, result, text = reassigned(node, name, index, replicas)
+        first, result, text = await reassigned(node, name, index, replicas)
         assert (first, result) == (ErrorCode.none, code)
         assert text
     deny_everything(node)
-    assert reassigned(node, "one", 0, (NODE_ID,))[:2] == (DENIED, DENIED)
+    assert await reassigned(node, "one", 0, (NODE_ID,))[:2] == (DENIED, DENIED)

@@ -17,6 +17,7 @@ from entrepot.broker.access import Operation, ResourceKind
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.measures import Histogram
+from entrepot.core.names import PartitionId
 from entrepot.core.ports import Space
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.call import Call, Context, denied
@@ -64,6 +65,8 @@ def page_in_steps(context: Context, library: Any, space: Space | None) -> Steps[
         yield
     for family in chain(_of_node(context), _of_resources(context, space), _of_listeners(context)):
         yield from write(library, family, page)
+    lacking = yield from _of_replicas(context)
+    yield from write(library, lacking, page)
     kinds = yield from all_rows(context)
     for rows in kinds:
         yield from write_rows(library, rows, page)
@@ -142,6 +145,30 @@ def _of_resources(context: Context, space: Space | None) -> Iterator[Family]:
         alarms.append((("disk",), int(space.free < limits.DISK_FREE_BYTES_LOW)))
     text = "1 where publishers have to wait for memory, and where the disk is nearly full."
     yield Family("alarm", text, ("kind",), alarms)
+
+
+def _of_replicas(context: Context) -> Steps[Family]:
+    """Count the partitions that lack a leader or replicas. Of a node alone nothing is lacking."""
+    broker, cluster = context.broker, context.broker.cluster
+    counts = dict.fromkeys(
+        ("offline", "under_replicated", "under_min_in_sync", "at_min_in_sync"), 0
+    )
+    alive = {} if cluster is None else {peer.id: None for peer in cluster.peers()}
+    for topic in [] if cluster is None else list(broker.topics.values()):
+        least = broker.config_of(topic).in_sync_min
+        for index in range(topic.partition_count):
+            yield
+            holders = cluster.holders(PartitionId(topic.id, index)) if cluster else None
+            if holders is None:
+                continue
+            in_sync = len(holders.in_sync)
+            counts["offline"] += holders.leader not in alive
+            counts["under_replicated"] += in_sync < len(holders.replicas)
+            counts["under_min_in_sync"] += in_sync < least
+            counts["at_min_in_sync"] += in_sync == least
+    text = "Partitions that nobody leads, or that have too few replicas in sync."
+    samples = [((state,), count) for state, count in counts.items()]
+    return Family("partitions_lacking", text, ("state",), samples)
 
 
 def _of_copier(context: Context) -> Iterator[Family]:
