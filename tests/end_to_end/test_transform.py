@@ -8,7 +8,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from entrepot.client.messaging.client import AsyncClient
 from entrepot.testing import Broker, broker
 from entrepot.transform.refusal import Refused
 from entrepot.transform.repository import TOPIC, Repository
+from entrepot.transform.running import Overtaken, Runner
 from tests.end_to_end.test_stomp import Client as StompClient
 
 WAIT_S = 30.0
@@ -73,7 +76,7 @@ def put(server: Broker, queue: str, *bodies: bytes) -> None:
             channel.basic_publish("", queue, body, properties)
 
 
-def read(server: Broker, topic: str, count: int) -> list[Any]:
+def read(server: Broker, topic: str, count: int, *, is_all: bool = False) -> list[Any]:
     reader = Consumer(
         {
             "bootstrap.servers": server.bootstrap,
@@ -89,7 +92,7 @@ def read(server: Broker, topic: str, count: int) -> list[Any]:
         message = reader.poll(0.2)
         if message is not None and message.error() is None:
             found.append(message)
-    more = reader.poll(0.5)
+    more = reader.poll(1.0) if is_all else None
     assert more is None or more.error() is not None, more.value()
     reader.close()
     return found
@@ -160,7 +163,7 @@ def test_each_record_once_although_a_runner_and_the_broker_are_killed(tmp_path: 
             server.kill()
             server.start()
             produce(range(150, 200))
-            found = read(server, "small", 200)
+            found = read(server, "small", 200, is_all=True)
         finally:
             for runner in runners:
                 end(runner)
@@ -214,6 +217,55 @@ def test_the_repository() -> None:
                 await asyncio.sleep(0.01)
             assert [*other.formats] == ["a", "last"]
             assert (other.formats["a"].kind, other.rules) == ("json", {})
+
+    with broker() as server:
+        asyncio.run(check(server))
+
+
+def test_a_runner_that_was_overtaken_converts_nothing_twice() -> None:
+    """It has read before the other one's transaction was there, and comes after it."""
+
+    async def check(server: Broker) -> None:
+        host, port = server.endpoints["amqp"]
+        async with AsyncClient(f"{host}:{port}", server.bootstrap) as client:
+            slow, quick = Runner(client), Runner(client)
+            await slow.repository.start()
+            await slow.repository.add_format("a", "json", {})
+            said = {"from": "topic:x", "from_format": "a", "to": "topic:y", "to_format": "a"}
+            rule = await slow.repository.add_rule("r", said)
+            conversion = slow.repository.conversion(rule)
+            source = await client.topic("x", partitions=1)
+            for number in range(3):
+                await source.append({"n": number})
+            between = asyncio.Event()
+            go_on = asyncio.Event()
+            take = client.topic_transaction
+
+            @asynccontextmanager
+            async def late(id: str) -> AsyncIterator[Any]:
+                if not between.is_set():
+                    between.set()
+                    await go_on.wait()
+                async with take(id) as transaction:
+                    yield transaction
+
+            slow._client = copy(client)
+            slow._client.topic_transaction = late
+            one = asyncio.create_task(slow._topics(conversion))
+            await between.wait()
+            other = asyncio.create_task(quick._topics(conversion))
+            target = await client.topic("y", partitions=1)
+            reader = await target.read()
+            found: list[Any] = []
+            while len(found) < 3:
+                found += await reader.poll(1)
+            go_on.set()
+            with pytest.raises(Overtaken):
+                await one
+            found += await reader.poll(1)
+            assert [each.value["n"] for each in found] == [0, 1, 2]
+            other.cancel()
+            await asyncio.wait([other])
 
     with broker() as server:
         asyncio.run(check(server))

@@ -35,6 +35,10 @@ _Applied = tuple[Rule, Format | None, Format | None]
 logger = logging.getLogger("entrepot.transform")
 
 
+class Overtaken(ClientError):
+    """Somebody else goes on where we were."""
+
+
 class Runner:
     """Applies all rules, also those that are added meanwhile."""
 
@@ -107,14 +111,21 @@ class Runner:
         topic = await self._client.topic(rule.source.name)
         reader = await topic.read(group=f"{GROUP}.{rule.name}")
         try:
+            known = await reader.committed()
+            for partition, offset in known.items():
+                reader.seek(offset, partition)
             while True:
                 entries = await reader.poll(POLL_S)
                 if not entries:
                     continue
                 async with self._client.topic_transaction(f"{GROUP}.{rule.name}") as transaction:
+                    # Whoever did this before us is fenced off from here on, and not earlier.
+                    if await reader.committed() != known:
+                        raise Overtaken(f"{rule.source} was read by another runner")
                     for target, appends in self._sorted(conversion, entries).items():
                         await transaction.append_many(target, appends)
                     await transaction.commit_position(reader)
+                known = reader.positions
         finally:
             await reader.stop()
 

@@ -187,6 +187,16 @@ class TopicReader:
             raise ClientError("only a reader with a group can commit")
         await commit_offsets(self._client.cluster, self.group, self.reader.positions)
 
+    async def committed(self) -> dict[int, int]:
+        """Return how far the group has read, by partition, where it has committed anything."""
+        from entrepot.client.offsets import committed_offsets
+
+        if self.group is None:
+            raise ClientError("only a reader with a group can commit")
+        parts = [*self.reader.positions]
+        found = await committed_offsets(self._client.cluster, self.group, parts)
+        return {part.partition: offset for part, offset in found.items()}
+
     async def stop(self) -> None:
         """Close its connections."""
         await self._client.close()
