@@ -8,7 +8,7 @@ import pika
 
 from entrepot.testing import broker
 
-COUNT, SIZE = 1_000, 200
+COUNT, SIZE = 200, 500
 TRANSIENT, PERSISTENT = 1, 2
 
 
