@@ -150,7 +150,7 @@ def _fitted(value: Any, schema: Any, named: Mapping[str, Any], where: str) -> An
         return b64decode(value) if schema["type"] == "fixed" and isinstance(value, str) else value
     try:
         return _fitted_primitive(value, schema)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Refused(f"field {where}: {error}") from None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from entrepot.transform.refusal import NODES_MAX, Refused, check_document, check_size
+from entrepot.transform.refusal import NODES_MAX, Refused, check_document, check_size, encoded
 from entrepot.transform.xdr import Xdr
 from entrepot.transform.xml import read_xml, write_xml
 
@@ -122,9 +122,7 @@ class Xml:
 
     def write(self, document: Document) -> bytes:
         check_document(document)
-        written = write_xml(self._root, document)
-        check_size(written)
-        return written
+        return encoded(write_xml(self._root, document))
 
 
 class Csv:
@@ -158,9 +156,7 @@ class Csv:
         text = io.StringIO(newline="")
         cells = [_cell(document.get(name)) for name in self._columns]
         csv.writer(text, lineterminator="\r\n").writerow(cells)
-        written = text.getvalue().encode()
-        check_size(written)
-        return written
+        return encoded(text.getvalue())
 
 
 def text_of(value: object) -> str:

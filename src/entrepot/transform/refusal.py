@@ -37,3 +37,13 @@ def check_document(document: object) -> None:
             return
         level = below
     raise Refused(f"nested deeper than {DEPTH_MAX}")
+
+
+def encoded(text: str) -> bytes:
+    """Return a text as UTF-8, within the bounds."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise Refused("half a character") from None
+    check_size(data)
+    return data

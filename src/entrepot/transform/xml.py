@@ -74,11 +74,11 @@ class _Reader:
             above[name] = [above[name], value]
 
 
-def write_xml(root: str, document: dict[str, Any]) -> bytes:
+def write_xml(root: str, document: dict[str, Any]) -> str:
     """Return an element with all of a document in it. Raises Refused."""
     parts: list[str] = []
     _write(root, document, parts)
-    return "".join(parts).encode()
+    return "".join(parts)
 
 
 def _write(name: str, value: Any, parts: list[str]) -> None:

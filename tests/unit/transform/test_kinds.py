@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from base64 import b64encode
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
+from hypothesis import given
+from hypothesis import strategies as st
 
 from entrepot.transform.kinds import Kind, kind_of
 from entrepot.transform.refusal import DEPTH_MAX, VALUE_BYTES_MAX, Refused
@@ -243,3 +246,20 @@ def test_a_hostile_schema_is_refused(kind: str, schema: Mapping[str, Any], said:
 def test_what_a_format_cannot_say(kind: str, document: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         of(kind).write(document)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+@given(data=st.data())
+def test_whatever_comes_is_read_or_refused(kind: str, data: st.DataObject) -> None:
+    """Bytes of any kind, and messages with a few of their bytes changed."""
+    message = bytearray(of(kind).write(ORDER))
+    for _ in range(data.draw(st.integers(1, 5))):
+        message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+    for hostile in (bytes(message), data.draw(st.binary(max_size=100))):
+        try:
+            document = of(kind).read(hostile)
+        except Refused:
+            continue
+        for other in SCHEMAS:
+            with contextlib.suppress(Refused):
+                of(other).write(document)
