@@ -239,6 +239,7 @@ class Page:
             **{name: value for name, value in os.environ.items() if not _OURS.match(name)},
             "PATH": f"{BIN}:{ROOT / 'bin'}:{os.environ['PATH']}",
             "ENTREPOT_BOOTSTRAP": f"127.0.0.1:{at['9092']}",
+            "ENTREPOT_AMQP": f"127.0.0.1:{at['5672']}",
             "ENTREPOT_HTTP": f"127.0.0.1:{at['15672']}",
             "ENTREPOT_MQTT": f"127.0.0.1:{at['1883']}",
             "ARGS": self._port_flags(),

@@ -16,7 +16,7 @@ SLOW = tuple(
     f"docs/guides/{name}.md"
     for name in (
         *("connect", "event-routing", "exactly-once", "gossip", "mqtt", "multicast"),
-        *("python-client", "queues", "security", "testing"),
+        *("python-client", "queues", "security", "testing", "transformation"),
     )
 )
 ON_SPARK = ("docs/guides/pipelines.md", "docs/guides/spark.md", "docs/guides/streams.md")
@@ -35,7 +35,7 @@ NOT_RUN = {
     "docs/guides/compiled.md": 3,
     "docs/guides/connect.md": 2,
     "docs/guides/console.md": 1,
-    "docs/guides/exactly-once.md": 1,
+    "docs/guides/exactly-once.md": 2,
     "docs/guides/gossip.md": 1,
     "docs/guides/operating.md": 3,
     "docs/guides/multicast.md": 1,

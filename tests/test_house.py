@@ -91,6 +91,7 @@ MAY_WAIT = (
     "connect/",
     "spark/",
     "testing.py",
+    "transform/",
     "sim/",
 )
 

@@ -9,9 +9,13 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-def said(module: str) -> list[str]:
+def said(module: str, *arguments: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.splitlines()
 
@@ -132,4 +136,78 @@ def test_four_uses_of_multicast() -> None:
         "replicated data: 5 of 5 nodes have balance = 100",
         "events: 5 of 5 nodes were notified",
         "replicated service: replicas [1, 2] answer, 3 is gone",
+    ]
+
+
+@pytest.mark.slow
+def test_initiator_and_addressee() -> None:
+    """Proves AB-02 and NUM-21: each cell of the table is run, and found where it belongs."""
+    assert said("examples.interaction.models") == [
+        "addressee  consumer begins          producer begins",
+        "direct     request/reply            callback",
+        "indirect   anonymous request/reply  event-based",
+    ]
+
+
+@pytest.mark.slow
+def test_coupling_in_space_and_time() -> None:
+    """Proves NUM-15."""
+    assert said("examples.interaction.coupling") == [
+        "                    coupled in time  uncoupled in time",
+        "coupled in space    a connection     a mailbox",
+        "uncoupled in space  a subject        a topic",
+    ]
+
+
+@pytest.mark.slow
+def test_choreography() -> None:
+    """Proves AB-03: nobody orchestrates, who is away misses nothing, who is added disturbs none."""
+    assert said("examples.interaction.choreography") == [
+        "shipping is away: o-3 is packed",
+        "o-1: placed, paid, packed, shipped",
+        "o-2: placed, refused",
+        "o-3: placed, paid, packed, shipped, placed, paid, packed, shipped, written",
+    ]
+
+
+@pytest.mark.slow
+def test_a_dealing_room() -> None:
+    """Proves X-15."""
+    assert said("examples.interaction.dealing_room") == [
+        "ana: IBM 165, IBM 170, Telco 120, Telco 70, Telco 90",
+        "bert: Telco 70, Telco 90",
+        "carla: Oil 80",
+        "dora: Oil 80, Pasta 3, Telco 90",
+    ]
+
+
+@pytest.mark.slow
+def test_a_feedback_loop() -> None:
+    """Proves AB-09: consumers follow the broker's own count of what is ready."""
+    done, workers = said("examples.interaction.feedback")
+    assert done == "400 of 400 messages are done"
+    most = int(workers.removeprefix("workers: 1 at first, ").split()[0])
+    assert most > 1
+    assert workers.endswith(" at most, 1 in the end")
+
+
+@pytest.mark.slow
+def test_an_event_channel() -> None:
+    """Proves SYS-21: push and pull on both sides, and a sensor that is replaced."""
+    assert said("examples.interaction.event_channel") == [
+        "navigation is called: laser: wall at 3 m; battery: 80 %; camera: wall at 2 m",
+        "the log asks: battery: 80 %; camera: wall at 2 m; laser: wall at 3 m",
+    ]
+
+
+@pytest.mark.slow
+def test_the_rows_of_scale() -> None:
+    """Proves NUM-14: all are acknowledged. How fast is for people to read."""
+    heads, *rows = said("examples.interaction.scale", "5000")
+    assert heads.split()[-2:] == ["here", "times"]
+    targets = [row.split("  ")[0] + ":" + " ".join(row.split()[-5:-2]) for row in rows]
+    assert targets == [
+        "LinkedIn:571 100 24,802",
+        "Netflix:1 100 2,894",
+        "Netflix, at its peak:1 2,700 6,366",
     ]

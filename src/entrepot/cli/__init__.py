@@ -39,6 +39,7 @@ COMMANDS = {
     "routes": ("links", "Show which queue manager is reached by way of which."),
     "users": ("users", "Add, list and delete users, set passwords."),
     "connect": ("connect", "Move data between topics and files, databases, HTTP."),
+    "transform": ("transform", "Formats, and rules between them."),
     "pipeline": ("pipeline", "Run pipelines on Spark."),
     "status": ("status", "Show what runs here, and what cannot be used."),
     "top": ("top", "Show what happens in a broker now."),

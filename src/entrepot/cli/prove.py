@@ -96,7 +96,7 @@ def _table(rows: list[tuple[object, ...]]) -> Table:
         ),
         rows,
         (
-            "delivered, again, late: what came to the consumer, what of it once more, and what behind",
-            "a later one. lost, duplicated, reordered: what the consumer's work left in the end.",
+            "delivered, again, late: what came to the consumer, once more, and behind a later one.",
+            "lost, duplicated, reordered: what the consumer's work left in the end.",
         ),
     )  # fmt: skip

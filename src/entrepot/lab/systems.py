@@ -1,8 +1,8 @@
 """Well-known systems of publish/subscribe, as presets: what a subscription says, where brokers are,
 and how events are routed.
 
-A preset is the way that events take, not the product. Of the ten in the lectures' table the CORBA
-Event Service, Gryphon and Meghdoot are not here.
+A preset is the way that events take, not the product. Of the ten in the lectures' table one is not
+here: the CORBA Event Service has one server, and is `examples/interaction/event_channel.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 from entrepot.cluster.gossip.framework import Peer, Stack
 from entrepot.cluster.overlay.chord import Chord
-from entrepot.cluster.routing.paths import Destinations, GroupTree, ReversePath
+from entrepot.cluster.overlay.graph import tree
+from entrepot.cluster.overlay.zones import ZoneMap, zones_of
+from entrepot.cluster.routing.paths import Destinations, GroupTree, LinkMatching, ReversePath
+from entrepot.cluster.routing.points import Points
 from entrepot.cluster.routing.routers import Deliver, OnRing
 from entrepot.lab.routing import (
     LABS,
@@ -57,13 +60,28 @@ def _destinations(count: int, seed: int, told: Callable[[Peer], Deliver]) -> Str
     return Strategy(routers, Rounds(routers))
 
 
+def _link_matching(count: int, seed: int, told: Callable[[Peer], Deliver]) -> Strategy:
+    graph = tree(count, 3)
+    routers = [LinkMatching(node, told(node), graph[node]) for node in range(count)]
+    return Strategy(routers, Rounds(routers))
+
+
+def _points(count: int, seed: int, told: Callable[[Peer], Deliver]) -> Strategy:
+    attributes = ("company", "price")
+    zones = zones_of(count, 2 * len(attributes))
+    routers = [Points(n, told(n), attributes, ZoneMap(zones, n)) for n in range(count)]
+    return Strategy(routers, Rounds(routers))
+
+
 PRESETS = {
     "TIB Rendezvous": Preset(Model.SUBJECT, "distributed", "filtering", filtering),
     "Scribe": Preset(Model.TOPIC, "peer-to-peer, a ring", "rendezvous, a tree", _group_trees),
     "TERA": Preset(Model.TOPIC, "peer-to-peer", "informed gossip", informed),
     "Siena": Preset(Model.CONTENT, "distributed", "filtering with covering", filtering),
+    "Gryphon": Preset(Model.CONTENT, "distributed", "parallel search tree", _link_matching),
     "Hermes": Preset(Model.BOTH, "distributed", "rendezvous and filtering", _reverse_paths),
     "MEDYM": Preset(Model.CONTENT, "distributed", "destinations at the publisher", _destinations),
+    "Meghdoot": Preset(Model.CONTENT, "peer-to-peer, a space", "points and boxes", _points),
     "Structure-less CBR": Preset(Model.CONTENT, "peer-to-peer", "informed gossip", informed),
 }
 

@@ -68,12 +68,20 @@ def test_siena() -> None:
     preset("Siena", Model.CONTENT)
 
 
+def test_gryphon() -> None:
+    preset("Gryphon", Model.CONTENT)
+
+
 def test_hermes() -> None:
     preset("Hermes", Model.BOTH)
 
 
 def test_medym() -> None:
     preset("MEDYM", Model.CONTENT)
+
+
+def test_meghdoot() -> None:
+    preset("Meghdoot", Model.CONTENT)
 
 
 def test_structure_less_content_based_routing() -> None:

@@ -218,6 +218,7 @@ class BlockingTopicTransaction(Blocking[TopicTransaction]):
     """Records of topics, and positions of readers: all of it or nothing."""
 
     append = waits(TopicTransaction.append)
+    append_many = waits(TopicTransaction.append_many)
 
     def commit_position(self, reader: BlockingReader) -> None:
         """Commit how far a reader's group has read, together with the rest."""

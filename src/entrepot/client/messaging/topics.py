@@ -57,6 +57,14 @@ class Entry(NamedTuple):
         return Message(self.body, "", "", head_of(kind.decode("utf-8", "replace"))).value
 
 
+class Append(NamedTuple):
+    """A record to be appended."""
+
+    value: Any
+    key: str | bytes | None = None
+    headers: Mapping[str, str | bytes | None] | None = None
+
+
 class Topic:
     """A topic's name, and what can be done with it."""
 
@@ -179,6 +187,16 @@ class TopicReader:
             raise ClientError("only a reader with a group can commit")
         await commit_offsets(self._client.cluster, self.group, self.reader.positions)
 
+    async def committed(self) -> dict[int, int]:
+        """Return how far the group has read, by partition, where it has committed anything."""
+        from entrepot.client.offsets import committed_offsets
+
+        if self.group is None:
+            raise ClientError("only a reader with a group can commit")
+        parts = [*self.reader.positions]
+        found = await committed_offsets(self._client.cluster, self.group, parts)
+        return {part.partition: offset for part, offset in found.items()}
+
     async def stop(self) -> None:
         """Close its connections."""
         await self._client.close()
@@ -212,6 +230,18 @@ class TopicTransaction:
         info = await self._client.topic(topic, create=True)
         number = chosen(len(info.partitions), record.key, partition)
         await self._writer.write({TopicPartition(topic, number): [record]})
+
+    async def append_many(self, topic: str, appends: Iterable[Append]) -> None:
+        """Append records of different keys and headers, each partition's with one request."""
+        from entrepot.client.client import TopicPartition
+
+        info = await self._client.topic(topic, create=True)
+        found: dict[TopicPartition, list[Record]] = {}
+        for turn, each in enumerate(appends):
+            record = record_of(each.value, each.key, each.headers)
+            number = chosen(len(info.partitions), record.key, None, turn)
+            found.setdefault(TopicPartition(topic, number), []).append(record)
+        await self._writer.write(found)
 
     async def commit_position(self, reader: TopicReader) -> None:
         """Commit how far a reader's group has read, together with the rest."""

@@ -62,12 +62,16 @@ class QueueTransaction:
         headers: Mapping[str, Any] | None = None,
         priority: int | None = None,
         expires_s: float | None = None,
+        content_type: str | None = None,
     ) -> None:
-        """Put a message into a queue; nobody sees it before the commit."""
+        """Put a message into a queue; nobody sees it before the commit.
+
+        `content_type` says what bytes are.
+        """
         await self._verbs.ensure_queue(name)
-        body, content_type = encoded(value)
+        body, kind = encoded(value)
         head = head_of(
-            content_type,
+            content_type or kind,
             headers=headers,
             id=id,
             correlation_id=correlation_id,

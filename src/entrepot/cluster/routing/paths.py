@@ -5,6 +5,8 @@ ReversePath   subscriptions go towards the node that is responsible for their to
               filters on the way; events go there too, and back along those that match
 Destinations  every node knows all subscriptions; the publisher's node works out who is to get
               an event, and the list travels with it and is split on the way
+LinkMatching  over a tree, every node knows all subscriptions, in a search tree that says to which
+              neighbours an event goes on
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from entrepot.cluster.overlay.chord import Chord
 from entrepot.cluster.routing.matching import Filter
 from entrepot.cluster.routing.messages import Addressed, Publication, Subscription
 from entrepot.cluster.routing.routers import Deliver, Placement, Router
+from entrepot.cluster.routing.search_tree import SearchTree
 from entrepot.wire.gossip.messages import GroupMessage
 
 _BODY = msgspec.json.Decoder(dict[str, str | float])
@@ -148,3 +151,34 @@ class Destinations(Router):
         parts = [tuple(destinations[index :: self.FAN_OUT]) for index in range(self.FAN_OUT)]
         further = publication.further()
         return [(part[0], Addressed(further, part[1:])) for part in parts if part]
+
+
+class LinkMatching(Router):
+    hears: ClassVar[tuple[type, ...]] = (Publication, Subscription)
+
+    def __init__(self, me: Peer, deliver: Deliver, neighbours: Sequence[Peer]) -> None:
+        super().__init__(me, deliver)
+        self.tree: SearchTree[Peer] = SearchTree()
+        self._neighbours = neighbours
+        self._count = 0
+
+    @property
+    def state(self) -> int:
+        return len(self.own) + self._count
+
+    def subscribe(self, filter: Filter) -> Sends:
+        self.own.append(filter)
+        return [(peer, Subscription(filter, self.me)) for peer in self._neighbours]
+
+    def route(self, sender: Peer | None, publication: Publication) -> Sends:
+        self._take(publication)
+        further = publication.further()
+        wanted = self.tree.match(publication.event)
+        return [(peer, further) for peer in wanted if peer != sender]
+
+    def receive(self, sender: Peer, message: Any, now: float) -> Sends:
+        if type(message) is Publication:
+            return self.route(sender, message)
+        self.tree.add(message.filter, sender)
+        self._count += 1
+        return [(peer, message) for peer in self._neighbours if peer != sender]

@@ -18,7 +18,6 @@ from entrepot.broker.held import Problem
 from entrepot.core import limits
 from entrepot.core.errors import UnknownVhost
 from entrepot.core.measures import Histogram
-from entrepot.core.names import PartitionId
 from entrepot.core.ports import Space
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.call import Call, Context, denied

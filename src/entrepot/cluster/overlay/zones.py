@@ -1,0 +1,85 @@
+"""A space of several dimensions, divided among nodes: a content-addressable network, as CAN has it.
+
+Every node has a zone, a box of the space, and knows the zones that touch a face of its own. What is
+for a point goes from neighbour to neighbour, each time to the one that is nearest to the point. All
+coordinates are from 0 to 1; a zone has its lower faces, and its upper ones only at 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Point = Sequence[float]
+
+
+class Zone(NamedTuple):
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def distance(self, point: Point) -> float:
+        """Return the square of how far a point is from the zone: 0 inside."""
+        return sum(
+            max(low - each, 0.0, each - high) ** 2
+            for low, high, each in zip(self.low, self.high, point, strict=True)
+        )
+
+    def holds(self, point: Point) -> bool:
+        return all(
+            low <= each < high or each == high == 1.0
+            for low, high, each in zip(self.low, self.high, point, strict=True)
+        )
+
+    def touches(self, other: Zone) -> bool:
+        """Return whether they have a face in common, or a part of one."""
+        faces = 0
+        for low, high, low_2, high_2 in zip(*self, *other, strict=True):
+            if low == high_2 or high == low_2:
+                faces += 1
+            elif low >= high_2 or high <= low_2:
+                return False
+        return faces == 1
+
+
+def zones_of(count: int, dimensions: int) -> list[Zone]:
+    """Divide the space among so many nodes: halved again and again, in one dimension after another.
+
+    It is what comes of nodes that join one by one, each where the zones are largest.
+    """
+    zones = [Zone((0.0,) * dimensions, (1.0,) * dimensions)]
+    while len(zones) < count:
+        depth = len(zones).bit_length() - 1
+        zones.extend(_halve(zones, len(zones) - (1 << depth), depth % dimensions))
+    return zones
+
+
+def _halve(zones: list[Zone], index: int, dimension: int) -> list[Zone]:
+    """Halve a zone in place; return its other half."""
+    zone = zones[index]
+    middle = (zone.low[dimension] + zone.high[dimension]) / 2
+    low, high = [*zone.low], [*zone.high]
+    low[dimension] = high[dimension] = middle
+    zones[index] = Zone(zone.low, tuple(high))
+    return [Zone(tuple(low), zone.high)]
+
+
+class ZoneMap:
+    """What one node knows: its own zone, and those of its neighbours."""
+
+    def __init__(self, zones: Sequence[Zone], me: int) -> None:
+        self.mine = zones[me]
+        self.neighbours = {
+            peer: zone for peer, zone in enumerate(zones) if peer != me and zone.touches(self.mine)
+        }
+
+    def next(self, point: Point) -> int | None:
+        """Return the neighbour that is nearest to a point; None if the point is ours."""
+        if self.mine.holds(point):
+            return None
+        return min(
+            self.neighbours, key=lambda peer: (*_nearness(self.neighbours[peer], point), peer)
+        )
+
+
+def _nearness(zone: Zone, point: Point) -> tuple[bool, float]:
+    return not zone.holds(point), zone.distance(point)
