@@ -144,6 +144,10 @@ class Mqtt:
 
     # What a client of version 5 is told that wants a longer keep-alive, or none. 0: no limit.
     max_keep_alive_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    # Sessions that outlive their connections; another one is refused.
+    max_kept_sessions: Annotated[int, Meta(ge=0, le=limits.SESSIONS_MAX)] = limits.SESSIONS_KEPT_MAX
+    # How long a session is kept after its connection, at most. 0: no limit.
+    max_session_expiry_seconds: Annotated[int, Meta(ge=0, le=2**32 - 2)] = 0
     # How often the topics under `$SYS/` are updated. 0: there are none.
     sys_interval_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 10
     # The first one that matches changes a topic or filter.

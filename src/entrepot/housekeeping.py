@@ -35,15 +35,15 @@ LOAD_EVERY_S = 0.02
 LATE_S = 0.005  # The loop is busy if a timer fires later than this.
 BUSY_MAX = 50  # How often an import is put off because the loop is busy.
 LOOK_EVERY_S = 10.0  # Between collections, unless there are many new objects earlier.
-CHECK_EVERY_S = 0.1
+CHECK_EVERY_S = 0.05
 BEAT_S = 0.025  # Between two looks at how late the loop is.
-NEW_MAX = 10  # Collections of the middle generation: some 7,000 new objects each.
+NEW_MAX = 4  # Collections of the middle generation: some 7,000 new objects each.
 # After a collection that took longer, the survivors are frozen. In processor time: on a busy
 # machine every collection takes long, and connections that are frozen are not collected.
-LOOK_S_MAX = 0.02
+LOOK_S_MAX = 0.01
 MEMORY_MAX = 512 * limits.MIB  # Of the process, before all objects are visited for the first time.
 GROWTH = 1.5  # How much larger it has become when they are visited again,
-BUSY_GROWTH = 1.5  # and how much more until others have to wait for it.
+BUSY_GROWTH = 2.5  # and how much more until others have to wait for it, perhaps for seconds.
 IDLE_SHARE_MAX = 0.02  # Of the processor, since the last look, if nobody asks for anything.
 _NEVER = 1_000_000_000
 

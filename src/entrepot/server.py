@@ -718,6 +718,8 @@ class Server:
             is_tls=is_tls,
             message_bytes_max=self._config.queues.max_message_bytes,
             keep_alive_s_max=self._config.mqtt.max_keep_alive_seconds,
+            kept_sessions_max=self._config.mqtt.max_kept_sessions,
+            session_expiry_s_max=self._config.mqtt.max_session_expiry_seconds,
             messages=messages,
             rewriting=self._rewriting(),
         )

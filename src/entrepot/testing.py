@@ -101,24 +101,31 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         ready = self.data_dir / "endpoints.json"
         ready.unlink(missing_ok=True)  # A killed broker leaves its own behind.
-        process = self._launch()
+        self._process = self._launch()
+        try:
+            self._wait_until(ready)
+        except BaseException:  # Also Ctrl-C: nobody else knows of the process.
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            raise
+        self._release()
+        document = json.loads(ready.read_text())
+        self.endpoints = {name: (end["host"], end["port"]) for name, end in document.items()}
+
+    def _wait_until(self, ready: Path) -> None:
         deadline = time.monotonic() + self.patience_s
         while not ready.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                process.wait()
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > deadline:
                 said = self.log_path.read_text(errors="replace")
                 # Between its end and `_reserve`, somebody else may have got its port.
                 if said.endswith(_PORT_TAKEN) and self.endpoints and time.monotonic() < deadline:
                     time.sleep(_PORT_TAKEN_S)
-                    process = self._launch()
+                    self._process = self._launch()
                     continue
                 raise RuntimeError(f"the broker did not start:\n{said}")
             time.sleep(_STEP_S)
-        self._process = process
-        self._release()
-        document = json.loads(ready.read_text())
-        self.endpoints = {name: (end["host"], end["port"]) for name, end in document.items()}
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with self.log_path.open("ab") as log:

@@ -1,5 +1,6 @@
 """What a client of MQTT and the broker tell each other, wills with a delay, and many at once."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,13 +22,19 @@ from entrepot.wire.mqtt.properties import PacketType, Properties
 from entrepot.wire.mqtt.reasons import Reason
 from entrepot.wire.mqtt.scan import Acks, Publishes
 from tests.end_to_end.mqtt_peers import Client, Raw, connected
+from tests.end_to_end.test_mqtt_command_line import output
 
 KEPT = Properties(session_expiry_interval=600)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Broker]:
-    settings = {"mqtt.max_keep_alive_seconds": 50, "queues.max_message_bytes": 8_000_000}
+    settings = {
+        "ports.http": 0,
+        "mqtt.max_keep_alive_seconds": 50,
+        "mqtt.max_session_expiry_seconds": 3_600,
+        "queues.max_message_bytes": 8_000_000,
+    }
     with broker(settings=settings) as started:
         yield started
 
@@ -109,6 +116,27 @@ def test_disconnect_may_change_the_sessions_expiry(address: tuple[str, int]) -> 
         (ended,) = raw.ends()
         assert isinstance(ended, Disconnect)
         assert ended.reason is Reason.PROTOCOL_ERROR
+
+
+def test_a_session_is_not_kept_longer_than_is_allowed(server: Broker) -> None:
+    def kept_s(client_id: str) -> int:
+        shown = json.loads(output(server, "sessions", "show", client_id, "--json"))
+        return int(shown["expiry_ms"]) // 1_000
+
+    for asked_s, kept in ((600, None), (3_600, None), (3_601, 3_600), (2**32 - 1, 3_600)):
+        with Raw(server.mqtt_address) as raw:
+            properties = Properties(session_expiry_interval=asked_s)
+            found = raw.connect("long", properties=properties).properties
+            assert found.session_expiry_interval == kept
+            assert kept_s("long") == min(asked_s, 3_600)
+    with Raw(server.mqtt_address, V311) as raw:  # Which would be kept for ever.
+        raw.connect("old", clean_start=False)
+        assert kept_s("old") == 3_600
+    with Raw(server.mqtt_address) as raw:
+        raw.connect("longer", properties=KEPT)
+        raw.send(Disconnect(properties=Properties(session_expiry_interval=2**32 - 1)))
+        raw.ends()
+        assert kept_s("longer") == 3_600
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -1,6 +1,7 @@
 """The broker for tests comes back on its ports, even if somebody else has one for a while."""
 
 import socket
+import subprocess
 import threading
 import time
 
@@ -35,6 +36,32 @@ def _free_once_refused(started: Broker, other: socket.socket) -> None:
     while _TAKEN not in started.log_path.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
     other.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_start_that_is_interrupted_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    launched: list[subprocess.Popen[bytes]] = []
+    launch = Broker._launch
+
+    def note(self: Broker) -> "subprocess.Popen[bytes]":
+        launched.append(launch(self))
+        return launched[-1]
+
+    def interrupt(seconds: float) -> None:
+        raise error
+
+    made = broker()
+    with monkeypatch.context() as patch:
+        patch.setattr(Broker, "_launch", note)
+        patch.setattr(time, "sleep", interrupt)
+        with pytest.raises(error):
+            made.start()
+    (process,) = launched
+    assert process.poll() is not None
+    made.close()
+    assert not made.data_dir.exists()
 
 
 def test_its_ports_are_its_own_while_it_is_away() -> None:

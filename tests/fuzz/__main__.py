@@ -8,8 +8,15 @@ from pathlib import Path
 from tests.fuzz.driver import SPEAKERS, Fuzzer, read_finding
 
 
+def end(*_: object) -> None:
+    """End this, and the broker with it. Once: it shall not be interrupted in that."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # And the broker ends with this.
+    signal.signal(signal.SIGTERM, end)
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--protocol", choices=SPEAKERS, default="kafka")
     parser.add_argument("--frames", type=int, default=10_000)

@@ -139,9 +139,11 @@ class Fuzzer:
             self._start_again()
         finally:
             self.tally.seconds = time.monotonic() - started_s
-            self._end_pinger()
-            self._broker.kill()
-            self._broker.close()
+            try:
+                self._end_pinger()
+            finally:
+                self._broker.kill()
+                self._broker.close()
         return self.tally
 
     # --- the broker

@@ -1,7 +1,13 @@
 """The fuzzer itself: one seed is one run, and what it takes for right is right."""
 
+import contextlib
+import os
 import re
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -183,6 +189,28 @@ def test_a_finding_can_be_read_again(tmp_path: Path) -> None:
     fuzzer.found("exit", "what it said")
     (path,) = tmp_path.iterdir()
     assert read_finding(path) == ("amqp", sessions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["*/data.log", "*/data/endpoints.json"])
+def test_when_it_is_ended_it_leaves_nothing_behind(tmp_path: Path, moment: str) -> None:
+    """While its broker starts, and while it talks to it."""
+    command = [sys.executable, "-m", "tests.fuzz", "--findings", str(tmp_path / "found")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not [*tmp_path.glob(moment)]:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert [*tmp_path.iterdir()] == []
+    assert not [*_processes_that_name(tmp_path)]
+
+
+def _processes_that_name(path: Path) -> Iterator[str]:
+    for each in Path("/proc").glob("[0-9]*/cmdline"):  # None where there is no such thing.
+        with contextlib.suppress(OSError):
+            if str(path).encode() in (said := each.read_bytes()):
+                yield said.decode(errors="replace")
 
 
 @pytest.mark.slow

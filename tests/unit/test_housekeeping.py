@@ -198,7 +198,8 @@ def test_it_is_told_how_long_collections_took(frozen: list[str]) -> None:
 def test_a_process_that_is_never_idle_does_not_grow_for_ever(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = iter([1.4, 1.6, 1.6, 1.6, 3.5, 3.7])
+    grown = housekeeping.BUSY_GROWTH
+    sizes = iter([grown * each for each in (0.9, 1.1, 1.1, 1.1, 1.6 * grown, 1.7 * grown)])
 
     async def main(sim: SimLoop) -> None:
         monkeypatch.setattr(housekeeping, "processor_time", sim.time)

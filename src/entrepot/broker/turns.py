@@ -33,6 +33,7 @@ class Turns:
         self._number = 1  # Of this iteration, if anybody has asked for it.
         self._is_ending = False  # Whether `_end` comes at the end of this iteration,
         self._at_end: list[Callable[[], None]] = []  # and what it calls.
+        self.spent = 0  # In this iteration; see `spend`.
 
     def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
         """Run the first turn now. Return the result, or an awaitable when more turns are needed."""
@@ -110,6 +111,12 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._end)
         return self._number
 
+    def spend(self, cost: int) -> None:
+        """Add to `spent`: how much was done in this iteration of the loop of what is bounded for
+        all together, however many do a little of it."""
+        self.number()
+        self.spent += cost
+
     def at_end(self, call: Callable[[], None]) -> None:
         """Call this when all is done that is ready in this iteration of the loop.
 
@@ -124,6 +131,7 @@ class Turns:
     def _end(self) -> None:
         self._is_ending = False
         self._number += 1
+        self.spent = 0
         calls, self._at_end = self._at_end, []
         for call in calls:
             call()

@@ -181,6 +181,7 @@ assert MESSAGE_BYTES_MAX < STREAM_BATCH_BYTES_MAX <= FRAME_BYTES_MAX
 
 # Sessions of one virtual host.
 SESSIONS_MAX = 200_000  # With more, none is opened.
+SESSIONS_KEPT_MAX = 50_000  # Of these, those that outlive their connection.
 SESSION_SUBSCRIPTIONS_MAX = 100_000  # Of one session; more are refused.
 # Messages that wait for one session, and their bytes; with more, the oldest are dropped.
 SESSION_MESSAGES_MAX = 100_000
@@ -213,8 +214,8 @@ SHARE_DEAD_LETTERS_MAX = 1_000  # Dead letters copied at once; others wait.
 # Lanes of queues: the partitions, or memory, that messages are kept in.
 QUEUE_BATCH_BYTES = 1 * MIB  # One batch of messages, unless one message is larger.
 QUEUE_READ_BYTES = 256 * KIB  # Read from the log at once, unless one batch is larger,
-QUEUE_READ_RUNS = 64  # and decoded, unless one batch has more.
-QUEUE_READ_RUN_BYTES = 32 * KIB  # What is read in one turn: a small run takes as long as so many.
+QUEUE_READ_RUNS = 32  # and decoded, unless one batch has more.
+QUEUE_READ_RUN_BYTES = 128 * KIB  # What is read in one turn: a small run takes as long as so many.
 # Messages of durable queues cached in memory, unless one is larger.
 QUEUE_CACHE_BYTES_MAX = 64 * MIB
 # Cached messages of one lane; more than a batch of the smallest messages takes.

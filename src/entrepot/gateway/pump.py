@@ -122,6 +122,7 @@ class Pump(Generic[E]):
     def closed(self, reason: str) -> None:
         self._is_open = False
         self._events.clear()
+        self.serve = _serve_none  # The one before refers to this, or to what does.
 
     # --- turns
 
@@ -220,6 +221,10 @@ class Pump(Generic[E]):
             self._faults.caught(f"{self.link.peer}: a request failed", error)
             self.failed(None)
         self.work()
+
+
+def _serve_none(event: object) -> None:
+    """Do nothing: the connection is closed."""
 
 
 class CountingPump(Pump[E], Generic[E, D]):

@@ -23,6 +23,7 @@ from entrepot.core.batch import BatchHeader, check, read_header, records
 from entrepot.core.errors import Corruption, DamagedBatch, InvalidBatch, OffsetOutOfRange
 from entrepot.core.ports import File, FileRange
 from entrepot.log.files import FilePool
+from entrepot.log.read_ahead import ReadAhead
 from entrepot.log.segment import (
     GLANCE_BYTES,
     Glance,
@@ -334,7 +335,7 @@ class Segments:
             if segment.offset_end <= offset:
                 continue
             is_checked = segment.index is not None  # Recovery has just checked it.
-            file = self._pool.get(segment.path)
+            ahead = ReadAhead(self._pool.get(segment.path))
             position = self.index_of(segment).position_for_offset(offset)
             for glance in self._follow_noted(segment, position, segment.size):
                 if glance.offset_last < offset:
@@ -343,8 +344,8 @@ class Segments:
                     data = self._checked(segment, glance)
                     yield read_header(data), data
                     continue
-                header = read_header(file.read(glance.position, 61))
-                whole = file.read(glance.position, glance.size) if header.is_control else b""
+                header = read_header(ahead.read(glance.position, 61))
+                whole = ahead.read(glance.position, glance.size) if header.is_control else b""
                 yield header, whole
 
     def batches(self) -> Iterator[bytes]:

@@ -32,6 +32,7 @@ from entrepot.log.epochs import EpochIndex, read_epochs
 from entrepot.log.files import load, write_all
 from entrepot.log.journal import JournalEntry
 from entrepot.log.partition import Partition
+from entrepot.log.read_ahead import ReadAhead
 from entrepot.log.segment import Glance, Segment, glances, read_seal
 
 log = logging.getLogger("entrepot.log")
@@ -206,11 +207,11 @@ def walk_segment(file: File, segment: Segment, *, gaps: bool = False) -> Damage 
 
     Only compaction leaves gaps between offsets.
     """
-    end, epochs = file.size(), list[tuple[int, int]]()
+    end, epochs, ahead = file.size(), list[tuple[int, int]](), ReadAhead(file)
     segment.epochs = epochs
     try:
-        for glance in glances(file, 0, end):
-            header = _checked(file, segment, glance, gaps)
+        for glance in glances(ahead, 0, end):
+            header = _checked(ahead, segment, glance, gaps)
             if isinstance(header, str):
                 return Damage(glance.position, segment.offset_end, header)
             if not epochs or header.leader_epoch > epochs[-1][0]:
@@ -221,7 +222,7 @@ def walk_segment(file: File, segment: Segment, *, gaps: bool = False) -> Damage 
     return None
 
 
-def _checked(file: File, segment: Segment, glance: Glance, gaps: bool) -> BatchHeader | str:
+def _checked(file: ReadAhead, segment: Segment, glance: Glance, gaps: bool) -> BatchHeader | str:
     """Return the header of a batch, or what is wrong with it."""
     try:
         header = check(file.read(glance.position, glance.size), allow_gaps=True)

@@ -22,6 +22,7 @@ from entrepot.core import limits
 from entrepot.core.errors import Corruption
 from entrepot.core.ports import Disk, File
 from entrepot.log import layout
+from entrepot.log.read_ahead import ReadAhead
 
 # offset_first, length, offset_delta_last, timestamp_max of a batch header: what a look-up needs.
 _GLANCE = Struct(">qi11xi8xq")
@@ -221,7 +222,7 @@ def glance_at(data: bytes, position: int) -> Glance | None:
     return Glance(position, offset_first, 12 + length, offset_first + delta, timestamp_max)
 
 
-def glances(file: File, position: int, end: int) -> Iterator[Glance]:
+def glances(file: File | ReadAhead, position: int, end: int) -> Iterator[Glance]:
     """Yield the header of each batch from a batch's start on; large bodies are not read.
 
     Raises Corruption when the bytes there cannot be a batch.

@@ -422,8 +422,9 @@ class SocketLink:
     def _report_closed(self) -> None:
         """Schedule `Receiver.closed`. It is not called here: the receiver may be our caller."""
         receiver, self._receiver = self._receiver, None
-        if self._holding is not None:
-            self._holding.end()
+        holding, self._holding = self._holding, None  # Which refers to this.
+        if holding is not None:
+            holding.end()
         if receiver is not None:
             logger.debug("%s: gone: %s", self._peer, self._reason)
             self._closings.add(self._loop, partial(self.guard, receiver.closed, self._reason))

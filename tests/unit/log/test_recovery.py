@@ -11,6 +11,7 @@ from entrepot.log.log import CHECKPOINT_EVERY_S
 from entrepot.log.policy import Durability, Policy
 from entrepot.log.recovery import PROGRESS_S, Progress
 from entrepot.log.segment import Segment
+from sim.disk import SimFile
 from tests.unit.log.bed import Bed, make, simulated
 
 ONE = len(make(b"x"))
@@ -38,6 +39,29 @@ async def restart(bed: Bed, policy: Policy | None = None) -> None:
 def append_to_file(bed: Bed, file_path: str, data: bytes) -> None:
     file = bed.disk.open(file_path)
     file.write(file.size(), [data])
+
+
+@simulated
+async def test_small_batches_are_read_many_at_once(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, reads = 2_000, list[int]()
+    await bed.start("t")
+    bed.append("t", *[make(b"%d" % number) for number in range(count)])
+    await bed.committed()
+    bed.kill()
+    read = SimFile.read
+
+    def counting(self: SimFile, position: int, size: int) -> bytes:
+        reads.append(size)
+        return read(self, position, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimFile, "read", counting)
+        await bed.start("t")
+        assert [*bed["t"].headers(0)][-1][0].offset_first == count - 1
+    assert len(reads) < count / 10
+    assert bed.values("t") == [b"%d" % number for number in range(count)]
 
 
 # --- an unfinished tail is cut off

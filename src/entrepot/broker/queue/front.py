@@ -139,13 +139,13 @@ class Front:
         count, left = limits.QUEUE_TURN_MESSAGES_MAX, limits.QUEUE_TURN_BYTES_MAX
         try:
             while self._uncounted and count > 0 and left > 0:
-                offsets = next(iter(self._uncounted))[:count]
+                offsets, loaded = next(iter(self._uncounted))[:count], self.lane.loaded
                 pieces = self.lane.read(offsets, left)
                 counted = range(offsets.start, pieces[-1][0].stop if pieces else offsets.stop)
                 self._uncounted.remove(counted.start, counted.stop)
                 size = sum([_size(run) for _, run in pieces])
                 self._ready_bytes = (self._ready_bytes or 0) + size
-                count, left = count - len(counted), left - size
+                count, left = count - len(counted), left - size - self.cost_since(loaded)
         except StorageError:  # Counting begins anew later.
             self._forget_bytes()
         return bool(self._uncounted)
@@ -204,10 +204,15 @@ class Front:
             for offset in each:
                 self.lane.deferred(offset, None)
         self.came_back(ready)
+        self.count_more()
         return bool(ready)
 
+    def cost_since(self, loaded: int) -> int:
+        """Return what reads from the disk have cost since `lane.loaded` was this, in bytes."""
+        return (self.lane.loaded - loaded) * limits.QUEUE_READ_RUN_BYTES
+
     def came_back(self, ready: Sequence[range]) -> None:
-        """Note that messages are ready again, and count their bytes, some of them later."""
+        """Note that messages are ready again. `count_more` counts their bytes."""
         for progress in self.selecting:
             progress.came_back(ready)
         if self.groups is not None:
@@ -215,7 +220,6 @@ class Front:
         if self._ready_bytes is not None:
             for offsets in ready:
                 self._uncounted.add(offsets.start, offsets.stop)
-            self.count_more()
 
     def pop(self, count: int, now_ms: int) -> Popped:
         """Take out the next messages, at most `count`, expired ones included.
@@ -374,12 +378,13 @@ class Front:
             if left <= 0:
                 popped.is_cut = True
                 break
+            loaded = self.lane.loaded
             offsets, pieces = wanted, self.lane.read(wanted, left)
             if pieces and pieces[-1][0].stop < wanted.stop:
                 offsets, left = range(wanted.start, pieces[-1][0].stop), 0
                 popped.is_cut = True
             elif len(ready) > 1:
-                left -= sum([_size(run) for _, run in pieces])
+                left -= sum([_size(run) for _, run in pieces]) + self.cost_since(loaded)
             popped.size += len(offsets)
             if len(pieces) != 1 or len(pieces[0][0]) != len(offsets):
                 popped.lost.extend((gap, _GONE) for gap in gaps(offsets, pieces))

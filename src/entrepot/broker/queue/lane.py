@@ -47,6 +47,10 @@ class Lane(Protocol):
         """Return the bytes of all messages that are kept, including settled ones."""
 
     @property
+    def loaded(self) -> int:
+        """Return how many runs `read` has read from the disk so far."""
+
+    @property
     def fault(self) -> str | None:
         """Return why messages can be neither delivered nor appended. None means: they can."""
 

@@ -49,6 +49,7 @@ class LogLane:
         self._cache = cache
         self._shelf = Shelf()
         self._decoder = RunDecoder(formats)
+        self.loaded = 0
         self._prepared: EncodedBatch | None = None  # The large message that `append` gets next.
         self._settlements = store.settlements(partition.id)
         self.offset_recovered = partition.offset_end
@@ -151,6 +152,7 @@ class LogLane:
         except Corruption as error:
             self._partition.refuse(str(error))
             self._check_up()
+        self.loaded += len(books)
         for book in books:
             self._cache.put(self._shelf, book)
         return books

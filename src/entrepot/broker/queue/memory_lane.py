@@ -22,6 +22,7 @@ _SPARSE = 16
 
 class MemoryLane:
     is_in_memory = True
+    loaded = 0
 
     def __init__(self, memory_use: MemoryUse) -> None:
         self.ledger = Ledger()

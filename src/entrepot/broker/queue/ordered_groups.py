@@ -197,7 +197,10 @@ class OrderedGroups:
     # --- reading
 
     def _read_more(self, count: int) -> tuple[int, int]:
-        """Read the groups of the next messages. Returns how many offsets and bytes were read."""
+        """Read the groups of the next messages.
+
+        Returns how many offsets and bytes were read; a read from the disk counts as some more.
+        """
         count = min(count, limits.QUEUE_GROUPED_MAX - len(self._group_of))
         if self._unread:
             offsets = self._unread[0][:count]
@@ -205,11 +208,12 @@ class OrderedGroups:
             stop = min(self._lane.offset_end, self._read_end + count)
             offsets = range(self._read_end, stop)
         names: dict[int, str | None] = {}
-        size = 0
+        loaded, size = self._lane.loaded, 0
         for each, run in self._lane.read(offsets):
             for offset, (envelope, body) in zip(each, run.messages, strict=True):
                 names[offset] = envelope.handling.group
                 size += len(body)
+        size += (self._lane.loaded - loaded) * limits.QUEUE_READ_RUN_BYTES
         if self._unread:
             self._unread[0] = self._unread[0][len(offsets) :]
             if not self._unread[0]:

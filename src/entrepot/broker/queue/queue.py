@@ -121,6 +121,10 @@ class Deferred(NamedTuple):
     due_ms: int
 
 
+# Runs that all queues together may read from the disk in one iteration of the loop; those that
+# come after that have to wait for turns.
+_LOADED_MAX = limits.QUEUE_TURN_BYTES_MAX // limits.QUEUE_READ_RUN_BYTES
+
 # Settles, rejects or returns the messages at these offsets.
 Answer = Callable[[Sequence[int]], None]
 
@@ -615,15 +619,22 @@ class Queue:
     def dispatch(self) -> None:
         """Deliver what can be delivered, then drop what has expired or exceeds the limit.
 
-        Does nothing while many messages are being settled or returned: these come first.
+        Does nothing while many messages are being settled or returned: these come first. Comes
+        in a turn of its own if other queues have read much from the disk in this iteration.
         """
+        if self._turns.spent >= _LOADED_MAX and not self._is_in_memory:
+            self._continue()
+        else:
+            self._dispatch()
+
+    def _dispatch(self) -> None:
         if self._is_dispatching or self._is_spent or self._unfinished or self._is_gone:
             return
         if not self._is_in_memory:  # What is in memory can always be read.
             for lane in self.lanes:
                 if lane.fault is not None:
                     return
-        left = limits.QUEUE_TURN_MESSAGES_MAX
+        left, loaded = limits.QUEUE_TURN_MESSAGES_MAX, self._loaded
         try:
             self._is_dispatching = True
             try:
@@ -634,7 +645,7 @@ class Queue:
                     if popped is None:
                         break
                     left -= popped.size
-                    if popped.is_cut:
+                    if popped.is_cut or self._loaded - loaded >= _LOADED_MAX:
                         left, self._is_spent = 0, True
             finally:
                 self._is_dispatching = False
@@ -642,8 +653,15 @@ class Queue:
                 self._process_rest()
             else:
                 self._continue()
+            if self._loaded != loaded:
+                self._turns.spend(self._loaded - loaded)
         except Exception as error:
             self._failed(error)
+
+    @property
+    def _loaded(self) -> int:
+        """Return how many runs were read from the disk so far."""
+        return 0 if self._is_in_memory else sum([lane.loaded for lane in self.lanes])
 
     def _continue(self) -> None:
         """Dispatch again, in the turn of this queue: very many may have much to do at once."""
@@ -653,7 +671,7 @@ class Queue:
 
     def _continued(self) -> None:
         self._is_continuing = self._is_spent = False
-        self.dispatch()
+        self._dispatch()
 
     def _hand_out(self, count: int) -> Popped | None:
         """Deliver at most `count` messages of the highest priority that has ready ones.
@@ -765,12 +783,14 @@ class Queue:
     def _select(self, seat: Seat, number: int, offsets: range, bytes_max: int) -> int:
         """Deliver those of the messages that a consumer wants, as far as it has room.
 
-        Returns how many bytes were read. Raises StorageError.
+        Returns how many bytes were read, or what the reads have cost. Raises StorageError.
         """
         selection, front, size = seat.selection, self._fronts[number], 0
         assert selection is not None
         progress = selection.lanes[number]
+        loaded = front.lane.loaded
         pieces = front.lane.read(offsets, bytes_max) if bytes_max > 0 else []
+        size += front.cost_since(loaded)
         end = pieces[-1][0].stop if pieces else offsets.start if bytes_max <= 0 else offsets.stop
         progress.put_back(range(end, offsets.stop))
         for gap in gaps(range(offsets.start, end), pieces):
@@ -998,6 +1018,8 @@ class Queue:
             self._dead_letter_or_drop(owner, lane, DELIVERY_LIMIT, spent)
         for each in _ranges(offsets):
             self._return(owner, lane, each, is_attempt=is_attempt)
+        if self._is_in_memory:  # Otherwise later: that may be many reads from the disk.
+            self._fronts[lane].count_more()
         if self._limit.drops and not self._is_gone:
             self._drop_excess()
         self._continue()

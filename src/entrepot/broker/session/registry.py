@@ -94,6 +94,7 @@ class SessionRegistry:
         self._turns = turns
         self.faults = faults
         self._sessions: dict[str, Session] = {}  # By client id.
+        self.kept_count = 0  # Of these, those that outlive their connection.
         self.shared = SharedSubscriptions(queues, listeners)
         self._opening = OneAtATime()  # By client id.
         self._deadlines = Deadlines[tuple[str, Session]]()
@@ -123,13 +124,15 @@ class SessionRegistry:
         clean_start: bool,
         expiry_ms: int | None,
         will: Will | None = None,
+        kept_max: int = limits.SESSIONS_MAX,
     ) -> tuple[Session, bool]:
         """Open the session of a client, and return whether it was there before.
 
         A connection that has the session loses it. `clean_start` ends a session that was there,
         and so does another user: nobody gets what waits for somebody else.
         The session ends `expiry_ms` after its connection; None means never, and 0 that it does
-        not outlive its connection. Raises SessionRefused, StorageError.
+        not outlive its connection. One that does is refused if there are `kept_max` of them.
+        Raises SessionRefused, StorageError.
         """
         await self._opening.wait_and_enter(client_id)
         try:
@@ -143,6 +146,8 @@ class SessionRegistry:
                 session = None
             is_present = session is not None
             if session is None:
+                if expiry_ms != 0 and self.kept_count >= kept_max:
+                    raise SessionRefused(f"{self.kept_count} sessions are kept, and no more")
                 session = self._new(client_id, user, is_durable=expiry_ms != 0)
             await self._resume(session, user, receiver, expiry_ms, will)
             return session, is_present
@@ -154,8 +159,16 @@ class SessionRegistry:
             raise SessionRefused(f"there are {limits.SESSIONS_MAX} sessions, and no more")
         number = int.from_bytes(self._entropy.token(8), "big")
         session = Session(number, client_id, user, self, is_durable=is_durable)
-        self._sessions[client_id] = session
+        self._add(session)
         return session
+
+    def _add(self, session: Session) -> None:
+        self._sessions[session.client_id] = session
+        self.kept_count += session.is_durable
+
+    def _remove(self, session: Session) -> None:
+        if self._sessions.pop(session.client_id, None) is not None:
+            self.kept_count -= session.is_durable
 
     async def _resume(
         self,
@@ -262,7 +275,7 @@ class SessionRegistry:
     def _begin_end(self, session: Session) -> None:
         """End a session in turns; it cannot be found from now on."""
         self.faults.guard("publishing a will", self._publish_will, session)
-        self._sessions.pop(session.client_id, None)
+        self._remove(session)
         for kind in (_EXPIRY, _WILL):
             self._deadlines.cancel((kind, session))
         self._turns.start(self._ending(session))
@@ -463,7 +476,7 @@ class SessionRegistry:
         session.serials = stored.serials
         session.queue = self._queues.hidden(_queue_name(stored.number))
         session.restore_released(stored.released)
-        self._sessions[facts.client_id] = session
+        self._add(session)
         for text, wanted in stored.subscriptions.items():
             if not is_shared(text):
                 session.subscribed(wanted)
@@ -493,7 +506,7 @@ class SessionRegistry:
             session.stop()
             if receiver is not None:
                 receiver.ended("the virtual host is deleted")
-            self._sessions.pop(session.client_id, None)
+            self._remove(session)
             yield from self._ending(session)
 
     async def close(self) -> None:

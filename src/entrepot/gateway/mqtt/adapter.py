@@ -69,7 +69,14 @@ class MqttAdapter(CountingPump[Event, PacketBuffer]):
         self.drop_input(PacketBuffer(Scanner(), self._context.scratch))
         self._end_deadline()
         self.release()
+        if self._awaited is None:
+            self._let_go()
         log.debug("%s: %s", self.link.peer, reason)
+
+    def _let_go(self) -> None:
+        """Drop what refers back to this, so that all of it is freed now and not by a collection of
+        garbage: those of what has become old are rare."""
+        self._connection = self._handshake = self._keep_alive = None
 
     def refuse(self, reason: str) -> None:
         self.end(MqttError(Reason.QUOTA_EXCEEDED, reason))

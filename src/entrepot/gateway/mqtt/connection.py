@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from entrepot.gateway.mqtt.delivery import Delivery
 
 _PONG = write(Pingresp(), V5)
-_NEVER_S = 0xFFFF_FFFF
 VERSIONS = {V31: "MQTT 3.1", V311: "MQTT 3.1.1", V5: "MQTT 5.0"}
 
 
@@ -109,7 +108,7 @@ class Connection:
         with_will = packet.reason is not Reason.SUCCESS
         expiry_ms = self.terms.session_expiry_ms
         if expiry_s is not None:
-            expiry_ms = None if expiry_s == _NEVER_S else expiry_s * 1_000
+            expiry_ms = self._context.session_expiry_ms(expiry_s)
         self._adapter.leave(expiry_ms, with_will=with_will)
 
     def facts(self, state: str, connected_ms: int) -> ConnectionFacts:

@@ -24,6 +24,7 @@ from entrepot.wire.mqtt.packets import V5
 from entrepot.wire.mqtt.reasons import MqttError
 from entrepot.wire.mqtt.scan import Scratch
 
+NEVER_S = 0xFFFF_FFFF  # As the expiry interval of a session: it does not end.
 BRIDGE_LEAD = "$bridge/"  # Begins the client identifiers of bridges' sessions. Persisted.
 
 # Calls something on behalf of a connection, and ends that if it fails.
@@ -56,6 +57,8 @@ class Context:
     is_tls: bool = False
     message_bytes_max: int = limits.MESSAGE_BYTES
     keep_alive_s_max: int = 0  # What clients are told if they want more. 0 means: no limit.
+    kept_sessions_max: int = limits.SESSIONS_MAX  # Those that outlive their connection.
+    session_expiry_s_max: int = 0  # 0 means: no limit.
     messages: MessageCount = field(default_factory=MessageCount)
     rewriting: Rewriting = field(default_factory=Rewriting)
     shared: SharedEncoding = field(default_factory=SharedEncoding)
@@ -71,6 +74,12 @@ class Context:
         memory = self.broker.vhosts.memory_use
         assert memory is not None, "a broker without queues"
         return memory
+
+    def session_expiry_ms(self, wanted_s: int) -> int | None:
+        """Return how long a session is kept after its connection. None means: for ever."""
+        if self.session_expiry_s_max:
+            wanted_s = min(wanted_s, self.session_expiry_s_max)
+        return None if wanted_s == NEVER_S else wanted_s * 1_000
 
     def make_envelope(self, topic: str, head: bytes) -> Envelope:
         """Return the envelope of messages that clients publish. Raises MqttError."""

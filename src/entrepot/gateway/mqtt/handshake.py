@@ -16,7 +16,7 @@ from entrepot.core.errors import SessionRefused, StorageError
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Link
 from entrepot.gateway.mqtt.authentication import Exchange, log_in, mechanism_of
-from entrepot.gateway.mqtt.context import BRIDGE_LEAD, Context, Terms
+from entrepot.gateway.mqtt.context import BRIDGE_LEAD, NEVER_S, Context, Terms
 from entrepot.gateway.mqtt.delivery import Delivery
 from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.mqtt.publishing import PRIVATE
@@ -39,7 +39,6 @@ from entrepot.wire.mqtt.scan import Event
 if TYPE_CHECKING:
     from entrepot.gateway.mqtt.adapter import MqttAdapter
 
-_NEVER_S = 0xFFFF_FFFF  # A session expiry interval that does not end.
 _CLIENT_ID_BYTES_MAX = 1_024
 _TOKEN_BYTES = 12
 
@@ -158,6 +157,7 @@ class Handshake:
                 clean_start=packet.clean_start,
                 expiry_ms=terms.session_expiry_ms,
                 will=will,
+                kept_max=context.kept_sessions_max,
             )
         except (SessionRefused, StorageError) as error:
             raise MqttError(Reason.SERVER_UNAVAILABLE, str(error)) from None
@@ -181,9 +181,8 @@ class Handshake:
         given = packet.properties
         if packet.version == V5:
             expiry_s = given.session_expiry_interval or 0
-            expiry_ms = None if expiry_s == _NEVER_S else expiry_s * 1_000
         else:
-            expiry_ms = 0 if packet.clean_start else None
+            expiry_s = 0 if packet.clean_start else NEVER_S
         keep_alive_s, keep_alive_s_max = packet.keep_alive_s, context.keep_alive_s_max
         if packet.version == V5 and keep_alive_s_max:
             keep_alive_s = min(keep_alive_s or keep_alive_s_max, keep_alive_s_max)
@@ -196,7 +195,7 @@ class Handshake:
             min(given.receive_maximum or mqtt_limits.IN_FLIGHT_MAX, mqtt_limits.IN_FLIGHT_MAX),
             given.maximum_packet_size,
             given.topic_alias_maximum or 0,
-            expiry_ms,
+            context.session_expiry_ms(expiry_s),
             self._exchange is not None,
         )
 
@@ -224,8 +223,11 @@ class Handshake:
         if packet.properties.request_response_information:
             information = f"responses/{sha256(terms.client_id.encode()).hexdigest()[:24]}"
         is_changed = terms.keep_alive_s != packet.keep_alive_s
+        asked_s = packet.properties.session_expiry_interval or 0
+        kept_s = NEVER_S if terms.session_expiry_ms is None else terms.session_expiry_ms // 1_000
         bytes_max = self._context.message_bytes_max + mqtt_limits.PUBLISH_EXTRA_BYTES_MAX
         return Properties(
+            session_expiry_interval=kept_s if kept_s != asked_s else None,
             assigned_client_identifier=None if packet.client_id else terms.client_id,
             server_keep_alive=terms.keep_alive_s if is_changed else None,
             authentication_method=None if exchange is None else exchange.method,

@@ -45,3 +45,8 @@ class Outbox:
     def close(self) -> None:
         """Ignore what is sent from now on."""
         self._is_closed = True
+        self._wake = _do_nothing
+
+
+def _do_nothing() -> None:
+    """Stand for `wake`, which would refer to the connection."""

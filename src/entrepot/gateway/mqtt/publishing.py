@@ -69,7 +69,7 @@ class Publishing:
         self._session = session
         self._is_limited = not terms.principal.is_unlimited
         send = adapter.outbox.send
-        shared = terms.version, self.uncommitted, send, self._refuse
+        shared = terms.version, self.uncommitted, send, partial(_refuse, adapter)
         self._pubacks = Answers(PacketType.PUBACK, *shared)
         self._pubrecs = Answers(PacketType.PUBREC, *shared)
         self._pubcomps = Answers(PacketType.PUBCOMP, *shared)
@@ -292,8 +292,9 @@ class Publishing:
         if not self._may_write(name):
             raise TopicDenied(f"no right to write to {name!r}")
 
-    def _refuse(self, reason: Reason) -> None:
-        self._adapter.end(MqttError(reason, "a message that could not be published"))
+
+def _refuse(adapter: MqttPeer, reason: Reason) -> None:
+    adapter.end(MqttError(reason, "a message that could not be published"))
 
 
 def _as_they_came(run: Publishes) -> dict[object, bytes] | None:

@@ -167,6 +167,7 @@ async def test_a_count_that_is_not_finished_knows_what_goes_meanwhile(bed: Bed) 
     front.pop(SLICE + 500, 0)
     assert front.ready_bytes == 0
     front.came_back([range(SLICE - 500, SLICE + 500)])
+    assert front.count_more()
     assert front.ready_bytes == 3 * SLICE
     assert front.count_more()
     assert not front.count_more()

@@ -371,6 +371,36 @@ async def test_bounds(bed: Sessions) -> None:
 
 
 @simulated
+async def test_sessions_that_are_kept_are_bounded(bed: Sessions) -> None:
+    await bed.start()
+    first = await bed.connect("first", "a")
+    bed.call(first.own.detach, first)
+    sessions = bed.vhost.sessions
+
+    async def connect(client_id: str, *, clean: bool = False, expiry_ms: int | None = None) -> Peer:
+        peer = Peer(10)
+        opened = sessions.open(
+            client_id, "u", peer, clean_start=clean, expiry_ms=expiry_ms, kept_max=1
+        )
+        peer.session, _ = await bed.do(opened)
+        return peer
+
+    with pytest.raises(SessionRefused):
+        await connect("second")
+    assert sessions.find("second") is None
+    ends = await connect("second", expiry_ms=0)  # One that is not kept.
+    bed.call(ends.own.detach, ends)
+    again = await connect("first", clean=True)  # In the place of its own.
+    bed.call(again.own.detach, again)
+    await bed.restart("crash")
+    sessions = bed.vhost.sessions
+    with pytest.raises(SessionRefused):
+        await connect("second")
+    await bed.do(sessions.delete("first"))
+    await connect("second")
+
+
+@simulated
 async def test_a_thousand_filters_at_once(bed: Sessions) -> None:
     await bed.start()
     peer = await bed.connect("c")

@@ -1,14 +1,16 @@
 """Messages from client to client, in bytes: what is handed on, dropped, held back and answered."""
 
 import asyncio
+import gc
 import tracemalloc
+import weakref
 from collections.abc import Sequence
 
 import pytest
 
 from entrepot.core import limits
 from entrepot.wire.mqtt.limits import IN_FLIGHT_MAX
-from entrepot.wire.mqtt.packets import V5, V311, Ack, Connect
+from entrepot.wire.mqtt.packets import V5, V311, Ack, Connect, Pingreq
 from entrepot.wire.mqtt.properties import PacketType, Properties
 from entrepot.wire.mqtt.scan import Publishes
 from tests.unit.gateway.mqtt.node import Client, Node, on_node, publication
@@ -27,6 +29,24 @@ async def test_a_run_of_qos_0_is_handed_on_as_it_came(node: Node) -> None:
     assert b"".join(old.link.writes) == b"".join(packets)
     bodies = [bytes(body) for run in _runs(new) for _, body in run.messages]
     assert bodies == [b"%d" % each for each in range(9)]
+
+
+@on_node
+async def test_a_closed_connection_is_freed_at_once(node: Node) -> None:
+    """And not by a collection of garbage: by then it may be old, and not looked at."""
+    client = Client(node.context(), V5)
+    await client.open("c", "a", qos=1)
+    client.send(publication("a", b"x", 1, 7, V5), Pingreq())
+    assert len(await client.told()) == 3
+    adapter = weakref.ref(client.adapter)
+    gc.disable()
+    try:
+        client.adapter.closed("gone")
+        await asyncio.sleep(1)
+        del client
+        assert adapter() is None
+    finally:
+        gc.enable()
 
 
 @on_node
