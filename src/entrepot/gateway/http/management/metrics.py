@@ -158,7 +158,9 @@ def _of_cluster(context: Context) -> Steps[list[Family]]:
         _one("cluster_controller", "1 on the node that decides who leads.", int(is_controller)),
         _one("partitions_led", "Partitions that this node leads.", led),
         Family("partitions_lacking", text, ("problem",), samples),
-        _one("partitions_at_min_in_sync", "Those that one more failure closes to acks=all.", at_min),
+        _one(
+            "partitions_at_min_in_sync", "Those that one more failure closes to acks=all.", at_min
+        ),
     ]
 
 
