@@ -172,7 +172,7 @@ class ClusterWorld:
         work = [self._produce(f"p{number}") for number in range(PRODUCERS)]
         work += [self._read(f"r{number}") for number in range(READERS)]
         work += [self._crash_now_and_then(), self._part(), self._trouble_the_coordinator()]
-        work += [self._fail_disks(), self._jump_the_clock()] + self._more_work()
+        work += [self._fail_disks(), self._jump_the_clock(), *self._more_work()]
         tasks = [self._loop.create_task(each) for each in work]
         await asyncio.sleep(self._seconds)
         self._is_over = True
