@@ -105,15 +105,13 @@ class ClusterWorld:
         )
         self.service = SimService(loop.random("coordinator"), climate)
         habits = Habits(short_write_chance=0.05, sync_is_noop=sync_is_noop)
-        self.machines = {
-            node: Machine(SimDisk(loop.random(f"disk {node}"), habits)) for node in NODES
-        }
+        disks = {node: SimDisk(loop.random(f"disk {node}"), habits) for node in NODES}
+        self.machines = {node: Machine(disk) for node, disk in disks.items()}
         self._clock = SimClock(loop)
         self._entropy = SimEntropy(loop.random("entropy"))
         self._lag_ms = self._random.choice((1_000, 10_000))
-        self._is_over = False
-        self._counter = 0
-        self._ends: dict[int, int] = {}  # What readers know to be committed, by partition.
+        self._is_over, self._counter = False, 0
+        self._ends: dict[int, int] = {}  # By partition: up to where readers know it committed.
         self._acked_by: dict[tuple[int, int], int] = {}  # (partition, offset) -> node.
         self.history = History()
         self.assignments = Assignments()

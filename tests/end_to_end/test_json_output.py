@@ -32,6 +32,7 @@ ARGUMENTS = {
     "log verify": ["DATA"],
     "multicast lab": ["chord", "--nodes", "16", "--runs", "1"],
     "pipeline list": ["examples/pipelines/sensors.py"],
+    "prove": ["--semantics", "at-most-once", "--protocol", "mqtt"],
     "queues check": [],
     "queues deferred": ["amq.delayed"],
     "queues list": [],
@@ -49,6 +50,7 @@ ARGUMENTS = {
     "topics list": [],
     "transactions describe": ["x"],
     "transactions list": ["--all"],
+    "transform list": [],
     "users add-key": ["ana", "--data-dir", "DATA"],
     "users list": ["--data-dir", "DATA"],
     "users list-keys": ["ana", "--data-dir", "DATA"],
@@ -110,12 +112,14 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_json_is_one_object_per_line(name: str, server: Broker, stopped: Path) -> None:
     env = {"ENTREPOT_BOOTSTRAP": server.bootstrap, "ENTREPOT_HTTP": server.http_address}
+    env["ENTREPOT_AMQP"] = "{}:{}".format(*server.endpoints["amqp"])
     env["ENTREPOT_MQTT"] = "{}:{}".format(*server.mqtt_address)
     runner = CliRunner(env=env)
     declare = ["exchanges", "declare", "later", "--type", "x-delayed-message"]
     runner.invoke(main, [*declare, "--set", "x-delayed-type=direct"])
     runner.invoke(main, ["queues", "declare", "q"])
     runner.invoke(main, ["bind", "later", "q", "-k", "q"])
+    runner.invoke(main, ["transform", "add-format", "plain", "json"])
     post_messages(server)
     given = [word.replace("DATA", str(stopped)) for word in ARGUMENTS[name]]
     result = runner.invoke(main, [*name.split(), *given, "--json"])

@@ -1,6 +1,7 @@
 """The controller's world over some seeds, and that it notices a controller that is wrong."""
 
 from collections.abc import Container
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_controller_that_is_not_fenced_is_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_leader_in_the_same_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(assignment: Assignment, alive: Container[int], **_: bool) -> Assignment:
+    def careless(assignment: Assignment, alive: Container[int], *_: Any, **__: Any) -> Assignment:
         wanted = settle(assignment, alive)
         return Assignment(wanted.replicas, wanted.in_sync, wanted.leader, assignment.leader_epoch)
 
@@ -52,7 +53,7 @@ def test_a_leader_in_the_same_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_leader_that_was_not_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unclean(assignment: Assignment, alive: Container[int], **_: bool) -> Assignment:
+    def unclean(assignment: Assignment, alive: Container[int], *_: Any, **__: Any) -> Assignment:
         wanted = settle(assignment, alive)
         others = [node for node in wanted.replicas if node in alive]
         if wanted.leader == NOBODY and others:

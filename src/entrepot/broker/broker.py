@@ -123,6 +123,10 @@ class Broker:
     manager_name = ""  # As a queue manager, told to those who connect. Set by the server.
     cluster: Cluster | None = None  # None means: this node is alone. Set before `open`.
     _reserving: asyncio.Lock | None = None  # Of producer ids, in a cluster.
+    _changes: Partition | None = None  # The catalog's partition.
+    _partitions_coming = 0  # Partitions that are being created.
+    # The next id to give out, below the catalog's `producer_id_next`; in a cluster, this end.
+    _producer_id = _producer_ids_end = 0
     _is_locked = False
 
     def __init__(
@@ -166,14 +170,10 @@ class Broker:
         views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
-        self._changes: Partition | None = None  # The catalog's partition.
         # By the number of the topic's id, which is hashed faster than the id, and the index.
         self._served: dict[tuple[int, int], ServedPartition] = {}
-        self._partitions_coming = 0  # Partitions that are being created.
         self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Internal topics, being created.
-        # The next id to give out, below the catalog's `producer_id_next`; in a cluster, this end.
-        self._producer_id = self._producer_ids_end = 0
         group_settings, has = groups or GroupSettings(), self._has_share_group
         needs = self.catalog, self.turns, has, clock, entropy
         self.groups = Coordinator(self, *needs, group_settings)

@@ -58,7 +58,7 @@ class Peer(NamedTuple):
     port: int
     rack: str
     tls_port: int = 0  # 0 means: there is none, as of the next.
-    amqp_port: int = 0
+    queues_port: int = 0
 
 
 class QueuesHome(Protocol):

@@ -117,7 +117,7 @@ class QueuesHome:
         while not self._is_up:
             await self._make_ledgers()
             peer = self.peer()
-            if peer is not None and peer.amqp_port:
+            if peer is not None and peer.queues_port:
                 return
             await asyncio.sleep(_RETRY_S)
 

@@ -17,18 +17,17 @@ class Zone(NamedTuple):
     low: tuple[float, ...]
     high: tuple[float, ...]
 
-    def distance(self, point: Point) -> float:
-        """Return the square of how far a point is from the zone: 0 inside."""
-        return sum(
-            max(low - each, 0.0, each - high) ** 2
-            for low, high, each in zip(self.low, self.high, point, strict=True)
-        )
+    def distance(self, point: Point) -> tuple[float, int]:
+        """Return the square of how far a point is from the zone, and on how many upper faces it is:
+        these are of another zone, which is that little nearer. (0, 0) is inside."""
+        square, faces = 0.0, 0
+        for low, high, each in zip(self.low, self.high, point, strict=True):
+            square += max(low - each, 0.0, each - high) ** 2
+            faces += each == high != 1.0
+        return square, faces
 
     def holds(self, point: Point) -> bool:
-        return all(
-            low <= each < high or each == high == 1.0
-            for low, high, each in zip(self.low, self.high, point, strict=True)
-        )
+        return self.distance(point) == (0.0, 0)
 
     def touches(self, other: Zone) -> bool:
         """Return whether they have a face in common, or a part of one."""
@@ -76,10 +75,4 @@ class ZoneMap:
         """Return the neighbour that is nearest to a point; None if the point is ours."""
         if self.mine.holds(point):
             return None
-        return min(
-            self.neighbours, key=lambda peer: (*_nearness(self.neighbours[peer], point), peer)
-        )
-
-
-def _nearness(zone: Zone, point: Point) -> tuple[bool, float]:
-    return not zone.holds(point), zone.distance(point)
+        return min(self.neighbours, key=lambda peer: (self.neighbours[peer].distance(point), peer))

@@ -20,7 +20,7 @@ class Wanted(NamedTuple):
 
     start_ok: StartOk
     tune_ok: TuneOk
-    open: Open
+    opening: Open
 
 
 @dataclass(frozen=True, slots=True)

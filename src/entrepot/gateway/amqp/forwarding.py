@@ -271,7 +271,7 @@ class Forwarding:
                     await queues.found()
                     peer = queues.peer()
                     if peer is not None:
-                        await self._connect(peer.id, peer.host, peer.amqp_port)
+                        await self._connect(peer.id, peer.host, peer.queues_port)
                     elif queues.is_here:
                         host, port = self._around.own_address()
                         await self._connect(queues.node, host or "localhost", port)

@@ -32,10 +32,11 @@ from entrepot.core.ports import FileRange
 from entrepot.core.steps import Steps, finish
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
+from entrepot.gateway.kafka.fetch_request import asked_at_once, asked_in_steps
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.gateway.kafka.throttle import Cost, cost_of
-from entrepot.gateway.kafka.topics import copied_partition_of, served_partition_of, topic_key
+from entrepot.gateway.kafka.topics import copied_partition_of, served_partition_of
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
 from entrepot.wire.kafka.frames import RequestHeader
@@ -62,7 +63,7 @@ def serve(
         decoding = fetch.decode_request_steps(header.version, frame, position)
         return _serve_long(context, header, decoding, answer)
     request = fetch.decode_request(header.version, frame, position)
-    return _Fetch(context, header, request, answer).serve(*_asked_at_once(request))
+    return _Fetch(context, header, request, answer).serve(*asked_at_once(request))
 
 
 async def _serve_long(
@@ -70,7 +71,7 @@ async def _serve_long(
 ) -> None:
     turns = context.broker.turns
     request = await turns.run(decoding)
-    asked, forgotten = await turns.run(_asked(request))
+    asked, forgotten = await turns.run(asked_in_steps(request))
     pending = _Fetch(context, header, request, answer).serve(asked, forgotten)
     if pending is not None:
         await pending
@@ -470,34 +471,3 @@ def _size_of(fetched: FetchedPartition) -> int:
     if records is None:
         return 0
     return records.size if isinstance(records, FileRange) else len(records)
-
-
-def _asked_at_once(request: FetchRequest) -> tuple[list[Wanted], list[Key]]:
-    """Do what `_asked` does, at once, for a request that is not long."""
-    if len(request.topics) == 1 and not request.forgotten:
-        name, topic_id, partitions = request.topics[0]
-        if len(partitions) == 1:
-            index, leader_epoch, offset, _, _, bytes_max = partitions[0]
-            key = topic_key(name, topic_id), index
-            return [Wanted(key, offset, bytes_max, leader_epoch)], []
-    return finish(_asked(request))
-
-
-def _asked(request: FetchRequest) -> Steps[tuple[list[Wanted], list[Key]]]:
-    """Return the partitions that a request wants, and those it wants no longer. Of a partition that
-    is named twice, the last counts."""
-    asked: dict[Key, Wanted] = {}
-    for topic in request.topics:
-        name = topic_key(topic.name, topic.id)
-        for each in topic.partitions:
-            yield
-            key = name, each.partition_index
-            asked[key] = Wanted(
-                key, each.fetch_offset, each.partition_max_bytes, each.current_leader_epoch
-            )
-    forgotten = [
-        (topic_key(topic.name, topic.id), index)
-        for topic in request.forgotten
-        for index in topic.partitions
-    ]
-    return list(asked.values()), forgotten

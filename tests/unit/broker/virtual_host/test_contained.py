@@ -47,7 +47,7 @@ async def test_a_queue_that_was_declared_before_that_does_not_hold_up_a_start(be
     assert bed.bodies("other") == [b"a"]
     old = bed.vhost.queue("old")
     assert old.is_stopped
-    with pytest.raises(QueueDown, match="queue 'old' in vhost '/' has crashed"):
+    with pytest.raises(QueueDown, match="queue 'old' in vhost '/' is down: invalid arg"):
         old.get(bed, auto_ack=True)
     _, failure = await bed.published("", "old", b"b")
     assert isinstance(failure, Refused)
