@@ -198,6 +198,10 @@ class BlockingGroup(Blocking[Group]):
         return self.inner.view
 
     @property
+    def position(self) -> int:
+        return self.inner.position
+
+    @property
     def leader(self) -> str | None:
         return self.inner.leader
 
@@ -459,10 +463,20 @@ class Client(Blocking[AsyncClient]):
         *,
         member: str | None = None,
         is_closed: bool = True,
+        is_durable: bool = True,
+        machine: Callable[[Sent], Any] | None = None,
+        after: int | None = None,
     ) -> BlockingGroup:
         """Return a group of processes, made if there is none: see `AsyncClient.group`."""
-        callback = None if on_event is None else self._loop.in_thread(on_event)
-        made = self.inner.group(name, callback, member=member, is_closed=is_closed)
+        made = self.inner.group(
+            name,
+            None if on_event is None else self._loop.in_thread(on_event),
+            member=member,
+            is_closed=is_closed,
+            is_durable=is_durable,
+            machine=machine,
+            after=after,
+        )
         return BlockingGroup(self._loop.wait(made), self._loop)
 
     delete_group = waits(AsyncClient.delete_group)
