@@ -31,7 +31,7 @@ PAUSE_S = 0.2
 logger = logging.getLogger("entrepot.client")
 
 Apply = Callable[[Entry], object]
-_COMPACTED = MappingProxyType({"cleanup.policy": "compact"})
+COMPACTED = MappingProxyType({"cleanup.policy": "compact"})
 
 
 class Replica:
@@ -43,7 +43,7 @@ class Replica:
         topic: str,
         apply: Apply,
         *,
-        settings: Mapping[str, str] = _COMPACTED,
+        settings: Mapping[str, str] = COMPACTED,
         partition: int = 0,
         partitions: int = 1,
     ) -> None:
