@@ -14,7 +14,7 @@ from sim.loop import run
 
 
 @pytest.mark.parametrize(
-    # 20015: a home that had been told that its lease was gone handed out what was settled elsewhere.
+    # 20015: a home that knew that its lease was gone handed out what another one had settled.
     "number",
     [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2, 3, 20_015))],
 )
