@@ -25,7 +25,7 @@ class Taking:
 
     async def until_member(self) -> int:
         """Return the lease it has."""
-        while not self.membership.is_member:
+        while not self.membership.is_member:  # noqa: ASYNC110 (it has no event)
             await asyncio.sleep(0.01)
         return self.membership._lease
 
