@@ -229,8 +229,6 @@ def test_aio_pika_through_a_failover(world: World) -> None:
 
 def test_rounds_of_faults_with_queues(tmp_path: Path) -> None:
     outcome = run(tmp_path, rounds=5, with_transactions=False, fault_s=2.0, seed=11)
-    unsolved = ("duplicated", "reordered")  # Of Kafka's producers; see `test_harness`.
-    assert [each for each in outcome.found if each.kind not in unsolved] == [], outcome.text()
-    assert outcome.troubles == []
+    assert outcome.is_good, outcome.text()
     assert outcome.confirmed > 50
     assert len(outcome.settled.settled) > 50
