@@ -333,6 +333,7 @@ class Client(Blocking[AsyncClient]):
     put_many = waits(AsyncClient.put_many)
     poll = waits(AsyncClient.poll)
     get = waits(AsyncClient.get)
+    browse = waits(AsyncClient.browse)
 
     def notify(
         self,
