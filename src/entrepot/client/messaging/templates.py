@@ -50,9 +50,12 @@ def place_of(value: Tuple, partitions: int) -> int:
 
 def places_of(template: Tuple, partitions: int) -> list[int]:
     """Return the partitions in which a tuple that matches may be."""
-    if partitions > 1 and (not template or is_open(template[0])):
+    if partitions == 1 or not template or is_open(template[0]):
         return list(range(partitions))
-    return [place_of(template, partitions)] if template else [0]
+    try:
+        return [place_of(template, partitions)]
+    except TypeError as error:
+        raise ClientError(f"a template has fields that JSON can say: {error}") from None
 
 
 def keys_of(value: Tuple) -> list[object]:
