@@ -6,10 +6,15 @@ The lecture's table of acks and in-sync minimums is `lecture_table`.
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -245,3 +250,46 @@ def test_what_one_node_changes_all_have(world: World) -> None:
         address = f"127.0.0.1:{node.proxy_port}"
         admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         assert "shared" in admin.list_topics(timeout=10).topics
+
+
+class Watching:
+    """`entrepot cluster watch`, as a process."""
+
+    def __init__(self, world: World, output: Path) -> None:
+        assert world.etcd is not None
+        command = [
+            sys.executable, "-m", "entrepot.cli", "cluster", "watch", "--json",
+            "--coordinator", world.etcd.url,
+        ]  # fmt: skip
+        self._output = output
+        with output.open("wb") as file:
+            self.process = subprocess.Popen(command, stdout=file)
+
+    def events(self, **facts: object) -> list[str]:
+        """Return the events with these facts, in order."""
+        lines = map(json.loads, self._output.read_text().splitlines())
+        return [line["event"] for line in lines if facts.items() <= line.items()]
+
+
+def test_what_happens_can_be_watched(world: World, tmp_path: Path) -> None:
+    """O-03, O-06: topics made and deleted, nodes that die and come back."""
+    watching = Watching(world, tmp_path / "said")
+    try:
+        until(lambda: watching.events(node=3) == ["node-there"])
+        create(world, "seen")
+        until(lambda: watching.events(topic="seen") == ["topic-made", "leader"])
+        leader = leader_of(world, "seen")
+        world.kill(leader)
+        until(lambda: "node-gone" in watching.events(node=leader.number))
+        until(lambda: watching.events(topic="seen").count("leader") == 2)
+        world.begin(leader)
+        until(lambda: watching.events(node=leader.number).count("node-there") == 2)
+        assert world.wait_healed(["seen"]) == ""
+        admin = world.admin()
+        admin.delete_topics(["seen"])["seen"].result(30)
+        until(lambda: watching.events(topic="seen")[-1] == "topic-deleted")
+        watching.process.send_signal(signal.SIGINT)
+        assert watching.process.wait(PATIENCE_S) == 0
+    finally:
+        watching.process.kill()
+        watching.process.wait()
