@@ -267,7 +267,7 @@ class Server:
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
                 formats=Formats((AMQP, AMQP_1_0, MQTT)),
-                dialect=RabbitDialect(),
+                dialect=RabbitDialect() if self._has_queues else None,
                 predeclared=self._predeclared(),
                 faults=doors.faults,
                 is_clustered=self._is_clustered,
@@ -291,6 +291,10 @@ class Server:
     @property
     def _is_clustered(self) -> bool:
         return bool(self._config.cluster.coordinator) or self._doors.coordinator is not None
+
+    @property
+    def _has_queues(self) -> bool:
+        return not self._is_clustered or self._config.cluster.queues
 
     def _predeclared(self) -> tuple[Exchange, ...]:
         """Return the exchanges that each virtual host has."""

