@@ -94,8 +94,10 @@ publish() {
   "$PYTHON" "$HERE/publish.py" "$(end "$1" amqp)" "$WORK/confirmed-$1"
 }
 begin_load() {
+  # Of its own it tries once only.
+  printf 'retries=2147483647\nenable.idempotence=true\n' >"$WORK/producer.properties"
   run org.apache.kafka.tools.VerifiableProducer --bootstrap-server "$BOOTSTRAP" --topic $TOPIC \
-    --acks -1 --throughput 200 --max-messages 4000 >"$WORK/produced" 2>"$WORK/producer-errors" &
+    --command-config "$WORK/producer.properties" --acks -1 --throughput 200 --max-messages 4000 >"$WORK/produced" 2>"$WORK/producer-errors" &
   LOAD=$!
   PUBLISHERS=
   for node in 1 2 3; do
