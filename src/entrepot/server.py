@@ -874,7 +874,7 @@ class Server:
             clock,
             self._login,
             _version(),
-            f"entrepot@{self._config.advertised.host or self._config.host}",
+            self._node_name,
             started_ms,
             lambda: self.endpoints,
             self._config.queues.max_message_bytes,
@@ -928,6 +928,12 @@ class Server:
             self.pulse,
             self._doors.disk.space,
         )
+
+    @property
+    def _node_name(self) -> str:
+        """Return the name as RabbitMQ's tools show it; in a cluster its nodes' differ."""
+        number = f"-{self._config.node_id}" if self._config.cluster.coordinator else ""
+        return f"entrepot{number}@{self._config.advertised.host or self._config.host}"
 
     def _console(self) -> tuple[Live, StaticFiles]:
         """Return what tells the pages of the console, on all ports, and their files."""

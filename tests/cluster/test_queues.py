@@ -233,3 +233,28 @@ def test_rounds_of_faults_with_queues(tmp_path: Path) -> None:
     assert outcome.is_good, outcome.text()
     assert outcome.confirmed > 50
     assert len(outcome.settled.settled) > 50
+
+
+def test_a_quorum_queue_is_durable_has_copies_and_keeps_the_order(world: World) -> None:
+    one = world.nodes[0]
+    with connect(one) as connection:
+        quorum = {"x-queue-type": "quorum"}
+        connection.channel().queue_declare("orders", durable=True, arguments=quorum)
+    home = home_of(world, "orders")
+    partition = world.metadata().topics["orders"].partitions[0]
+    assert sorted(partition.replicas) == [1, 2, 3]
+    other = next(node for node in world.nodes if node is not home)
+    bodies = [b"%d" % number for number in range(60)]
+    publish(other, "orders", bodies[:30])
+    world.kill(home)
+    publish(other, "orders", bodies[30:])
+    got = []
+    with connect(other) as connection:
+        channel = connection.channel()
+        for method, _, body in channel.consume("orders", inactivity_timeout=PATIENCE_S):
+            got.append(body)
+            channel.basic_ack(method.delivery_tag)
+            if len(got) == len(bodies):
+                break
+        channel.cancel()
+    assert got == bodies

@@ -14,7 +14,9 @@ from sim.loop import run
 
 
 @pytest.mark.parametrize(
-    "number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 8))]
+    # 20083: an internal topic could not be made, and who had asked for it was gone.
+    "number",
+    [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (*range(1, 8), 20_083))],
 )
 def test_transactions_are_whole_and_batches_are_there_once(number: int) -> None:
     result = run(number, cluster_transactions(12.0))
