@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from entrepot.lab import paradigms, tuple_spaces
+from entrepot.lab import paradigms, spectrum, tuple_spaces
 from entrepot.lab.table import Lab
 
 LABS = {
     "summary": Lab(
         "seven properties of five paradigms of indirect communication",
         lambda sizes: paradigms.summary(),
+    ),
+    "spectrum": Lab(
+        "eight models of consistency: what each guarantees, and what it costs",
+        lambda sizes: spectrum.spectrum(sizes.nodes_or(10), sizes.seed),
     ),
     "xu-liskov": Lab(
         "a replicated space: the steps of write, read and take",
