@@ -342,7 +342,7 @@ class Gossip(Model):
             return ()
         self._known.add(message.name)
         self.deliver(message)
-        chosen = {self._peers.select() for _ in range(FAN_OUT)}
+        chosen = dict.fromkeys(self._peers.select() for _ in range(FAN_OUT))
         return [(peer, message) for peer in chosen if peer is not None]
 
 
