@@ -213,7 +213,20 @@ class SharedCatalogue:
             if found is None:
                 raise ClusterChanged("another node changed it meanwhile; try again")
             revision = found
-        await self.done(revision)
+        if any(each.value is not None for each in records):
+            await self.done(revision)
+        else:
+            await self._gone(revision, [key_of(each) for each in records])
+
+    async def _gone(self, revision: int, keys: Sequence[str]) -> None:
+        """Wait until these keys are gone here. If none of them was there, nothing has changed: the
+        revision is of something else then, which this catalogue may never be told of."""
+        await self._wait(
+            lambda: (
+                self._done_to >= revision
+                or (not self._to_do and not any(key in self._there for key in keys))
+            )
+        )
 
     async def create_topic(
         self, topic: Topic, replication: int | None, assignments: Sequence[Sequence[int]] | None
