@@ -183,7 +183,7 @@ class Broker:
         of_groups = self.groups.complete_transaction, self.groups.check_loaded
         given = self, self.turns, clock, self.new_producer_id
         self.transactions = TransactionCoordinator(*given, *of_groups)
-        self.sessions = Sessions()  # Connections of clients that use queues.
+        self.sessions, self.topic_sessions = Sessions(), Sessions()  # Of queues, and of Kafka.
         self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(
             self, clock, formats, dialect, predeclared, is_clustered=is_clustered

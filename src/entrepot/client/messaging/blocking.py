@@ -22,6 +22,7 @@ from entrepot.client.messaging.keeper import PATIENCE_S
 from entrepot.client.messaging.memory import Memory, MemoryWatch
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.queues import BATCH
+from entrepot.client.messaging.replicated_space import ReplicatedSpace
 from entrepot.client.messaging.spaces import Space, Watch
 from entrepot.client.messaging.subjects import Advertisement, Subscription
 from entrepot.client.messaging.topics import FIRST, Entry, Topic, TopicReader, TopicTransaction
@@ -185,6 +186,14 @@ class BlockingSpace(Blocking[Space]):
     def notify(self, callback: Callable[[tuple[Any, ...]], Any], *template: Any) -> Watch:
         """Call a function with each matching tuple that is written from now on."""
         return self.inner.notify(self._loop.in_thread(callback), *template)
+
+
+class BlockingReplicatedSpace(Blocking[ReplicatedSpace]):
+    """A space with a copy at each of its sites."""
+
+    write = waits(ReplicatedSpace.write)
+    read = waits(ReplicatedSpace.read)
+    take = waits(ReplicatedSpace.take)
 
 
 class BlockingMemory(Blocking[Memory]):
@@ -492,6 +501,13 @@ class Client(Blocking[AsyncClient]):
         """Return a tuple space, made if there is none: then it has so many partitions."""
         made = self.inner.space(name, partitions=partitions)
         return BlockingSpace(self._loop.wait(made), self._loop)
+
+    def replicated_space(
+        self, name: str, *, sites: int = 3, trace: Callable[[str, str], None] | None = None
+    ) -> BlockingReplicatedSpace:
+        """Return a space after Xu and Liskov: see `AsyncClient.replicated_space`."""
+        made = self.inner.replicated_space(name, sites=sites, trace=trace)
+        return BlockingReplicatedSpace(self._loop.wait(made), self._loop)
 
     def memory(self, name: str) -> BlockingMemory:
         """Return a memory that all clients share, made if there is none."""

@@ -30,9 +30,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from entrepot.client.errors import ClientError
-from entrepot.client.messaging.memory import MemoryVerbs
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.replica import Replica
+from entrepot.client.messaging.replicated_space import ReplicatedSpaceVerbs
 from entrepot.client.messaging.subjects import Subscription
 from entrepot.client.messaging.topics import Entry
 from entrepot.core.clock import SystemEntropy
@@ -75,7 +75,7 @@ class Group:
 
     def __init__(
         self,
-        verbs: MemoryVerbs,
+        verbs: ReplicatedSpaceVerbs,
         name: str,
         member: str | None,
         on_event: OnEvent | None,
@@ -263,7 +263,7 @@ class Group:
             await self._change("suspect", whom=each, view=self.view.number)
 
 
-class GroupVerbs(MemoryVerbs):
+class GroupVerbs(ReplicatedSpaceVerbs):
     """The part of a client that is about process groups."""
 
     async def group(

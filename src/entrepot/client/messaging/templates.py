@@ -60,3 +60,26 @@ def keys_of(value: Tuple) -> list[object]:
     first = value[0]
     is_scalar = isinstance(first, str | int | float)
     return [len(value), (len(value), first)] if is_scalar else [len(value)]
+
+
+def template_as_json(template: Tuple) -> list[dict[str, Any]]:
+    """Return a template as something that JSON can say. Raises ClientError."""
+    return [_field_as_json(field) for field in template]
+
+
+def _field_as_json(field: Any) -> dict[str, Any]:
+    if field is ...:
+        return {}
+    if isinstance(field, type):
+        if field not in _FORMAL:
+            raise ClientError(f"{field.__name__} is no type that a field can have")
+        return {"type": field.__name__}
+    return {"is": field}
+
+
+def template_of_json(said: list[dict[str, Any]]) -> Tuple:
+    """Return the template. Raises KeyError, TypeError for what is none."""
+    kinds = {kind.__name__: kind for kind in _FORMAL}
+    return tuple(
+        kinds[field["type"]] if "type" in field else field.get("is", ...) for field in said
+    )
