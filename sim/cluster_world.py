@@ -36,7 +36,7 @@ from entrepot.clustering.node import ClusterNode
 from entrepot.clustering.roles import PartitionRole
 from entrepot.config import Cluster, Config, Ports, Topics
 from entrepot.core import batch
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import InvalidReplication, StorageError, TopicExists
 from entrepot.core.ports import World
 from entrepot.core.record import Record
 from entrepot.log.epochs import EpochEnd
@@ -199,8 +199,13 @@ class ClusterWorld:
         server = self.machines[1].server
         assert server is not None
         for name, count in self.topics:
-            with contextlib.suppress(StorageError):  # An answer of the coordinator may get lost.
-                await server.broker.create_topic(name, count)
+            while name not in server.broker.topics:
+                # An answer of the coordinator may get lost, and a node's lease.
+                with contextlib.suppress(StorageError, InvalidReplication, TopicExists):
+                    await server.broker.create_topic(name, count)
+                    break
+                await asyncio.sleep(0.1)
+                await self._until_whole()
         await self._until_whole(*(name for name, _ in self.topics))
 
     async def _until_whole(self, *topics: str) -> None:
