@@ -194,10 +194,10 @@ class ClusterWorld:
     async def _check_more(self) -> None: ...  # Check what they wrote, in the end.
 
     async def _create_topic(self) -> None:
+        await self._until_whole()
         server = self.machines[1].server
         assert server is not None
         for name, count in self.topics:
-            await self._until_whole()
             while name not in server.broker.topics:
                 # An answer of the coordinator may get lost, and a node's lease.
                 with contextlib.suppress(StorageError, InvalidReplication, TopicExists):
