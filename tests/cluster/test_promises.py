@@ -259,6 +259,22 @@ def test_what_one_node_changes_all_have(world: World) -> None:
         assert "shared" in admin.list_topics(timeout=10).topics
 
 
+def test_the_end_of_a_transaction_is_known_to_two_nodes(world: World) -> None:
+    """Although other topics require one copy only."""
+    create(world, "whole", minimum=1)
+    settings = {"bootstrap.servers": world.bootstrap, "transactional.id": "t", "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("whole", b"x")
+    producer.commit_transaction(60)
+    admin = world.admin()
+    of_topic = ConfigResource(ResourceType.TOPIC, "__transaction_state")
+    found = admin.describe_configs([of_topic])[of_topic].result(30)
+    assert found["min.insync.replicas"].value == "2"
+    assert read(world, "whole") == [b"x"]
+
+
 def test_what_is_not_set_is_unset_at_once(world: World) -> None:
     """As `kafka-reassign-partitions --verify` does: it takes throttles away that nobody has set."""
     admin = world.admin()
