@@ -7,9 +7,10 @@ a time; and how long messages take to receivers that wait.
 
 Each of many connections waits for its answer before it asks again, as boto3's clients do. The
 requests are written beforehand, as boto3 sends them in JSON, so that the client has little to do.
-What counts is processor time of the broker for one message: the noise of a machine changes it
-less than the rate. The brokers take turns. moto and ElasticMQ keep messages in memory; `os` and
-`fsync` say how durable ours are.
+Our rows end with how many times the peer's rate ours is and, behind a slash, how many times our
+processor time for one message theirs is: the noise of a machine changes the second less. The
+brokers take turns. moto and ElasticMQ keep messages in memory; `os` and `fsync` say how durable
+ours are.
 """
 
 import argparse
@@ -24,9 +25,9 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from bench import rates
 from bench.meter import tree_cpu_s
 from entrepot.testing import broker
 
@@ -206,18 +207,18 @@ def main() -> None:
             if given is not None:
                 started[name] = partial(contextlib.contextmanager(peer), given, directory)
         servers = {name: stack.enter_context(start()) for name, start in started.items()}
-        print(f"{'':50}{'messages/s':>12}{'cost, µs':>12}")
+        peers = [name for name in servers if name not in rates.OURS]
+        print(rates.heading(peers))
         for connections in options.connections:
-            runs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+            runs: dict[str, dict[str, list[tuple[float, float]]]] = {}
             for _ in range(options.runs):
                 for name, server in servers.items():
-                    found = asyncio.run(measure(server, connections, options.messages))
-                    for label, pair in found.items():
-                        runs.setdefault((label, name), []).append(pair)
-            for (label, name), pairs in sorted(runs.items()):
-                rate, cost = (median(values) for values in zip(*pairs, strict=True))
-                text = f"{label}, {connections} connections, {name}"
-                print(f"{text:50}{rate:12,.0f}{cost:12,.0f}")
+                    once = asyncio.run(measure(server, connections, options.messages))
+                    for label, pair in once.items():
+                        runs.setdefault(label, {}).setdefault(name, []).append(pair)
+            for label, found in runs.items():
+                text = f"{label}, {connections} connections"
+                print(*rates.rows(text, found, peers), sep="\n", flush=True)
         print(f"\n{'seconds to 30 receivers that wait':50}{'median':>12}{'99 %':>12}{'most':>12}")
         for name, server in servers.items():
             took = asyncio.run(measure_waiting(server, 30, options.waiting))
