@@ -359,13 +359,30 @@ def test_a_group_is_reset(server: Broker, page: Browser) -> None:
 
 
 def test_a_connection_is_closed(server: Broker, page: Browser, channel: Any) -> None:
-    page.open("connections")
+    page.open(f"connections?name={server.endpoints['amqp'][1]}")
     page.wait_for("1 connection")
     page.press("Close")
     page.press("Close it")
-    page.wait_for("The connection is closed", "Nobody is connected")
+    page.wait_for("The connection is closed", "Nothing has that name")
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
         channel.connection.process_data_events(WAIT_S)
+    assert page.problems() == []
+
+
+def test_a_connection_of_kafka_is_closed(server: Broker, page: Browser) -> None:
+    settings = {"bootstrap.servers": server.bootstrap, "client.id": "closed <soon>"}
+    producer = confluent_kafka.Producer(settings)
+    producer.produce("read", b"before")
+    assert producer.flush(WAIT_S) == 0
+    page.open("connections?name=closed")
+    page.wait_for("Kafka", "closed <soon>")
+    page.run("document.querySelector('td.name a').click()")
+    page.wait_for("librdkafka", "ANONYMOUS", "It has no channels")
+    page.press("Close")
+    page.press("Close it")
+    page.wait_for("The connection is closed")
+    producer.produce("read", b"after")  # It connects again.
+    assert producer.flush(WAIT_S) == 0
     assert page.problems() == []
 
 

@@ -13,6 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -99,7 +100,7 @@ log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
 _TOPICS_CONFIGURED_AT_ONCE = 100
-_RESTORE = "Restore the data directory from a backup"
+_RESTORE = "restore the data directory from a backup"
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
 
 
@@ -182,7 +183,7 @@ class Broker:
         of_groups = self.groups.complete_transaction, self.groups.check_loaded
         given = self, self.turns, clock, self.new_producer_id
         self.transactions = TransactionCoordinator(*given, *of_groups)
-        self.sessions = Sessions()  # Connections of clients that use queues.
+        self.sessions, self.topic_sessions = Sessions(), Sessions()  # Of queues, and of Kafka.
         self.bridges, self.formats = Bridges(), formats or Formats()
         self.vhosts = VirtualHosts(
             self, clock, formats, dialect, predeclared, is_clustered=is_clustered
@@ -208,7 +209,7 @@ class Broker:
         if not self.catalog.cluster_id and self._log.has_others:
             raise StorageError(
                 f"{self._changes.directory} is missing or empty, which says what the other "
-                f"partitions are. {_RESTORE}"
+                f"partitions are; {_RESTORE}"
             )
         known_id = self.catalog.cluster_id
         if cluster_id is not None and known_id and known_id != cluster_id:
@@ -246,7 +247,8 @@ class Broker:
                     if self.cluster is None or _is_kept(record):
                         self.catalog.apply(record)
         except (StorageError, InvalidBatch, OSError) as error:
-            raise StorageError(f"the catalog is damaged: {error}. {_RESTORE}") from None
+            reason = f"the catalog cannot be read: {error}"
+            raise StorageError(f"{reason}. If it is damaged: {_RESTORE}") from None
 
     def open_partitions(self, topic: Topic) -> None:
         self._served.update(finish(self._open(topic)))
@@ -515,9 +517,14 @@ class Broker:
             if name not in self._internal:
                 topic = Topic(TopicName(name), self.new_id(), partition_count, dict(settings))
                 self._internal[name] = asyncio.ensure_future(self._create_internal(topic))
-                self._internal[name].add_done_callback(lambda _: self._internal.pop(name))
+                self._internal[name].add_done_callback(partial(self._internal_made, name))
             await asyncio.shield(self._internal[name])
         return self.catalog.topics[name]
+
+    def _internal_made(self, name: str, task: asyncio.Future[None]) -> None:
+        del self._internal[name]
+        if not task.cancelled():
+            task.exception()  # Whoever waited may be gone. The next who needs it tries again.
 
     async def _create_internal(self, topic: Topic) -> None:
         if self.cluster is None:

@@ -1,6 +1,7 @@
-"""Lists the connections of clients that use queues, for the management API.
+"""Lists the connections of clients, for the management API and the console.
 
-An adapter adds itself when its client has logged in and chosen a virtual host, and removes
+Those that use queues are apart from those that use topics alone, by Kafka's protocol. An adapter
+adds itself when its client has logged in and chosen a virtual host, if it has one, and removes
 itself when the connection ends. Its facts are computed only when somebody asks for them. While
 connections are being closed (`send_away`), each new one is closed as soon as it is added.
 """
@@ -71,8 +72,8 @@ class Sessions:
         self._sent_away_for: str | None = None
 
     def __iter__(self) -> Iterator[Session]:
-        """Iterate over a copy: connections may end during the iteration."""
-        return iter(tuple(self._sessions))
+        """Iterate over a copy: connections may end during the iteration, and are left out then."""
+        return (each for each in tuple(self._sessions) if each in self._sessions)
 
     def __len__(self) -> int:
         return len(self._sessions)

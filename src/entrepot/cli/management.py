@@ -15,8 +15,9 @@ from urllib.parse import quote, urlencode
 import click
 
 from entrepot.cli.security import chosen_user, read_password, user_options
+from entrepot.cli.talk import CONNECT_S, key_values
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0  # Of an answer.
 GUEST = "guest"  # Both the name and the password.
 UNAUTHORIZED = 401
 
@@ -65,7 +66,7 @@ class Api:
             raise click.ClickException(f"{address!r} is not an address: HOST:PORT")
         self._address = address
         self._user = user
-        self._connection = HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+        self._connection = HTTPConnection(host.strip("[]"), int(port), timeout=CONNECT_S)
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}"}
 
@@ -108,6 +109,9 @@ class Api:
 
         try:
             try:
+                if not self._connection.sock:
+                    self._connection.connect()
+                    self._connection.sock.settimeout(TIMEOUT_S)
                 self._connection.request(method, target, data, self._headers)
                 response = self._connection.getresponse()
                 return response.status, response.read()
@@ -152,8 +156,6 @@ def connect() -> Api:
 
 def arguments_of(settings: tuple[str, ...]) -> dict[str, Any]:
     """`x-max-length=10` of a repeated --set: JSON where it is, and text where it is not."""
-    from entrepot.cli.talk import key_values
-
     found: dict[str, Any] = {}
     for name, text in key_values(settings, "--set").items():
         try:

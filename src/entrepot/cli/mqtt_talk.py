@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from entrepot.cli.security import chosen_security, security_options
-from entrepot.cli.talk import INTERRUPTED, TERMINATED
+from entrepot.cli.talk import CONNECT_S, INTERRUPTED, TERMINATED
 from entrepot.wire.kafka.kio_loading import load_kio
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def talk_mqtt(
         assert task is not None
         with contextlib.suppress(ValueError, RuntimeError):  # Signals are the main thread's.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        client = await MqttClient.open(net, address, connect)
+        client = await MqttClient.open(net, address, connect, timeout_s=CONNECT_S)
         try:
             return await work(client)
         finally:

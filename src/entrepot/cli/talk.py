@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from entrepot.client.client import Client
 
+# So long every command tries to connect, whatever it speaks; an answer may take longer.
+CONNECT_S = 5.0
+
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
@@ -66,7 +69,10 @@ def talk(
         assert task is not None
         with contextlib.suppress(ValueError, RuntimeError):  # Signals are the main thread's.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        async with Client(net, bootstrap, client_id=client_id, credentials=credentials) as client:
+        client = Client(
+            net, bootstrap, client_id=client_id, credentials=credentials, connect_s=CONNECT_S
+        )
+        async with client:
             return await work(client)
 
     try:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from entrepot.cli.talk import (
+    CONNECT_S,
     INTERRUPTED,
     json_option,
     key_values,
@@ -183,6 +184,7 @@ def _connected(
             broker["bootstrap"],
             user=broker["user"],
             password=broker["password"],
+            connect_s=CONNECT_S,
         ) as client:
             return await work(client)
 

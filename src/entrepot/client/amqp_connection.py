@@ -80,7 +80,14 @@ class AmqpConnection:
 
     @classmethod
     async def open(
-        cls, net: Net, address: str, login: Login, *, vhost: str = "/", heartbeat_s: int = 0
+        cls,
+        net: Net,
+        address: str,
+        login: Login,
+        *,
+        vhost: str = "/",
+        heartbeat_s: int = 0,
+        timeout_s: float = TIMEOUT_S,
     ) -> Self:
         """The address is like localhost:5672; no heartbeats where there are 0 seconds.
 
@@ -94,7 +101,7 @@ class AmqpConnection:
             return made[0]
 
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await net.connect(host, port, attach)
                 await made[0]._greet(login, vhost, heartbeat_s)
                 await made[0]._begin()

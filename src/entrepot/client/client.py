@@ -81,15 +81,20 @@ class Client:
         *,
         client_id: str = "entrepot",
         timeout_s: float = 30.0,
+        connect_s: float | None = None,
         attempts: int = 10,
         credentials: Credentials | None = None,
     ) -> None:
-        """`bootstrap` is `host:port`, several with commas; `attempts=1` never repeats."""
+        """`bootstrap` is `host:port`, several with commas; `attempts=1` never repeats.
+
+        A connection is given up after `connect_s`, or else like any answer after `timeout_s`.
+        """
         self.cluster = Cluster(
             net,
             bootstrap,
             client_id=client_id,
             timeout_s=timeout_s,
+            connect_s=connect_s,
             attempts=attempts,
             credentials=credentials,
         )

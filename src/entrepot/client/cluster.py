@@ -69,6 +69,7 @@ class Cluster:
         *,
         client_id: str = "entrepot",
         timeout_s: float = 30.0,
+        connect_s: float | None = None,
         attempts: int = 10,
         credentials: Credentials | None = None,
     ) -> None:
@@ -78,6 +79,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._connect_s = connect_s or timeout_s
         self._attempts = attempts
         self._credentials = credentials
         # What we know; forgotten when it proves wrong.
@@ -233,7 +235,7 @@ class Cluster:
                     self._net,
                     *address,
                     client_id=self._client_id,
-                    timeout_s=self._timeout_s,
+                    timeout_s=self._connect_s,
                     credentials=self._credentials,
                 )
                 self._connections[address] = connection

@@ -26,6 +26,17 @@ def test_those_who_are_there() -> None:
     assert list(sessions) == []
 
 
+def test_who_has_gone_since_is_left_out() -> None:
+    sessions = Sessions()
+    first, second = Fake(), Fake()
+    sessions.add(first)
+    sessions.add(second)
+    listed = iter(sessions)
+    assert next(listed) is first
+    sessions.remove(second)
+    assert list(listed) == []
+
+
 def test_sent_away_until_accepted_again() -> None:
     sessions = Sessions()
     before, during, after = Fake(), Fake(), Fake()

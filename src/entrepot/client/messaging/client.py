@@ -21,7 +21,8 @@ class AsyncClient(TransactionVerbs):
             message = await client.get("work", timeout_s=5)
 
     It connects when it has to, and again when a connection breaks; `patience_s` is how long it
-    tries before that is an error. Of several addresses, with commas, it takes one that answers.
+    tries before that is an error, and `connect_s` how long the first time, if that is another time.
+    Of several addresses, with commas, it takes one that answers.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class AsyncClient(TransactionVerbs):
         password: str = "guest",
         vhost: str = "/",
         patience_s: float = PATIENCE_S,
+        connect_s: float | None = None,
         net: Net | None = None,
     ) -> None:
         """`amqp` and `kafka` are `host:port`: for queues and subjects, and for topics."""
         self._net = net or SocketNet()
-        keeper = Keeper(self._net, amqp, Login(user, password), vhost, patience_s=patience_s)
+        login = Login(user, password)
+        keeper = Keeper(self._net, amqp, login, vhost, patience_s=patience_s, connect_s=connect_s)
         super().__init__(keeper)
         self.__post_init__()
         self._bootstrap = kafka

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from entrepot.client.amqp_connection import TIMEOUT_S
 from entrepot.client.errors import ClientError, Unreachable
 from entrepot.client.messaging.publishing import Publishing
 from entrepot.client.messaging.session import Channel, Session
@@ -46,9 +47,11 @@ class Keeper:
         vhost: str = "/",
         *,
         patience_s: float = PATIENCE_S,
+        connect_s: float | None = None,
     ) -> None:
         self.publishing = Publishing()
         self.patience_s = patience_s
+        self._connect_s = connect_s  # The first time, if that is another time.
         self._net = net
         self._addresses = [each.strip() for each in addresses.split(",") if each.strip()]
         self._login = login
@@ -137,13 +140,20 @@ class Keeper:
 
     async def _until_connected(self) -> Session:
         loop = asyncio.get_running_loop()
-        deadline, pause_s, number = loop.time() + self.patience_s, PAUSE_S_FIRST, 0
+        limit_s = None if self.connections else self._connect_s
+        patience_s = self.patience_s if limit_s is None else limit_s
+        deadline, pause_s, number = loop.time() + patience_s, PAUSE_S_FIRST, 0
         while True:
             address = self._addresses[number % len(self._addresses)]
             number += 1
             try:
                 session = await Session.open(
-                    self._net, address, self._login, vhost=self._vhost, heartbeat_s=HEARTBEAT_S
+                    self._net,
+                    address,
+                    self._login,
+                    vhost=self._vhost,
+                    heartbeat_s=HEARTBEAT_S,
+                    timeout_s=TIMEOUT_S if limit_s is None else limit_s,
                 )
                 await self._begin(session)
                 return session

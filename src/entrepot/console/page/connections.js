@@ -1,4 +1,4 @@
-// Connections of clients that use queues: the list, and one with its channels.
+// Connections of clients: the list, and one with its channels.
 
 import { get, me, path, remove } from "./api.js";
 import { badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
@@ -21,9 +21,9 @@ function closing(name, isMine, done) {
 function list(page) {
   const shown = table(page, {
     caption: "Connections", path: "/api/console/connections", noun: "connection",
-    none: empty("Nobody is connected", "Clients of AMQP, MQTT and STOMP are listed here. Kafka's clients are seen in their groups."),
+    none: empty("Nobody is connected", "Clients of Kafka, AMQP, MQTT and STOMP are listed here."),
     columns: [
-      { title: "Client", sort: "name", class: "name", cell: (row) => link(row.name, "connections", row.name) },
+      { title: "Client", sort: "name", class: "name", cell: (row) => [link(row.name, "connections", row.name), row.client ? h("div", { class: "hint" }, row.client) : null] },
       { title: "Protocol", sort: "protocol", cell: (row) => [badge(row.protocol), row.ssl ? badge("TLS", "good") : null] },
       { title: "User", sort: "user", cell: (row) => row.user },
       { title: "Channels", number: true, wide: true, cell: (row) => number(row.channels) },
@@ -43,7 +43,7 @@ async function one(page, name) {
   fill(page.main, heading(name, { kind: "Connection", actions: closing(name, found.user === me.user, () => page.go("#/connections")) }),
     section(null, facts([
       ["Protocol", found.protocol], ["User", found.user], ["Virtual host", found.vhost], ["From", `${found.peer_host}:${found.peer_port}`],
-      ["State", found.state], ["TLS", found.ssl ? "yes" : "no"], ["Login", found.auth_mechanism], ["Heartbeat", found.timeout ? `${found.timeout} s` : "none"], ["Since", moment(found.connected_at)],
+      ["State", found.state], ["TLS", found.ssl ? "yes" : "no"], ["Login", found.auth_mechanism || "none"], ["Heartbeat", found.timeout ? `${found.timeout} s` : "none"], ["Since", moment(found.connected_at)],
       ...Object.entries(found.client_properties).filter(([, value]) => typeof value !== "object").map(([key, value]) => [key, String(value)]),
     ])),
     section("Channels", plainTable("Channels", [

@@ -76,12 +76,13 @@ function cut(text, count) {
 }
 
 function box({ x, y, name, kind, href }) {
-  const middle = y + BOX.height / 2;
   return svg("a", { href, "aria-label": `${kind} ${name}`, class: `node is-${kind}` },
     svg("title", {}, `${kind} ${name}`),
     svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 6 }),
-    svg("text", { x: x + 10, y: middle - 3, class: "node-kind" }, kind),
-    svg("text", { x: x + 10, y: middle + 11 }, cut(name, NAME_CHARACTERS)));
+    // A drawing inside this one shows nothing beyond its edge: letters differ in their width.
+    svg("svg", { x, y, width: BOX.width - 6, height: BOX.height },
+      svg("text", { x: 10, y: BOX.height / 2 - 3, class: "node-kind" }, kind),
+      svg("text", { x: 10, y: BOX.height / 2 + 11 }, cut(name, NAME_CHARACTERS))));
 }
 
 function line(from, to, { text, hint }) {

@@ -64,7 +64,7 @@ function drawTiles(tiles, sample) {
     me.queues ? [tile("messages ready", at("ready"), "queues"), tile("unacknowledged", at("unacked"), "queues"), tile("queues", at("queues"), "queues")] : null,
     tile("topics", at("topics"), "topics"),
     tile("partitions", at("partitions"), me.clustered ? "cluster" : "storage"),
-    tile("connections", at("connections"), me.queues ? "connections" : "groups"),
+    tile("connections", at("connections"), "connections"),
     tile(free, at("log_bytes", bytes), "storage"));
 }
 

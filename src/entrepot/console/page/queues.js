@@ -206,7 +206,7 @@ async function one(page, vhost, name) {
     h("div", { class: "columns" }, section("Consumers", consumers), section("Bindings", bindings)),
     section("What it was declared with", facts([
       ["Type", found.type], ["Durable", found.durable ? "yes" : "no"], ["Exclusive", found.exclusive ? "yes" : "no"], ["Deleted with its last consumer", found.auto_delete ? "yes" : "no"],
-      ...Object.entries(found.arguments).map(([key, value]) => [key, typeof value === "object" ? JSON.stringify(value) : String(value)]),
+      ...Object.entries(found.arguments).map(([key, value]) => [key, typeof value === "object" || value === "" ? JSON.stringify(value) : String(value)]),
     ])));
   measure(flows, found);
   draw(found);

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Sequence
 
+from entrepot.broker.sessions import ConnectionFacts
 from entrepot.core import limits
 from entrepot.core.errors import MalformedFrame, PeerError
 from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Link, Unfinished
@@ -84,17 +85,23 @@ class KafkaAdapter(Pump[memoryview]):
         self._unmute: asyncio.TimerHandle | None = None  # Ends the throttling by a quota.
         is_alone = context.broker.cluster is None
         self._left_out: dict[int, None] = {} if is_alone else apis.NOT_IN_CLUSTERS
+        self._connected_ms = context.clock.now_ms()
+        self._client_id: str | None = None  # As in the first request.
+        self._mechanism = ""  # Of the login. Empty means: there was none.
         self._begun = 0  # Requests that have been begun; those in the queue come after them.
         self._answers: deque[Answer] = deque()  # Of requests being served, oldest first.
         if self._login is not None:
             self._deadline = self._loop.call_later(
                 limits.LOGIN_MS_MAX / 1_000, self.guard, self.refuse, "no login in time"
             )
+        else:
+            context.broker.topic_sessions.add(self)
 
     # --- Receiver
 
     def closed(self, reason: str) -> None:
         super().closed(reason)
+        self._context.broker.topic_sessions.remove(self)
         self._inbox = FrameBuffer()  # Frees the memory before this object is garbage collected.
         self.use(self._inbox)
         self._answers.clear()
@@ -112,6 +119,30 @@ class KafkaAdapter(Pump[memoryview]):
             return NOTHING_UNFINISHED
         awaits_rest = not self._events and not self.is_paused
         return Unfinished(partial + sum(map(len, self._events)), self._begun, awaits_rest)
+
+    # --- Session
+
+    def facts(self) -> ConnectionFacts:
+        context, peer = self._context, self.link.peer
+        product, version = context.software
+        told = {"client_id": self._client_id, "product": product, "version": version}
+        return ConnectionFacts(
+            name=f"{peer} -> {context.host}:{context.port}",
+            peer=peer,
+            user=context.principal.user,
+            vhost=context.broker.vhosts.default.name,
+            protocol="Kafka",
+            connected_ms=self._connected_ms,
+            state="flow" if self.is_paused else "running",
+            is_tls=context.is_tls,
+            mechanism=self._mechanism,
+            client_properties={name: text for name, text in told.items() if text},
+            owner=self,
+        )
+
+    def close(self, reason: str) -> None:
+        """Close the connection. Kafka has no words for why; its clients connect again."""
+        self.guard(self.refuse, reason)
 
     # --- turns
 
@@ -173,6 +204,8 @@ class KafkaAdapter(Pump[memoryview]):
         header, position = read_request_header(frame)
         if self._login is not None and not self._login.serves(header.api_key):
             raise PeerError(f"API {header.api_key} before the login is done")
+        if self._begun == 1:
+            self._client_id = header.client_id
         answer = Answer(self, header)
         self._answers.append(answer)
         if header.api_key in self._left_out:
@@ -219,6 +252,8 @@ class KafkaAdapter(Pump[memoryview]):
             self._deadline.cancel()
             self._login = self._deadline = None
             self._inbox.widen()
+            self._mechanism = login.mechanism
+            self._context.broker.topic_sessions.add(self)
 
     def answered(self, size: int = 0) -> None:
         """Send the answer that is ready now, together with others that get ready in this turn."""

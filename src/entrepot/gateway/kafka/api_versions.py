@@ -35,6 +35,7 @@ _FEATURES = (
 
 
 def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    context.software = request.client_software_name, request.client_software_version
     return _answer(ErrorCode.none, is_alone=context.broker.cluster is None)
 
 

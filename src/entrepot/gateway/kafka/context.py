@@ -46,6 +46,7 @@ class Context:
     facts: Callable[[], Sequence[Fact]] = tuple  # What the server was started with.
     # APIs and versions that were asked for. None means: import at once, in no turn of its own.
     asked_for: dict[tuple[int, int], None] | None = None
+    software: tuple[str, str] = ("", "")  # The client's library and its version, if it told.
     exchange: RepeatableRequest | None = None  # The connection's last heartbeat.
     muted_until_s: float = 0.0  # Until then no request is served: a quota is exceeded.
     messages: MessageCount = field(default_factory=MessageCount)  # Of all connections.

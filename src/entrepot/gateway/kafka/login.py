@@ -36,7 +36,7 @@ class Login:
     def __init__(self, policy: LoginPolicy, host: str) -> None:
         self._policy = policy
         self._host = host
-        self._mechanism = ""
+        self.mechanism = ""
         self._user = ""  # The user name that the client sent.
         self._scram: ScramServer | None = None
         self._challenge: Challenge | None = None  # After the first message of a SCRAM exchange.
@@ -51,7 +51,7 @@ class Login:
         if mechanism not in MECHANISMS:
             self._fail(f"unknown SASL mechanism {mechanism[:100]!r}")
             return False
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         if mechanism != PLAIN:
             self._scram = ScramServer(Mechanism(mechanism), self._policy.nonce())
         self.state = LoginState.BEGUN
@@ -60,7 +60,7 @@ class Login:
     async def take(self, token: bytes) -> tuple[bytes, Principal | None]:
         """Process a message of the client. Returns the answer and, once the login is done, the
         principal. Raises LoginRefused."""
-        origin = Origin(self._host, self._mechanism)
+        origin = Origin(self._host, self.mechanism)
         try:
             return await self._answer(token, origin)
         except LoginRefused as refused:
@@ -81,7 +81,7 @@ class Login:
     ) -> tuple[bytes, Principal | None]:
         if self._challenge is None:
             self._user = scram.first(token)
-            self._challenge = self._policy.challenge(self._user, Mechanism(self._mechanism))
+            self._challenge = self._policy.challenge(self._user, Mechanism(self.mechanism))
             self.state = LoginState.CHALLENGED
             return scram.challenge(self._challenge.verifier), None
         exchanged, proof = scram.proof(token)

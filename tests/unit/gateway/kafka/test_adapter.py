@@ -121,6 +121,25 @@ async def settle() -> None:
     await asyncio.sleep(0.1)
 
 
+# --- what is connected
+
+
+@on_node()
+async def test_a_connection_is_listed_and_can_be_closed(node: Node) -> None:
+    adapter, link = connected(node)
+    sessions = node.context.broker.topic_sessions
+    assert list(sessions) == [adapter]
+    feed(adapter, versions(1))
+    await settle()
+    facts = adapter.facts()
+    assert (facts.protocol, facts.user, facts.peer) == ("Kafka", "ANONYMOUS", "the peer")
+    assert facts.client_properties == {"client_id": "bare", "product": "test", "version": "1"}
+    adapter.close("Closed in the console")
+    assert link.closed == "Closed in the console"
+    adapter.closed("gone")
+    assert list(sessions) == []
+
+
 # --- order
 
 

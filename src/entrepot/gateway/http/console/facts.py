@@ -68,10 +68,9 @@ def _transaction(each: Transaction) -> Row:
 
 
 async def list_connections(call: Call) -> Row:
-    """List a page of the connections of clients that use queues."""
-    found = list(connections.visible(call))
+    """List a page of the connections of all clients but those of HTTP."""
     listing = Listing[tuple[Session, ConnectionFacts]](
-        name=lambda each: each[1].name,
+        name=lambda each: f"{each[1].name} {_client_id(each[1])}",
         columns={
             "user": lambda each: each[1].user,
             "protocol": lambda each: each[1].protocol,
@@ -80,7 +79,13 @@ async def list_connections(call: Call) -> Row:
         },
         describe=lambda each: _connection(call, each[1]),
     )
+    found = connections.all_visible(call)
     return await call.broker.turns.run(page(found, listing, call.query))
+
+
+def _client_id(facts: ConnectionFacts) -> str:
+    """Return what the client calls itself, where its protocol has that. It can be searched for."""
+    return str(facts.client_properties.get("client_id", ""))
 
 
 def _connection(call: Call, facts: ConnectionFacts) -> Row:
@@ -91,6 +96,7 @@ def _connection(call: Call, facts: ConnectionFacts) -> Row:
         "unacked": sum(channel.unacked for channel in facts.channels),
         "consumers": sum(len(channel.consumers) for channel in facts.channels),
         "mine": facts.user == call.user,
+        "client": to_json(_client_id(facts)),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.console import facts, groups, queues, topics
+from entrepot.gateway.http.management import connections
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.messages import to_json
 from entrepot.wire.http import limits as http_limits
@@ -59,7 +60,7 @@ def _kinds(call: Call, wanted: str) -> dict[str, Iterator[tuple[str, str]]]:
         "transaction": (("", each.transactional_id) for each in facts.transactions(call)),
     }
     if call.sees_all:
-        kinds["connection"] = (("", each.facts().name) for each in call.broker.sessions)
+        kinds["connection"] = (("", each.name) for _, each in connections.all_visible(call))
         if call.broker.has_queues:
             sessions = list(call.broker.vhosts.default.sessions)
             kinds["session"] = (("", each.client_id) for each in sessions)

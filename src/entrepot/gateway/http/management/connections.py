@@ -112,8 +112,20 @@ def visible(call: Call) -> Iterator[tuple[Session, ConnectionFacts]]:
             yield session, facts
 
 
+def all_visible(call: Call) -> Iterator[tuple[Session, ConnectionFacts]]:
+    """Yield the sessions that the user may see, also those that use topics alone.
+
+    RabbitMQ's lists are of those that use queues.
+    """
+    yield from visible(call)
+    for session in call.broker.topic_sessions:
+        facts = session.facts()
+        if call.sees_all or facts.user == call.user:
+            yield session, facts
+
+
 def _find(call: Call) -> tuple[Session, ConnectionFacts]:
-    for session, facts in visible(call):
+    for session, facts in all_visible(call):
         if facts.name == call.path["name"]:
             return session, facts
     raise HttpError(404, "Not Found")

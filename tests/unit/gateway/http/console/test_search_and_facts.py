@@ -1,5 +1,7 @@
 """The search over all names, and the pages about the broker itself."""
 
+from urllib.parse import quote
+
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.acls import Acl, Pattern, PermissionType, acl_record
 from tests.unit.gateway.http.management.house import FakeSession, House, in_house
@@ -82,6 +84,14 @@ async def test_the_pages_about_the_broker(house: House) -> None:
     house.broker.sessions.add(FakeSession(4_000))
     (row,) = (await house.get("/api/console/connections?sort=unacked"))["items"]
     assert (row["unacked"], row["consumers"], row["mine"]) == (2, 1, True)
+    kafka = FakeSession(4_001)
+    house.broker.topic_sessions.add(kafka)
+    assert (await house.get("/api/console/connections"))["total_count"] == 2
+    assert len(await house.get("/api/connections")) == 1  # RabbitMQ's list is of queues' clients.
+    name = quote(kafka.name, safe="")
+    assert (await house.get(f"/api/connections/{name}"))["name"] == kafka.name
+    assert (await house.call("DELETE", f"/api/connections/{name}"))[0] == 204
+    assert kafka.closed is not None
     await house.broker.transactions.init_producer_id("tx", 60_000)
     assert (await house.get("/api/console/transactions"))["items"] == []
     (row,) = (await house.get("/api/console/transactions?all=true"))["items"]
