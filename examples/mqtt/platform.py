@@ -163,7 +163,7 @@ def stored(server: Broker, count: int) -> list[tuple[str, str]]:
 def main() -> None:
     random = Random(4)
     with broker(settings={"ports.http": 0}) as server:
-        command("topics", "create", "readings", "--bootstrap", server.bootstrap)
+        command("topics", "create", "readings", "--bootstrap-server", server.bootstrap)
         command("bind", "readings/+", "topic:readings", "--http", server.http_address)
         devices = [Device(number) for number in range(DEVICES)]
         sent: dict[str, list[str]] = {device.name: [] for device in devices}
