@@ -377,7 +377,7 @@ def test_a_connection_of_kafka_is_closed(server: Broker, page: Browser) -> None:
     page.open("connections?name=closed")
     page.wait_for("Kafka", "closed <soon>")
     page.run("document.querySelector('td.name a').click()")
-    page.wait_for("librdkafka", "ANONYMOUS", "It has no channels")
+    page.wait_for("rdkafka", "ANONYMOUS", "It has no channels")
     page.press("Close")
     page.press("Close it")
     page.wait_for("The connection is closed")

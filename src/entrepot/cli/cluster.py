@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
+from entrepot.core.steps import finish
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client
@@ -247,23 +248,16 @@ def drain(node: int, bootstrap: str) -> None:
 
 
 async def _drain(client: Client, node: int) -> None:
+    from entrepot.broker.held import moves_off
+    from entrepot.core.errors import InvalidAssignment
+
     seen = await _look(client)
     others = [broker.id for broker in seen.brokers if broker.id != node]
-    held = {each: sum(each in place.info.replicas for place in seen.places) for each in others}
-    moves: dict[tuple[str, int], list[int]] = {}
-    for place in seen.places:
-        if node not in place.info.replicas:
-            continue
-        kept = [each for each in place.info.replicas if each != node]
-        free = [each for each in others if each not in kept]
-        if not free:
-            raise click.ClickException(
-                f"{place.topic}:{place.info.index} has {len(kept) + 1} copies, and there are only "
-                f"{len(others)} other nodes"
-            )
-        chosen = min(free, key=lambda each: held[each])
-        held[chosen] += 1
-        moves[place.topic, place.info.index] = [*kept, chosen]
+    held = (((each.topic, each.info.index), each.info.replicas) for each in seen.places)
+    try:
+        moves = finish(moves_off(node, others, held))
+    except InvalidAssignment as error:
+        raise click.ClickException(str(error)) from None
     await _move_all(client, moves)
 
 
