@@ -209,7 +209,7 @@ def start_kafka(jars: Path, directory: Path, session_ms: int | None = None) -> B
             text += f"group.consumer.min.session.timeout.ms={session_ms}\n"
             text += f"group.consumer.session.timeout.ms={session_ms}\n"
         properties.write_text(text)
-        _format_storage(jars, properties)
+        format_storage(jars, properties)
     command = ["java", *KAFKA_JVM, "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]
     with open(directory / "stdout", "ab") as output:
         process, started = spawn(command, directory, output.fileno())
@@ -273,8 +273,9 @@ def spawn(
     return process, started
 
 
-def _format_storage(jars: Path, properties: Path) -> None:
-    arguments = ["format", "--standalone", "-t", KAFKA_CLUSTER, "-c", str(properties)]
+def format_storage(jars: Path, properties: Path, *, is_standalone: bool = True) -> None:
+    alone = ["--standalone"] if is_standalone else []
+    arguments = ["format", *alone, "-t", KAFKA_CLUSTER, "-c", str(properties)]
     command = ["java", "-cp", f"{jars}/*", "kafka.tools.StorageTool", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:

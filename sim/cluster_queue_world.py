@@ -11,12 +11,17 @@ every connection. Checked all the time, and at the end, when all is well again:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
+from entrepot.broker.ledger_store import LedgerStore
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.config import Config
+from entrepot.log.partition import Waiter
 from entrepot.log.policy import Durability
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.method import Method
@@ -220,15 +225,38 @@ class ClusterQueueWorld(ClusterWorld):
         return found
 
 
+@contextlib.contextmanager
+def planted(bug: str | None) -> Iterator[None]:
+    match bug:
+        case "confirms-alone":  # What the home alone has is confirmed, and counts as settled.
+            with patch.object(ServedPartition, "when_safe", _when_durable):
+                yield
+        case "old-ledgers":  # A new home believes that nothing was settled.
+            with patch.object(LedgerStore, "_fold", lambda *_: None):
+                yield
+        case "home-without-lease":  # It hands out what another home may have settled.
+            with patch.object(ServedPartition, "check_leads", lambda served: None):
+                yield
+        case _:
+            assert bug is None, bug
+            yield
+
+
+def _when_durable(served: ServedPartition, offset_end: int, waiter: Waiter) -> None:
+    served.partition.when_durable(offset_end, waiter)
+
+
 def cluster_queue_world(
     seconds: float,
     *,
     sync_is_noop: bool = False,
     durability: Durability = Durability.FSYNC,
+    bug: str | None = None,
 ) -> Callable[[SimLoop], Coroutine[Any, Any, Result]]:
     assert not sync_is_noop, "for the other worlds"
 
     async def world(loop: SimLoop) -> Result:
-        return await ClusterQueueWorld(loop, seconds=seconds, durability=durability).run()
+        with planted(bug):
+            return await ClusterQueueWorld(loop, seconds=seconds, durability=durability).run()
 
     return world

@@ -84,7 +84,7 @@ def release_is_sent_again(stage: Stage) -> None:
     peer = stage.kept("away")
     stage.see("first", peer.until(2))
     peer.ack("PUBREC", 1)
-    stage.see("release", peer.rest())
+    stage.see("release", peer.until(1))
     peer.vanish()
     peer = stage.kept("away")
     stage.see("again", sorted(peer.until(2)))

@@ -267,7 +267,7 @@ class Server:
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
                 formats=Formats((AMQP, AMQP_1_0, MQTT)),
-                dialect=RabbitDialect(),
+                dialect=RabbitDialect() if self._has_queues else None,
                 predeclared=self._predeclared(),
                 faults=doors.faults,
                 is_clustered=self._is_clustered,
@@ -292,6 +292,10 @@ class Server:
     @property
     def _is_clustered(self) -> bool:
         return bool(self._config.cluster.coordinator) or self._doors.coordinator is not None
+
+    @property
+    def _has_queues(self) -> bool:
+        return not self._is_clustered or self._config.cluster.queues
 
     def _predeclared(self) -> tuple[Exchange, ...]:
         """Return the exchanges that each virtual host has."""
@@ -871,7 +875,7 @@ class Server:
             clock,
             self._login,
             _version(),
-            f"entrepot@{self._config.advertised.host or self._config.host}",
+            self._node_name,
             started_ms,
             lambda: self.endpoints,
             self._config.queues.max_message_bytes,
@@ -925,6 +929,12 @@ class Server:
             self.pulse,
             self._doors.disk.space,
         )
+
+    @property
+    def _node_name(self) -> str:
+        """Return the name as RabbitMQ's tools show it; in a cluster its nodes' differ."""
+        number = f"-{self._config.node_id}" if self._config.cluster.coordinator else ""
+        return f"entrepot{number}@{self._config.advertised.host or self._config.host}"
 
     def _console(self) -> tuple[Live, StaticFiles]:
         """Return what tells the pages of the console, on all ports, and their files."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -140,11 +141,12 @@ class Proxies:
 
 
 def _inode_of(port: int) -> str | None:
+    # Of all lines of the system, one by this pattern: others have thousands of connections, too.
+    line = re.compile(rb"^ *\d+: [0-9A-F]+:%04X (?:\S+ +){7}(\d+)" % port, re.MULTILINE)
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if int(fields[1].rpartition(":")[2], 16) == port and fields[9] != "0":
-                return fields[9]
+        for found in line.finditer(Path(table).read_bytes()):
+            if found[1] != b"0":
+                return found[1].decode()
     return None
 
 

@@ -21,9 +21,6 @@ def test_a_broker_alone(tmp_path: Path) -> None:
 @pytest.mark.skipif(not has_etcd(), reason="needs etcd")
 def test_three_nodes(tmp_path: Path) -> None:
     outcome = run(tmp_path, rounds=4, with_queues=False, with_transactions=False, fault_s=2.0)
-    # A batch that is sent again to a new leader may be there twice, now and then: not solved yet.
-    unsolved = ("duplicated", "reordered")
-    assert [each for each in outcome.found if each.kind not in unsolved] == [], outcome.text()
-    assert outcome.troubles == []
+    assert outcome.is_good, outcome.text()
     assert len(outcome.history.acknowledged) > 100
     assert len(outcome.history.seen) > 100

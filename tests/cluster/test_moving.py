@@ -41,7 +41,8 @@ def test_a_node_is_drained_while_it_is_written_to(tmp_path: Path) -> None:
         writing.set()
         writer.join(90)
         assert failures == []
-        nodes = json.loads(entrepot(world, "cluster", "nodes", "--json"))
+        said = entrepot(world, "cluster", "nodes", "--json")
+        nodes = [json.loads(line) for line in said.splitlines()]
         (gone,) = (each for each in nodes if each["node"] == leaving)
         assert (gone["leads"], gone["replicas"]) == (0, 0)
         world.kill(world.nodes[leaving - 1])
@@ -65,8 +66,8 @@ def test_unclean_elections_only_where_a_topic_says_so(tmp_path: Path) -> None:
         unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
         admin = world.admin()
         new = [
-            NewTopic("clean", replica_assignment=[[1, 2]], config={"min.insync.replicas": "1"}),
-            NewTopic("unclean", replica_assignment=[[1, 2]], config=unclean),
+            NewTopic("clean", 1, replica_assignment=[[1, 2]], config={"min.insync.replicas": "1"}),
+            NewTopic("unclean", 1, replica_assignment=[[1, 2]], config=unclean),
         ]
         for made in admin.create_topics(new).values():
             made.result(30)

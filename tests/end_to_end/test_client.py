@@ -368,6 +368,22 @@ def test_several_answer_whom_nobody_knows(
         assert [each.value for each in client.ask(f"{name}.x.y", "?", 0.3)] == ["other"]
 
 
+def test_browsing_leaves_all_where_it_is(client: entrepot.Client, name: str) -> None:
+    with pytest.raises(AmqpRefused, match="NOT_FOUND"):
+        client.browse(name)
+    client.declare_queue(name)
+    assert client.browse(name) == []
+    for number in range(10):
+        client.put(name, number, headers={"even": number % 2 == 0}, correlation_id=f"c-{number}")
+    assert [each.value for each in client.browse(name)] == [*range(10)]
+    assert [each.value for each in client.browse(name, "even")] == [0, 2, 4, 6, 8]
+    assert [each.value for each in client.browse(name, correlation_id="c-7")] == [7]
+    assert [each.value for each in client.browse(name, count_max=3)] == [0, 1, 2]
+    assert client.count(name) == 10
+    assert client.get(name, 5, correlation_id="c-7").value == 7
+    assert [each.value for each in client.browse(name, "NOT even")] == [1, 3, 5, 9]
+
+
 # --- topics and transactions
 
 

@@ -10,13 +10,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
 import entrepot
 from entrepot.client.errors import ClientError
-from entrepot.client.messaging.spaces import matches
+from entrepot.client.messaging.templates import matches, place_of
 from entrepot.testing import Broker, broker
 from tests.end_to_end.test_client import connect, eventually
 
@@ -130,6 +132,69 @@ def test_a_taker_whose_time_is_over_loses_nothing(
         except TimeoutError:
             pass
     eventually(lambda: len(space) == 50 - taken)
+
+
+def test_a_partitioned_space(client: entrepot.Client, server: Broker) -> None:
+    """Tuples are in the partition of their length and first field; a client reads what it needs."""
+    name = "partitioned"
+    space = client.space(name, partitions=4)
+    kinds = [f"kind-{number}" for number in range(12)]
+    for number, kind in enumerate(kinds):
+        space.write(kind, number)
+    where = {kind: place_of((kind, 0), 4) for kind in kinds}
+    assert len(set(where.values())) > 1
+    reader = client.topic(f"space.{name}").read()
+    seen = {}
+    while len(seen) < len(kinds):
+        seen |= {json.loads(entry.body)[0]: entry.partition for entry in reader.poll(1)}
+    assert seen == where
+    with connect(server) as other:
+        same = other.space(name)  # How many partitions there are is not asked again.
+        assert same.inner.partitions == 4
+        assert same.take("kind-3", int, timeout_s=WAIT_S) == ("kind-3", 3)
+        assert same.inner.places == [where["kind-3"]]
+        found: list[Any] = []
+        same.notify(found.append, str, int)
+        taken = {same.take(str, int, timeout_s=WAIT_S)[1] for _ in range(11)}
+        assert taken == set(range(12)) - {3}
+        assert same.inner.places == [0, 1, 2, 3]
+        with pytest.raises(TimeoutError):
+            same.take(..., int, timeout_s=0)
+        space.write("kind-5", "again")
+        space.write("kind-6", 1)
+        eventually(lambda: found == [("kind-6", 1)])
+    for wrong in (0, 1_001):
+        with pytest.raises(ClientError, match="partitions"):
+            client.space("none", partitions=wrong)
+
+
+def test_many_takers_at_once_take_each_tuple_once(
+    client: entrepot.Client, server: Broker, request: pytest.FixtureRequest
+) -> None:
+    """They all want the same tuples, lose often, and then look further."""
+    count, takers = 400, 3
+    write_all(client.space(request.node.name), range(count))
+    with ExitStack() as stack:
+        spaces = [
+            stack.enter_context(connect(server)).space(request.node.name) for _ in range(takers)
+        ]
+
+        async def take_many(space: Any) -> list[Any]:
+            found = []
+            with suppress(TimeoutError):
+                while True:
+                    found.append(await space.take("job", int, timeout_s=0))
+            return found
+
+        async def at_once(space: Any) -> list[Any]:
+            taken = await asyncio.gather(*(take_many(space) for _ in range(20)))
+            return [value for some in taken for value in some]
+
+        for space in spaces:
+            eventually(lambda space=space: len(space) == count)  # type: ignore[misc]
+        with ThreadPoolExecutor(takers) as pool:
+            taken = list(pool.map(lambda each: each._loop.wait(at_once(each.inner)), spaces))
+    assert sorted(number for some in taken for _, number in some) == list(range(count))
 
 
 def write_all(space: Any, numbers: range) -> None:

@@ -26,7 +26,7 @@ from entrepot.transform.repository import TOPIC, Repository
 from entrepot.transform.running import Overtaken, Runner
 from tests.end_to_end.test_stomp import Client as StompClient
 
-WAIT_S = 30.0
+WAIT_S = 120.0  # On a busy machine; what is waited for comes in seconds.
 AVRO = {
     "type": "record",
     "name": "Order",

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -49,6 +51,22 @@ FINDINGS_MAX = 50
 _TROUBLE = re.compile(r"Traceback|CRITICAL|never awaited|never retrieved|Exception ignored")
 _TAIL = 128  # Bytes of an answer that may be its beginning.
 _RESET = struct.pack("ii", 1, 0)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put off the end of this process: a broker that has just been begun is not known yet."""
+    asked: list[int] = []
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    for each in before:
+        signal.signal(each, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if asked:
+        signal.raise_signal(asked[0])
 
 
 @dataclass
@@ -149,7 +167,8 @@ class Fuzzer:
     # --- the broker
 
     def _start(self) -> None:
-        self._broker.start()
+        with _undisturbed():
+            self._broker.start()
         self._make_topics()
         self._warm_up()
         self._pinger = Pinger(*self._broker.endpoints["kafka"], self._broker.pid)
@@ -163,7 +182,8 @@ class Fuzzer:
             began_s = time.monotonic()
             try:
                 end()
-                self._broker.start()
+                with _undisturbed():
+                    self._broker.start()
                 self.tally.restart_s.append(time.monotonic() - began_s)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 self.tally.exits += 1

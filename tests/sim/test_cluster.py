@@ -52,7 +52,7 @@ def is_caught(bug: str, seeds: Iterable[int]) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("bug", "first"), [("leader-alone", 15), ("unfenced-leader", 34), ("cut-at-watermark", 56)]
+    ("bug", "first"), [("leader-alone", 15), ("unfenced-leader", 34), ("cut-at-watermark", 530)]
 )
 def test_a_mistake_is_caught(bug: str, first: int) -> None:
     assert is_caught(bug, range(first, first + 300))

@@ -13,6 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -515,9 +516,14 @@ class Broker:
             if name not in self._internal:
                 topic = Topic(TopicName(name), self.new_id(), partition_count, dict(settings))
                 self._internal[name] = asyncio.ensure_future(self._create_internal(topic))
-                self._internal[name].add_done_callback(lambda _: self._internal.pop(name))
+                self._internal[name].add_done_callback(partial(self._internal_made, name))
             await asyncio.shield(self._internal[name])
         return self.catalog.topics[name]
+
+    def _internal_made(self, name: str, task: asyncio.Future[None]) -> None:
+        del self._internal[name]
+        if not task.cancelled():
+            task.exception()  # Whoever waited may be gone. The next who needs it tries again.
 
     async def _create_internal(self, topic: Topic) -> None:
         if self.cluster is None:

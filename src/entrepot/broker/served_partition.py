@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from entrepot.broker.refused_batches import RefusedBatches
 from entrepot.broker.topic_config import TopicConfig
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
@@ -80,6 +81,7 @@ class ServedPartition:
         self.on_append: Callable[[ServedPartition, int], None] | None = None
         self.unreadable_count = 0  # Records that could not be decoded for consumers of messages,
         self._unreadable_end = 0  # and the end offset of the last batch of them.
+        self._refused = RefusedBatches(clock)
 
     def _use(self, view: PartitionView) -> None:
         self._view = view
@@ -124,6 +126,11 @@ class ServedPartition:
         """Raise OffsetNotAvailable while a new leader does not know what is committed."""
         if self.role is not None and not self.role.knows_end:
             raise OffsetNotAvailable("this node has begun to lead and does not know the end yet")
+
+    def note_refused(self, data: Buffer) -> None:
+        """Note that a batch was refused with an error after which the producer sends it again."""
+        if self.role is not None:
+            self._refused.note(read_header(data))
 
     def read_as_replica(self, node: int, offset: int, bytes_max: int) -> FileRange | None:
         """Return batches for another replica, which has all below the offset; committed or not."""
@@ -317,6 +324,8 @@ class ServedPartition:
         if len(batches) != 1:
             raise InvalidBatch("an idempotent producer sends one batch at a time")
         header = batches[0][0]
+        if self._refused and self._refused.is_before(header, self.producers):
+            raise NotEnoughReplicas("an earlier batch of the producer was refused and comes first")
         before = self.producers.check(header)
         if before is not None:
             return self._repeated(header, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from entrepot.core.steps import finish
 if TYPE_CHECKING:
     from entrepot.client.client import Client
     from entrepot.client.cluster import Broker, PartitionInfo, TopicInfo
+    from entrepot.cluster.prefixed import PrefixedCoordinator
 
 _NODES_MAX = 16  # On one machine.
 _PORTS_APART = 16  # Node 17 would meet ports of other protocols.
@@ -189,24 +191,15 @@ def forget(node: int, urls: tuple[str, ...], name: str) -> None:
 
     What was on that disk alone is lost with it. A node that is alive keeps its number.
     """
-    from entrepot.cluster.etcd_coordinator import EtcdCoordinator
     from entrepot.cluster.joining import forget as forget_member
-    from entrepot.cluster.prefixed import PrefixedCoordinator
-    from entrepot.config import coordinator_address
     from entrepot.core.errors import CoordinatorUnavailable
-    from entrepot.net.sockets import SocketNet
-
-    addresses = [coordinator_address(each) for each in urls]
-    endpoints = [each for each in addresses if each is not None]
-    if len(endpoints) < len(urls):
-        raise click.UsageError("--coordinator is an address as http://10.0.0.1:2379")
 
     async def do() -> bool:
-        etcd = EtcdCoordinator(SocketNet(), endpoints)
+        coordinator = _coordinator(urls, name)
         try:
-            return await forget_member(PrefixedCoordinator(etcd, f"{name}/"), node)
+            return await forget_member(coordinator, node)
         finally:
-            etcd.close()
+            coordinator.close()
 
     try:
         is_done = asyncio.run(do())
@@ -215,6 +208,73 @@ def forget(node: int, urls: tuple[str, ...], name: str) -> None:
     if not is_done:
         raise click.ClickException(f"the cluster knows no node {node}")
     click.echo(f"the number {node} is free")
+
+
+def _coordinator(urls: tuple[str, ...], name: str) -> PrefixedCoordinator:
+    """Return the cluster's part of an etcd. Raises UsageError."""
+    from entrepot.cluster.etcd_coordinator import EtcdCoordinator
+    from entrepot.cluster.prefixed import PrefixedCoordinator
+    from entrepot.config import coordinator_address
+    from entrepot.net.sockets import SocketNet
+
+    addresses = [coordinator_address(each) for each in urls]
+    endpoints = [each for each in addresses if each is not None]
+    if len(endpoints) < len(urls):
+        raise click.UsageError("--coordinator is an address as http://10.0.0.1:2379")
+    return PrefixedCoordinator(EtcdCoordinator(SocketNet(), endpoints), f"{name}/")
+
+
+@cluster.command()
+@click.option(
+    "--coordinator", "urls", metavar="URL", multiple=True, required=True,
+    help="Where etcd answers; once for each member.",
+)  # fmt: skip
+@click.option("--name", default="entrepot", show_default=True, help="The cluster's name in etcd.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON document in each line.")
+def watch(urls: tuple[str, ...], name: str, as_json: bool) -> None:
+    """Print what happens, until Ctrl-C: first what there is.
+
+    Nodes that come and go, who is the controller, topics and queues that are made and deleted,
+    leaders and in-sync sets.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_watch(urls, name, as_json=as_json))
+
+
+async def _watch(urls: tuple[str, ...], name: str, *, as_json: bool) -> None:
+    from entrepot.cli.cluster_events import Happenings
+    from entrepot.core.errors import CoordinatorUnavailable, RevisionCompacted
+
+    coordinator = _coordinator(urls, name)
+
+    def show(happenings: Happenings, key: str, value: bytes | None) -> None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        for event, text, facts in happenings.told(key, value):
+            line = json.dumps({"time": at, "event": event, **facts}) if as_json else f"{at} {text}"
+            click.echo(line)
+
+    while True:
+        happenings = Happenings()
+        try:
+            snapshot = await coordinator.range("")
+            for entry in snapshot.entries:
+                show(happenings, entry.key, entry.value)
+            following = coordinator.watch("", snapshot.revision + 1)
+            with contextlib.closing(following):
+                while True:
+                    try:
+                        events = await following.next()
+                    except CoordinatorUnavailable:
+                        await asyncio.sleep(_STEP_S)
+                        continue
+                    # Of one revision the catalog first: it has the names of new partitions' topics.
+                    for key, value, _ in sorted(events, key=lambda each: (each.revision, each.key)):
+                        show(happenings, key, value)
+        except CoordinatorUnavailable as error:
+            click.echo(str(error), err=True)
+            await asyncio.sleep(1.0)
+        except RevisionCompacted:
+            click.echo("some was missed; from the beginning:", err=True)
 
 
 @cluster.command()

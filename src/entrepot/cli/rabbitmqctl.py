@@ -7,7 +7,7 @@ tabs between, for scripts that cut them apart. Columns are chosen by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -379,7 +379,7 @@ def list_permissions(vhost: str, quiet: bool, formatter: str, hides_names: bool)
 def status(quiet: bool) -> None:
     """What the broker is, what it listens on, what is in it."""
     api = connect()
-    found, (node,) = api.get("overview"), api.get("nodes")
+    found, (node, *_) = api.get("overview"), api.get("nodes")
     _say(quiet, f"Status of node {found['node']} ...")
     totals = found["object_totals"]
     sections = {
@@ -405,6 +405,34 @@ def status(quiet: bool) -> None:
             for each in found["listeners"]
         ],
     }
+    _show_sections(sections)
+
+
+@_command
+def cluster_status(quiet: bool) -> None:
+    """Which nodes there are, and which of them run."""
+    api = connect()
+    found, nodes = api.get("overview"), api.get("nodes")
+    _say(quiet, f"Cluster status of node {found['node']} ...")
+    running = [node["name"] for node in nodes if node["running"]]
+    product = f"{found['product_name']} {found['product_version']}"
+    sections = {
+        "Basics": [f"Cluster name: {found['cluster_name']}"],
+        "Disk Nodes": sorted(node["name"] for node in nodes),
+        "Running Nodes": sorted(running) or ["(none)"],
+        "Versions": [f"{found['node']}: {product}, as RabbitMQ {found['rabbitmq_version']}"],
+        "Alarms": ["(none)"],
+        "Network Partitions": ["(none)"],
+        "Listeners": [
+            f"Node: {each['node']}, interface: {each['ip_address']}, port: {each['port']}, "
+            f"protocol: {each['protocol']}"
+            for each in found["listeners"]
+        ],
+    }
+    _show_sections(sections)
+
+
+def _show_sections(sections: Mapping[str, Sequence[str]]) -> None:
     for title, lines in sections.items():
         click.echo(click.style(title, bold=True) + "\n\n" + "\n".join(lines) + "\n")
 

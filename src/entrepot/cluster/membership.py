@@ -91,6 +91,8 @@ class Membership:
             try:
                 await self._take_part()
             except (CoordinatorUnavailable, LeaseLost) as error:
+                if isinstance(error, LeaseLost):  # Perhaps before its time: do not wait for that.
+                    self._member_until = 0.0
                 log.warning("node %d: %s", self._node.id, error)
             await asyncio.sleep(_RETRY_S)
 
@@ -174,10 +176,13 @@ class Membership:
 
     async def _follow(self, lease: int) -> None:
         """Read everything, then take in each change; as the controller, decide. Return when
-        there is another controller, or none."""
+        there is another controller, or none. Raises LeaseLost when the node is not registered."""
+        own = node_key(self._node.id)
         snapshot = await self._coordinator.range("")
         await self._elect(snapshot, lease)
         snapshot = await self._coordinator.range("")
+        if not any(entry.key == own for entry in snapshot.entries):
+            raise LeaseLost(f"node {self._node.id} is not registered any more")
         self._begin(snapshot, lease)
         if self._observer is not None:
             self._observer.began(snapshot)
@@ -188,6 +193,8 @@ class Membership:
                 for key, value, revision in await watch.next():
                     if self._observer is not None:
                         self._observer.told(key, value, revision)
+                    if key == own and value is None:
+                        raise LeaseLost(f"node {self._node.id} is not registered any more")
                     if key == CONTROLLER:
                         return
                     if self._controller is not None:

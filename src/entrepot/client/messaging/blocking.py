@@ -19,8 +19,10 @@ from entrepot.client.messaging.client import AMQP, KAFKA, AsyncClient
 from entrepot.client.messaging.consuming import PREFETCH, Consumption
 from entrepot.client.messaging.groups import Group, Sent, View
 from entrepot.client.messaging.keeper import PATIENCE_S
+from entrepot.client.messaging.memory import Memory, MemoryWatch
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.queues import BATCH
+from entrepot.client.messaging.replicated_space import ReplicatedSpace
 from entrepot.client.messaging.spaces import Space, Watch
 from entrepot.client.messaging.subjects import Advertisement, Subscription
 from entrepot.client.messaging.topics import FIRST, Entry, Topic, TopicReader, TopicTransaction
@@ -186,6 +188,48 @@ class BlockingSpace(Blocking[Space]):
         return self.inner.notify(self._loop.in_thread(callback), *template)
 
 
+class BlockingReplicatedSpace(Blocking[ReplicatedSpace]):
+    """A space with a copy at each of its sites."""
+
+    write = waits(ReplicatedSpace.write)
+    read = waits(ReplicatedSpace.read)
+    take = waits(ReplicatedSpace.take)
+
+
+class BlockingMemory(Blocking[Memory]):
+    """Variables that all clients share, as if they were a dictionary here."""
+
+    write = waits(Memory.write)
+    delete = waits(Memory.delete)
+    fresh = waits(Memory.fresh)
+
+    def read(self, name: str, default: Any = None) -> Any:
+        """Return the value of a variable, as this client knows it."""
+        return self.inner.read(name, default)
+
+    def notify(self, callback: Callable[[str, Any], Any], name: str | None = None) -> MemoryWatch:
+        """Call a function with the name and the value at each change from now on."""
+        return self.inner.notify(self._loop.in_thread(callback), name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.inner[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.write(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self.delete(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.inner
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self.inner))
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
 class BlockingGroup(Blocking[Group]):
     """A group of processes, and perhaps our membership."""
 
@@ -196,6 +240,10 @@ class BlockingGroup(Blocking[Group]):
     @property
     def view(self) -> View:
         return self.inner.view
+
+    @property
+    def position(self) -> int:
+        return self.inner.position
 
     @property
     def leader(self) -> str | None:
@@ -285,6 +333,7 @@ class Client(Blocking[AsyncClient]):
     put_many = waits(AsyncClient.put_many)
     poll = waits(AsyncClient.poll)
     get = waits(AsyncClient.get)
+    browse = waits(AsyncClient.browse)
 
     def notify(
         self,
@@ -448,9 +497,21 @@ class Client(Blocking[AsyncClient]):
             self._loop.wait(self.inner.topic(name, partitions=partitions)), self._loop
         )
 
-    def space(self, name: str) -> BlockingSpace:
-        """Return a tuple space, made if there is none, with all that is in it."""
-        return BlockingSpace(self._loop.wait(self.inner.space(name)), self._loop)
+    def space(self, name: str, *, partitions: int = 1) -> BlockingSpace:
+        """Return a tuple space, made if there is none: then it has so many partitions."""
+        made = self.inner.space(name, partitions=partitions)
+        return BlockingSpace(self._loop.wait(made), self._loop)
+
+    def replicated_space(
+        self, name: str, *, sites: int = 3, trace: Callable[[str, str], None] | None = None
+    ) -> BlockingReplicatedSpace:
+        """Return a space after Xu and Liskov: see `AsyncClient.replicated_space`."""
+        made = self.inner.replicated_space(name, sites=sites, trace=trace)
+        return BlockingReplicatedSpace(self._loop.wait(made), self._loop)
+
+    def memory(self, name: str) -> BlockingMemory:
+        """Return a memory that all clients share, made if there is none."""
+        return BlockingMemory(self._loop.wait(self.inner.memory(name)), self._loop)
 
     def group(
         self,
@@ -459,10 +520,20 @@ class Client(Blocking[AsyncClient]):
         *,
         member: str | None = None,
         is_closed: bool = True,
+        is_durable: bool = True,
+        machine: Callable[[Sent], Any] | None = None,
+        after: int | None = None,
     ) -> BlockingGroup:
         """Return a group of processes, made if there is none: see `AsyncClient.group`."""
-        callback = None if on_event is None else self._loop.in_thread(on_event)
-        made = self.inner.group(name, callback, member=member, is_closed=is_closed)
+        made = self.inner.group(
+            name,
+            None if on_event is None else self._loop.in_thread(on_event),
+            member=member,
+            is_closed=is_closed,
+            is_durable=is_durable,
+            machine=machine,
+            after=after,
+        )
         return BlockingGroup(self._loop.wait(made), self._loop)
 
     delete_group = waits(AsyncClient.delete_group)

@@ -10,7 +10,13 @@ hears himself, suspects it and appends that; the first suspicion in the log make
 it. A member that was only slow is told that it is no member any more, and may join again. Nobody is
 suspected because the broker is away: then nobody hears himself.
 
-In a closed group only members send; in an open one everybody does.
+In a closed group only members send; in an open one everybody does. A durable group's messages are
+on disk when they are sent, and who was away may ask for what it missed; in a volatile one they are
+not synced, and who is away misses them.
+
+A state machine is given to a group as a function, which is called with every message from the first
+on, in the one order. So states that follow from it alone are equal in all processes, also in those
+that come later.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from typing import Any, NamedTuple
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.replica import Replica
-from entrepot.client.messaging.spaces import SpaceVerbs
+from entrepot.client.messaging.replicated_space import ReplicatedSpaceVerbs
 from entrepot.client.messaging.subjects import Subscription
 from entrepot.client.messaging.topics import Entry
 from entrepot.core.clock import SystemEntropy
@@ -54,6 +60,14 @@ class Sent(NamedTuple):
 
 
 OnEvent = Callable[[View | Sent], Any]
+Machine = Callable[[Sent], Any]
+
+
+class _Applied(NamedTuple):
+    """What a message was answered by the state machine."""
+
+    result: Any
+    failure: Exception | None = None
 
 
 class Group:
@@ -61,24 +75,32 @@ class Group:
 
     def __init__(
         self,
-        verbs: SpaceVerbs,
+        verbs: ReplicatedSpaceVerbs,
         name: str,
         member: str | None,
         on_event: OnEvent | None,
         *,
         is_closed: bool,
+        is_durable: bool,
+        machine: Machine | None = None,
+        after: int | None = None,
     ) -> None:
         self.name = name
         self.member = member or SystemEntropy().token(_ID_BYTES).hex()
         self.view = View(0, ())
         self.is_closed = is_closed  # Until the record that says how the group was made.
+        self.is_durable = is_durable  # The same.
         self.was_excluded = False
+        self.position = -1 if after is None else after  # Of the last event that we were told.
         self._is_made = False
+        self._is_told = False  # Since our joining, and not what is read before it.
+        self._after = after  # Not None: everything behind it is told, whether members or not.
         self._verbs = verbs
         self._on_event = on_event
-        self._events: deque[View | Sent] = deque()
+        self._machine = machine
+        self._events: deque[tuple[int, View | Sent]] = deque()
         self._wake = asyncio.Event()
-        self._replica = Replica(verbs, f"group.{name}", self._apply, is_compacted=False)
+        self._replica = Replica(verbs, f"group.{name}", self._apply, settings=_kept(is_durable))
         self._beats: dict[str, int] = {}  # Our own that we heard since the last of each member.
         self._listening: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -94,7 +116,9 @@ class Group:
 
     async def start(self) -> None:
         await self._replica.start()
-        await self._change("make", closed=self.is_closed)
+        await self._change("make", closed=self.is_closed, durable=self.is_durable)
+        if self._after is not None and not self.is_durable:
+            raise ClientError(f"group '{self.name}' is volatile: what was missed is not told")
         self._tasks.append(asyncio.create_task(self._tell()))
         self._verbs.stops(self)
 
@@ -104,9 +128,11 @@ class Group:
             subject = f"group-beats.{self.name}"
             self._listening = await self._verbs.subscribe(subject, self._hear_beat)
             self._tasks.append(asyncio.create_task(self._beat(subject)))
-        self.was_excluded = False
+        was_told = self._is_told
+        self.was_excluded, self._is_told = False, True
         found = await self._change("join")
         if not isinstance(found, View):
+            self._is_told = was_told
             raise ClientError(f"group '{self.name}' has {MEMBERS_MAX} members, or us already")
         return found
 
@@ -114,11 +140,16 @@ class Group:
         """Be no member any more."""
         await self._change("leave")
 
-    async def send(self, value: Any) -> None:
+    async def send(self, value: Any) -> Any:
         """Send a message to all members, ourselves included; it is in its place in the order when
-        this returns. Raises ClientError if the group is closed and we are no member of it."""
-        if await self._change("send", value=value) is None:
+        this returns. Return what our state machine answered, if there is one, or raise what it
+        raised. Raises ClientError if the group is closed and we are no member of it."""
+        applied = await self._change("send", value=value)
+        if not isinstance(applied, _Applied):
             raise ClientError(f"group '{self.name}' is closed, and '{self.member}' no member of it")
+        if applied.failure is not None:
+            raise applied.failure
+        return applied.result
 
     async def stop(self) -> None:
         """End without leaving: the others will suspect us."""
@@ -143,53 +174,65 @@ class Group:
         members = self.view.members
         if kind == "make" and not self._is_made:
             self._is_made, self.is_closed = True, bool(said.get("closed"))
+            self.is_durable = bool(said.get("durable", True))
         elif kind == "join" and member not in members and len(members) < MEMBERS_MAX:
-            return self._change_view((*members, member))
+            return self._change_view((*members, member), entry.offset)
         elif kind == "leave" and member in members:
-            return self._without(member)
+            return self._without(member, entry.offset)
         elif kind == "suspect" and member in members and said.get("view") == self.view.number:
-            return self._without(str(said.get("whom")))
+            return self._without(str(said.get("whom")), entry.offset)
         elif kind == "send" and (member in members or not self.is_closed):
             sent = Sent(member, said.get("value"))
-            self._happened(sent)
-            return sent
+            self._happened(entry.offset, sent, self.is_member)
+            return self._applied(sent)
         return None
 
-    def _without(self, member: str) -> View | None:
+    def _applied(self, sent: Sent) -> _Applied:
+        """Let the state machine answer a message."""
+        if self._machine is None:
+            return _Applied(None)
+        try:
+            return _Applied(self._machine(sent))
+        except Exception as error:  # All others raise it as well; it is the sender's.
+            return _Applied(None, error)
+
+    def _without(self, member: str, place: int) -> View | None:
         members = self.view.members
         if member not in members:
             return None
         if member == self.member:
             self.was_excluded = True
-        return self._change_view(tuple(each for each in members if each != member))
+        return self._change_view(tuple(each for each in members if each != member), place)
 
-    def _change_view(self, members: tuple[str, ...]) -> View:
+    def _change_view(self, members: tuple[str, ...], place: int) -> View:
         was_member = self.is_member
         self.view = View(self.view.number + 1, members)
         self._beats = dict.fromkeys(members, 0)
-        if was_member or self.is_member:  # The last view that we are told is the one without us.
-            self._events.append(self.view)
-            self._wake.set()
+        # The last view that we are told is the one without us.
+        self._happened(place, self.view, was_member or self.is_member)
         return self.view
 
-    def _happened(self, sent: Sent) -> None:
-        if self.is_member:
-            self._events.append(sent)
+    def _happened(self, place: int, event: View | Sent, is_ours: bool) -> None:
+        if self._after is None:
+            is_told = is_ours and self._is_told
+        else:
+            is_told = place > self._after
+        if is_told:
+            self._events.append((place, event))
             self._wake.set()
 
     async def _tell(self) -> None:
         """Call the callback with one event after the other."""
         while True:
             while self._events:
-                event = self._events.popleft()
-                if self._on_event is None:
-                    continue
+                place, event = self._events.popleft()
                 try:
-                    result = self._on_event(event)
+                    result = None if self._on_event is None else self._on_event(event)
                     if inspect.isawaitable(result):
                         await result
                 except Exception:
                     logger.exception("an event of group '%s' was not handled", self.name)
+                self.position = place
             self._wake.clear()
             if not self._events:
                 await self._wake.wait()
@@ -220,7 +263,7 @@ class Group:
             await self._change("suspect", whom=each, view=self.view.number)
 
 
-class GroupVerbs(SpaceVerbs):
+class GroupVerbs(ReplicatedSpaceVerbs):
     """The part of a client that is about process groups."""
 
     async def group(
@@ -230,14 +273,31 @@ class GroupVerbs(SpaceVerbs):
         *,
         member: str | None = None,
         is_closed: bool = True,
+        is_durable: bool = True,
+        machine: Machine | None = None,
+        after: int | None = None,
     ) -> Group:
-        """Return a group, made if there is none: then it is closed, or open to all senders.
+        """Return a group, made if there is none: then it is closed, or open to all senders, and
+        durable or volatile.
 
         `on_event` is called with each `View` and each `Sent` message while we are a member, in the
         order that is the same for all; the last view is the one in which we are not. `member` is
-        our name there.
+        our name there. With `after`, a `position` from before, it is called with everything behind
+        that, what was missed included; a volatile group refuses that.
+
+        `machine` is called with each message from the group's first on, members or not, in the
+        loop: it must be quick, and do the same everywhere. `send` returns what it returns.
         """
-        made = Group(self, name, member, on_event, is_closed=is_closed)
+        made = Group(
+            self,
+            name,
+            member,
+            on_event,
+            is_closed=is_closed,
+            is_durable=is_durable,
+            machine=machine,
+            after=after,
+        )
         await made.start()
         return made
 
@@ -246,3 +306,9 @@ class GroupVerbs(SpaceVerbs):
         from entrepot.client.admin import Admin
 
         await Admin(await self.kafka()).delete_topics([f"group.{name}"])
+
+
+def _kept(is_durable: bool) -> dict[str, str]:
+    """Return the settings of a group's topic: it is read from its first record on, for ever."""
+    kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+    return kept if is_durable else {**kept, "durability": "os"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from entrepot.client.errors import ClientError
@@ -73,11 +74,33 @@ async def first_of(
     return found or (await inbox.take(1))[0]  # It may have come while we cancelled.
 
 
-def consume_method(name: str, where: str | None, *, until_end: bool = False) -> basic.Consume:
+async def browsed(channel: Channel, name: str, where: str | None, count_max: int) -> list[Message]:
+    """Return copies of the first messages of a queue. Raises AmqpRefused."""
+    inbox = Inbox()
+    found: list[Message] = []
+
+    def put(message: Message) -> None:
+        if len(found) < count_max:  # More may be on their way until it is cancelled.
+            found.append(message)
+            if len(found) == count_max:
+                inbox.end(None)
+
+    method = consume_method(name, where, until_end=True, browses=True)
+    await channel.consume(method, put, inbox.end)
+    with contextlib.suppress(AtEnd):
+        await inbox.take(1)
+    return found
+
+
+def consume_method(
+    name: str, where: str | None, *, until_end: bool = False, browses: bool = False
+) -> basic.Consume:
     arguments: dict[str, Any] = {}
     if where is not None:
         arguments["x-selector"] = where
     if until_end:
         arguments["x-until-end"] = True
+    if browses:
+        arguments["x-browse"] = True
     tag = SystemEntropy().token(_TAG_BYTES).hex()
-    return basic.Consume(queue=name, consumer_tag=tag, arguments=arguments)
+    return basic.Consume(queue=name, consumer_tag=tag, no_ack=browses, arguments=arguments)

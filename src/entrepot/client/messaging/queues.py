@@ -13,7 +13,7 @@ from entrepot.client.amqp_publisher import NotTaken
 from entrepot.client.errors import Unreachable
 from entrepot.client.messaging.consuming import PREFETCH, Consumption, Handle
 from entrepot.client.messaging.filters import selector
-from entrepot.client.messaging.inbox import Inbox, consume_method, first_of
+from entrepot.client.messaging.inbox import Inbox, browsed, consume_method, first_of
 from entrepot.client.messaging.keeper import Keeper
 from entrepot.client.messaging.message import Message, encoded, head_of
 from entrepot.client.messaging.publishing import Outgoing
@@ -24,8 +24,10 @@ from entrepot.wire.amqp.methods import basic, queue
 from entrepot.wire.amqp.methods import exchange as exchanges
 
 BATCH = 5_000
+BROWSED = 1_000
 QUEUES_REMEMBERED = 10_000
 ONCE_IDS = 100_000  # Of the newest messages of a queue.
+_AT = "@"  # Between a queue and the name of its manager.
 _ONCE = "once."  # Where messages are published that a queue is to have once.
 _ID_BYTES = 16
 
@@ -187,7 +189,10 @@ class QueueVerbs:
         return outgoing
 
     async def ensure_queue(self, name: str) -> None:
-        """Make a queue if there is none; one that is there may have been made in any way."""
+        """Make a queue if there is none; one that is there may have been made in any way.
+
+        `queue@manager` is a queue of another manager: it is not made here.
+        """
         if name in self._known:
             return
         try:
@@ -195,6 +200,8 @@ class QueueVerbs:
         except AmqpRefused as error:
             if error.code != ReplyCode.NOT_FOUND:
                 raise
+            if _AT in name:
+                return
             await self.declare_queue(name)
         self._remember(name)
 
@@ -265,6 +272,27 @@ class QueueVerbs:
         if found is None:
             raise TimeoutError(f"nothing came to queue '{name}' in {timeout_s} s")
         return found
+
+    async def browse(
+        self,
+        name: str,
+        where: Any = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        type: str | None = None,
+        count_max: int = BROWSED,
+    ) -> list[Message]:
+        """Return copies of the first messages of the queue that are ready; all stay there.
+
+        `where` and the others choose, as in `get`. Raises AmqpRefused if there is no such queue.
+        """
+        text = selector(where, id, correlation_id, type)
+
+        async def work(channel: Channel) -> list[Message]:
+            return await browsed(channel, name, text, count_max)
+
+        return await self._keeper.with_channel(work) if count_max > 0 else []
 
     @asynccontextmanager
     async def lease(

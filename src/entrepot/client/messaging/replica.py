@@ -1,4 +1,4 @@
-"""A state that follows from a topic with one partition: the same for all who read it.
+"""A state that follows from one partition of a topic: the same for all who read it.
 
 Each client reads the records in their order and applies them to a state of its own. To change the
 state is to append a record, and to wait until it has been applied here: what it did then depends
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from entrepot.client.errors import ClientError
@@ -30,20 +31,28 @@ PAUSE_S = 0.2
 logger = logging.getLogger("entrepot.client")
 
 Apply = Callable[[Entry], object]
+COMPACTED = MappingProxyType({"cleanup.policy": "compact"})
 
 
 class Replica:
     """Reads a topic from its start, and applies every record once."""
 
     def __init__(
-        self, verbs: TopicVerbs, topic: str, apply: Apply, *, is_compacted: bool = True
+        self,
+        verbs: TopicVerbs,
+        topic: str,
+        apply: Apply,
+        *,
+        settings: Mapping[str, str] = COMPACTED,
+        partition: int = 0,
+        partitions: int = 1,
     ) -> None:
-        """Records of a topic that is not compacted have no keys, and are kept for ever."""
+        """`settings` are the topic's, and `partitions` how many it has, if it is made here."""
         self.topic = topic
         self.failure: ClientError | None = None
-        self._settings = {"cleanup.policy": "compact"}
-        if not is_compacted:
-            self._settings = {"retention.ms": "-1", "retention.bytes": "-1"}
+        self._settings = settings
+        self._partition = partition
+        self._partitions = partitions
         self._verbs = verbs
         self._apply = apply
         self._reader: TopicReader | None = None
@@ -60,11 +69,14 @@ class Replica:
         from entrepot.client.client import LATEST, TopicPartition
 
         client = await self._verbs.kafka()
-        await Admin(client).ensure_topic(NewTopic(self.topic, 1, settings=self._settings))
-        self._reader = await self._verbs.reader(self.topic, FIRST, None, committed=True)
-        part = TopicPartition(self.topic, 0)
+        wanted = NewTopic(self.topic, self._partitions, settings=self._settings)
+        await Admin(client).ensure_topic(wanted)
+        self._reader = await self._verbs.reader(
+            self.topic, FIRST, None, committed=True, partition=self._partition
+        )
+        part = TopicPartition(self.topic, self._partition)
         end = (await client.list_offsets({part: LATEST}))[part].offset
-        while self._reader.positions[0] < end:
+        while self._reader.positions[self._partition] < end:
             for entry in await self._reader.poll(POLL_S):
                 self._apply(entry)
         self._follower = asyncio.create_task(self._follow())
@@ -96,7 +108,8 @@ class Replica:
             self._appending += 1
             try:
                 records = [record for record, _ in some]
-                _, first = await self._verbs.appender.append(self.topic, 0, records)
+                appender = self._verbs.appender
+                _, first = await appender.append(self.topic, self._partition, records)
             except ClientError as error:
                 for _, result in some:
                     if not result.done():

@@ -43,6 +43,7 @@ class Channel:
         self.number = number
         self.session = session
         self.failure: ClientError | None = None
+        self.returned: basic.Return | None = None  # The last message that nobody takes.
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[object] | None = None  # Of the question that was asked.
         self._settled: list[bytes] = []  # Acknowledgements that are sent with what comes next.
@@ -301,6 +302,8 @@ class Session(AmqpConnection):
         if isinstance(method, basic.Return):
             if number == CHANNEL:
                 self.on_return(method)
+            elif number in self._channels:
+                self._channels[number].returned = method
         elif number in self._channels:
             self._channels[number].hear_content(method, head, body)
 

@@ -5,9 +5,11 @@ taken. A write is a record, and so is a take: it names the tuple, and of several
 the first in the log gets it. So no tuple is taken twice, whoever dies when, and what was written is
 there after any crash. Whoever dies between a take and its result has taken the tuple with it.
 
-A template has a value for what must be equal, a type (`int`, `float`, `str`, `bool`, `list`) for
-what must be of a kind, and `...` for what may be anything. A tuple may have a lease; when that is
-over, it is gone. Whether it was over is judged by the time of the take's record, by all alike.
+A tuple may have a lease; when that is over, it is gone. Whether it was over is judged by the time
+of the take's record, by all alike.
+
+A space may have several partitions, led by different nodes. A client reads those in which it has
+written or looked for something, and no others.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from entrepot.client.errors import ClientError
-from entrepot.client.messaging.replica import Replica, text_headers
+from entrepot.client.messaging.replica import COMPACTED, Replica, text_headers
+from entrepot.client.messaging.templates import Tuple, keys_of, matches, place_of, places_of
 from entrepot.client.messaging.topics import Entry, TopicVerbs
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.record import Record
 
 TUPLES_MAX = 1_000_000  # Of a space: every client holds all of them.
 FIELDS_MAX = 100
-CHOSEN_FROM = 8  # Several takers shall not all want the same tuple.
+PARTITIONS_MAX = 1_000
+CHOSEN_FROM, CHOSEN_FROM_MAX = 8, 4_096  # Several takers shall not all want the same tuple.
 _ID_BYTES = 12
 _TAKER, _EXPIRES = "space-taker", "space-expires-ms"
-_FORMAL = (int, float, str, bool, list, type(None))
-
-Tuple = tuple[Any, ...]
 
 
 class Written(NamedTuple):
@@ -44,10 +46,11 @@ class Written(NamedTuple):
 class _Held:
     """A tuple that is in the space."""
 
-    __slots__ = ("expires_ms", "id", "value")
+    __slots__ = ("expires_ms", "id", "place", "value")
 
-    def __init__(self, id: str, value: Tuple, expires_ms: int | None) -> None:
+    def __init__(self, id: str, place: int, value: Tuple, expires_ms: int | None) -> None:
         self.id = id
+        self.place = place  # Its partition.
         self.value = value
         self.expires_ms = expires_ms
 
@@ -55,8 +58,11 @@ class _Held:
 class Space:
     """A space of tuples. Made by `AsyncClient.space`."""
 
-    def __init__(self, verbs: TopicVerbs, name: str) -> None:
+    def __init__(self, verbs: TopicVerbs, name: str, partitions: int) -> None:
+        """`partitions` is how many there are, if the space is made here."""
         self.name = name
+        self.partitions = partitions
+        self._verbs = verbs
         self._taker = SystemEntropy().token(_ID_BYTES).hex()
         self._clock = SystemClock()
         self._entropy = SystemEntropy()
@@ -64,13 +70,46 @@ class Space:
         self._shapes: dict[object, dict[str, _Held]] = {}  # By length, and by first field.
         self._waiting: dict[asyncio.Future[None], Tuple] = {}
         self._watchers: dict[Watch, None] = {}
-        self._replica = Replica(verbs, f"space.{name}", self._apply)
+        self._replicas: dict[int, Replica] = {}  # Of the partitions that were read to their end.
+        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._chosen_from = CHOSEN_FROM
 
     def __len__(self) -> int:
+        """Return how many tuples are in the partitions that this client reads."""
         return len(self._tuples)
 
+    @property
+    def places(self) -> list[int]:
+        """Return the partitions that this client reads."""
+        return sorted(self._replicas)
+
     async def start(self) -> None:
-        await self._replica.start()
+        """Make the space, unless it is there; read it, if it has one partition."""
+        from entrepot.client.admin import Admin, NewTopic
+
+        client, topic = await self._verbs.kafka(), f"space.{self.name}"
+        wanted = NewTopic(topic, self.partitions, settings=COMPACTED)
+        await Admin(client).ensure_topic(wanted)
+        self.partitions = len((await client.topic(topic, create=True)).partitions)
+        if self.partitions == 1:
+            await self._read_up([0])
+
+    async def _read_up(self, places: list[int]) -> None:
+        """Begin to follow partitions, and return when all that was in them is here."""
+        for place in places:
+            if place in self._replicas:
+                continue
+            if place not in self._starting or self._starting[place].done():
+                self._starting[place] = asyncio.create_task(self._follow(place))
+            await asyncio.shield(self._starting[place])  # Whoever waits may have no more time.
+
+    async def _follow(self, place: int) -> None:
+        topic = f"space.{self.name}"
+        replica = Replica(
+            self._verbs, topic, self._apply, partition=place, partitions=self.partitions
+        )
+        await replica.start()
+        self._replicas[place] = replica
 
     # --- the verbs
 
@@ -92,7 +131,9 @@ class Space:
             expires_ms = self._clock.now_ms() + round(lease_s * 1000)
             headers = ((_EXPIRES, str(expires_ms).encode()),)
         id = self._entropy.token(_ID_BYTES).hex()
-        await self._replica.change(Record(id.encode(), body, headers))
+        place = place_of(fields, self.partitions)
+        await self._read_up([place])
+        await self._replicas[place].change(Record(id.encode(), body, headers))
         return Written(id, fields)
 
     async def read(self, *template: Any, timeout_s: float | None = None) -> Tuple:
@@ -101,6 +142,7 @@ class Space:
         Raises TimeoutError; at once, with a time of 0.
         """
         async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
+            await self._read_up(places_of(template, self.partitions))
             while True:
                 found = self._find(template)
                 if found is not None:
@@ -110,19 +152,24 @@ class Space:
     async def take(self, *template: Any, timeout_s: float | None = None) -> Tuple:
         """Take a tuple that matches out of the space: nobody else gets it. See `read`."""
         async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
+            await self._read_up(places_of(template, self.partitions))
             while True:
                 found = self._find(template)
                 if found is None:
                     await self._wait(template, timeout_s)
                 elif await self._claim(found.id):
+                    self._chosen_from -= (self._chosen_from - CHOSEN_FROM) // 32
                     return found.value
+                else:  # Somebody else was faster: take others next time.
+                    self._chosen_from = min(2 * self._chosen_from, CHOSEN_FROM_MAX)
 
     async def cancel(self, written: Written) -> bool:
         """Take back what was written. False means: somebody has taken it, or its lease is over."""
         return written.id in self._tuples and await self._claim(written.id)
 
     def notify(self, callback: Callable[[Tuple], Any], *template: Any) -> Watch:
-        """Call a function with each matching tuple that is written from now on."""
+        """Call a function with each matching tuple that is written from now on, in the partitions
+        that this client reads."""
         watch = Watch(self._watchers, callback, template)
         self._watchers[watch] = None
         return watch
@@ -136,7 +183,7 @@ class Space:
         try:
             record = Record(id.encode(), None, ((_TAKER, self._taker.encode()),))
             # Once it is under way it happens, even if who asked is gone: then it is given back.
-            change = asyncio.ensure_future(self._replica.change(record))
+            change = asyncio.ensure_future(self._replicas[held.place].change(record))
             try:
                 return await asyncio.shield(change) is not None
             except asyncio.CancelledError:
@@ -158,22 +205,18 @@ class Space:
                 headers = ((_EXPIRES, str(held.expires_ms).encode()),)
             body = json.dumps(held.value, separators=(",", ":")).encode()
             id = self._entropy.token(_ID_BYTES).hex()
-            again = asyncio.ensure_future(self._replica.change(Record(id.encode(), body, headers)))
+            replica = self._replicas[held.place]
+            again = asyncio.ensure_future(replica.change(Record(id.encode(), body, headers)))
             again.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _find(self, template: Tuple) -> _Held | None:
         """Return one of the first tuples that match and that nobody here is taking."""
-        now_ms, found = self._clock.now_ms(), None
-        left = self._entropy.token(1)[0] % CHOSEN_FROM
-        for held in self._candidates(template).values():
-            if held.expires_ms is not None and held.expires_ms <= now_ms:
-                continue
-            if matches(template, held.value):
-                found = held
-                left -= 1
-                if left < 0:
-                    break
-        return found
+        now_ms, among = self._clock.now_ms(), self._candidates(template)
+        first = self._entropy.below(min(self._chosen_from, len(among))) if among else 0
+        for held in chain(islice(among.values(), first, None), islice(among.values(), first)):
+            if not _is_over(held, now_ms) and matches(template, held.value):
+                return held
+        return None
 
     def _candidates(self, template: Tuple) -> dict[str, _Held]:
         first = template[0] if template else None
@@ -186,8 +229,9 @@ class Space:
         """Return when a tuple that matches was written, or a taker of ours was late."""
         if timeout_s == 0:
             raise TimeoutError("nothing matches")
-        if self._replica.failure is not None:
-            raise self._replica.failure
+        for place in places_of(template, self.partitions):
+            if (failure := self._replicas[place].failure) is not None:
+                raise failure
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[wake] = template
         try:
@@ -209,7 +253,7 @@ class Space:
         except (ValueError, TypeError):
             return None  # Somebody wrote something else there.
         if value and id not in self._tuples:
-            self._add(_Held(id, value, expires_ms))
+            self._add(_Held(id, entry.partition, value, expires_ms))
         return None
 
     def _add(self, held: _Held) -> None:
@@ -221,8 +265,8 @@ class Space:
         for wake, template in self._waiting.items():
             if not wake.done() and matches(template, held.value):
                 wake.set_result(None)
-        for watch in list(self._watchers):
-            watch.tell(held.value)
+        for watch in list(self._watchers) if held.place in self._replicas else ():
+            watch.tell(held.value)  # Not of what had been there before we came.
 
     def _remove(self, id: str) -> _Held | None:
         held = self._tuples.pop(id, None)
@@ -231,12 +275,12 @@ class Space:
         return held
 
     def _file(self, held: _Held) -> None:
-        for key in _keys(held.value):
+        for key in keys_of(held.value):
             self._shapes.setdefault(key, {})[held.id] = held
 
     def _unfile(self, held: _Held) -> None:
         """Have it found no more. Without effect if it is not."""
-        for key in _keys(held.value):
+        for key in keys_of(held.value):
             among = self._shapes.get(key)
             if among is not None and among.pop(held.id, None) is not None and not among:
                 del self._shapes[key]
@@ -272,34 +316,13 @@ class Watch:
 class SpaceVerbs(TopicVerbs):
     """The part of a client that is about tuple spaces."""
 
-    async def space(self, name: str) -> Space:
-        """Return a space, made if there is none, with all that is in it."""
-        made = Space(self, name)
+    async def space(self, name: str, *, partitions: int = 1) -> Space:
+        """Return a space, made if there is none: then it has so many partitions."""
+        if not 0 < partitions <= PARTITIONS_MAX:
+            raise ClientError(f"a space has 1 to {PARTITIONS_MAX} partitions")
+        made = Space(self, name, partitions)
         await made.start()
         return made
-
-
-def matches(template: Tuple, value: Tuple) -> bool:
-    """Return whether a tuple is like a template."""
-    return len(template) == len(value) and all(map(_fits, template, value))
-
-
-def _fits(wanted: Any, field: Any) -> bool:
-    if wanted is ...:
-        return True
-    if isinstance(wanted, type):
-        if wanted not in _FORMAL:
-            raise ClientError(f"{wanted.__name__} is no type that a field can have")
-        return type(field) is wanted
-    if isinstance(wanted, tuple):
-        wanted = list(wanted)
-    return type(field) is type(wanted) and bool(field == wanted)
-
-
-def _keys(value: Tuple) -> list[object]:
-    first = value[0]
-    is_scalar = isinstance(first, str | int | float)
-    return [len(value), (len(value), first)] if is_scalar else [len(value)]
 
 
 def _is_over(held: _Held, now_ms: int) -> bool:

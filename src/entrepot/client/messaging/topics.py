@@ -121,13 +121,17 @@ class TopicReader:
         self._committed = committed
         self._reader: Reader | None = None
 
-    async def begin(self, start: str | int) -> None:
+    async def begin(self, start: str | int, partition: int | None = None) -> None:
         from entrepot.client.client import EARLIEST, LATEST, TopicPartition
         from entrepot.client.offsets import committed_offsets
         from entrepot.client.reader import Reader
 
         info = await self._client.topic(self.topic, create=True)
-        parts = [TopicPartition(self.topic, each.index) for each in info.partitions]
+        parts = [
+            TopicPartition(self.topic, each.index)
+            for each in info.partitions
+            if partition in (None, each.index)
+        ]
         found: dict[TopicPartition, int] = {}
         if isinstance(start, int):
             found = dict.fromkeys(parts, start)
@@ -316,15 +320,21 @@ class TopicVerbs(RequestVerbs):
     appender: Appender
 
     async def reader(
-        self, name: str, start: str | int, group: str | None, *, committed: bool
+        self,
+        name: str,
+        start: str | int,
+        group: str | None,
+        *,
+        committed: bool,
+        partition: int | None = None,
     ) -> TopicReader:
-        """Return a reader with connections of its own: a broker answers each in order, and nothing
-        must wait for a reader that waits for records."""
+        """Return a reader of one partition, or all, with connections of its own: a broker answers
+        each in order, and nothing must wait for a reader that waits for records."""
         client = copy(await self.kafka())
         client.cluster = client.cluster.twin()
         reader = TopicReader(client, name, group, committed=committed)
         self.stops(reader)
-        await reader.begin(start)
+        await reader.begin(start, partition)
         return reader
 
     def stops(self, replica: Stoppable) -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from entrepot.client.amqp_publisher import NotTaken
 from entrepot.client.messaging.filters import selector
 from entrepot.client.messaging.inbox import first_of
 from entrepot.client.messaging.message import Message, encoded, head_of
@@ -80,7 +81,7 @@ class QueueTransaction:
             priority=priority,
             expires_s=expires_s,
         )
-        self._publish("", name, head, body)
+        self._publish("", name, head, body, is_mandatory=True)
 
     async def publish(
         self,
@@ -95,9 +96,11 @@ class QueueTransaction:
         head = head_of(content_type, headers=headers, type=type)
         self._publish(SUBJECTS, subject, head, body)
 
-    def _publish(self, exchange: str, key: str, head: bytes, body: bytes) -> None:
+    def _publish(
+        self, exchange: str, key: str, head: bytes, body: bytes, *, is_mandatory: bool = False
+    ) -> None:
         self._channel.check()
-        self._channel.publish(exchange, key, head, [body], mandatory=False)
+        self._channel.publish(exchange, key, head, [body], mandatory=is_mandatory)
 
 
 class TransactionVerbs(TypeVerbs):
@@ -108,13 +111,18 @@ class TransactionVerbs(TypeVerbs):
         """Get, put and publish as one: when the block ends; if it raises, nothing has happened.
 
         Raises Unreachable if the connection breaks. Then the transaction was rolled back, unless it
-        was being committed: in that case it may have happened.
+        was being committed: in that case it may have happened. Raises NotTaken if something was put
+        into a queue that is gone, or of a manager that nobody knows; the rest is committed.
         """
         channel = await (await self._keeper.session()).channel()
         try:
             await channel.ask(tx.Select(), tx.SelectOk)
             yield QueueTransaction(self, channel)
             await channel.ask(tx.Commit(), tx.CommitOk)
+            lost = channel.returned
+            if lost is not None:
+                text = f"committed, but not put into '{lost.routing_key}': {lost.reply_text}"
+                raise NotTaken(text)
         finally:
             if channel.failure is None:
                 await channel.close()  # What was not committed is rolled back.

@@ -39,7 +39,7 @@ from entrepot.wire.amqp.methods.basic import (
 if TYPE_CHECKING:
     from entrepot.gateway.amqp.channel import Channel, Consumer
 
-_SELECTOR, _UNTIL_END = "x-selector", "x-until-end"
+_SELECTOR, _UNTIL_END, _BROWSE = "x-selector", "x-until-end", "x-browse"
 
 
 def qos(channel: Channel, method: Qos) -> None:
@@ -117,9 +117,16 @@ def _consumer(
 def _selection(name: str, method: Consume) -> Selection | None:
     """Return which messages a consumer wants. None means: all. Raises InvalidSelector, AmqpError.
 
-    A consumer that is only there until the end of the queue always has one: it is what notices.
+    A consumer that is only there until the end of the queue always has one: it is what notices;
+    and so has one that browses.
     """
     text = method.arguments.get(_SELECTOR)
+    browses = method.arguments.get(_BROWSE) is True
+    if browses and not method.no_ack:
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"invalid arg '{_BROWSE}' for queue '{name}': who browses cannot acknowledge",
+        )
     if text is not None and not isinstance(text, str):
         kind, _ = describe(freeze(text))
         raise AmqpError(
@@ -128,12 +135,14 @@ def _selection(name: str, method: Consume) -> Selection | None:
         )
     if text:
         try:
-            return Selection(Selector(text))
+            return Selection(Selector(text), browses=browses)
         except InvalidSelector as error:
             raise InvalidSelector(
                 f"invalid arg '{_SELECTOR}' for queue '{name}': {error}"
             ) from None
-    return Selection(Everything()) if method.arguments.get(_UNTIL_END) is True else None
+    if browses or method.arguments.get(_UNTIL_END) is True:
+        return Selection(Everything(), browses=browses)
+    return None
 
 
 def _check_priority(channel: Channel, name: str, method: Consume) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -188,6 +189,7 @@ class _Produce:
                 return False
             self._append(topic, served, data)
         except KNOWN as error:
+            self._note_refused(wanted, error)
             self._results.append(self._failed(wanted.partition_index, error))
         return True
 
@@ -205,6 +207,7 @@ class _Produce:
             chunks = chunks if now is served else None
             self._append(topic, now, data, is_looked_into=True, chunks=chunks)
         except KNOWN as error:
+            self._note_refused(wanted, error)
             self._results.append(self._failed(wanted.partition_index, error))
 
     def _must_ask(self, served: ServedPartition, data: Buffer) -> bool:
@@ -275,6 +278,13 @@ class _Produce:
                 self._wait_for(number, Recorded(partition, offset_end))
             for recorded in joined:
                 self._wait_for(number, recorded)
+
+    def _note_refused(self, wanted: ProducePartition, error: Exception) -> None:
+        """Let the partition know if the producer will send the batch again."""
+        if isinstance(error, StorageError | ConcurrentTransactions):
+            with suppress(*KNOWN):
+                _, served, data = self._find(wanted)
+                served.note_refused(data)
 
     def _failed(self, index: int, error: Exception) -> ProduceResult:
         places = error.places if isinstance(error, InvalidRecord) else ()

@@ -373,6 +373,19 @@ async def test_a_selector_that_cannot_be_parsed_is_refused_with_its_place(node: 
 
 
 @on_node()
+async def test_who_browses_gets_copies_and_does_not_acknowledge(node: Node) -> None:
+    client = await declared(node)
+    client.publish("work", b"1", b"2", b"3")
+    await consuming(client, no_ack=True, arguments={"x-browse": True, "x-until-end": True})
+    kinds = [type(each.method) for each in await heard(client)]
+    assert kinds == [basic.Deliver] * 3 + [basic.Cancel]
+    found = await client.ask(queue.Declare(queue="work", passive=True), queue.DeclareOk)
+    assert found.message_count == 3
+    text = await client.refused(basic.Consume(queue="work", arguments={"x-browse": True}))
+    assert "who browses cannot acknowledge" in text
+
+
+@on_node()
 async def test_a_consumer_until_the_end_is_cancelled_when_it_has_seen_all(node: Node) -> None:
     client = await declared(node)
     client.publish("work", b"1", b"2", b"3")

@@ -10,12 +10,14 @@ from typing import Any
 
 from entrepot.broker.router.event import ExchangeType
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
+from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.call import Call
 from entrepot.gateway.http.management.queues import message_counts, streams_of
 from entrepot.gateway.rabbitmq.exchange_arguments import type_name
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
+_PARTITIONS_STEP = 100
 
 # The version of RabbitMQ whose API this is: clients decide by it what they can ask for.
 RABBITMQ_VERSION = "4.0.0"
@@ -64,14 +66,36 @@ def _exchange_types() -> list[Row]:
     return [{"name": type_name(each), "description": "", "enabled": True} for each in ExchangeType]
 
 
-def nodes(call: Call) -> list[Row]:
-    return [_node(call)]
+async def nodes(call: Call) -> list[Row]:
+    """List this node and, in a cluster, the others: those that are there, and those that hold
+    something and are away. Of others only what all nodes know."""
+    return [_node(call), *await call.broker.turns.run(_others(call))]
 
 
-def node(call: Call) -> Row:
-    if call.path["name"] != call.context.node:
-        raise HttpError(404, "Not Found")
-    return _node(call)
+def _others(call: Call) -> Steps[list[Row]]:
+    cluster, here = call.broker.cluster, call.broker.node_id
+    if cluster is None:
+        return []
+    found = {
+        peer.id: {"name": f"entrepot-{peer.id}@{peer.host}", "type": "disc", "running": True}
+        for peer in cluster.peers()
+        if peer.id != here
+    }
+    for count, held in enumerate(call.broker.held(), 1):
+        for number in held.holders.replicas:
+            if number != here and number not in found:
+                name = f"entrepot-{number}"
+                found[number] = {"name": name, "type": "disc", "running": False}
+        if count % _PARTITIONS_STEP == 0:
+            yield
+    return [row for _, row in sorted(found.items())]
+
+
+async def node(call: Call) -> Row:
+    for row in await nodes(call):
+        if row["name"] == call.path["name"]:
+            return row
+    raise HttpError(404, "Not Found")
 
 
 def _node(call: Call) -> Row:

@@ -1,6 +1,9 @@
 """The broker as a whole, and the application that can be stopped, started and emptied."""
 
+from entrepot.broker.replication import Holders
 from entrepot.core.faults import Faults
+from entrepot.core.names import PartitionId
+from tests.unit.gateway.http.console.test_cluster import FakeCluster
 from tests.unit.gateway.http.management.house import FakeSession, House, in_house
 
 
@@ -71,3 +74,20 @@ async def test_reset_when_stopped(house: House) -> None:
     assert [row["name"] for row in await house.get("/api/queues")] == ["events"]
     assert len(await house.get("/api/exchanges")) == 7
     assert [row["source"] for row in await house.get("/api/bindings")] == [""]
+
+
+@in_house()
+async def test_nodes_of_a_cluster(house: House) -> None:
+    await house.broker.create_topic("t", 2)
+    topic = house.broker.topic("t")
+    held = (Holders(1, 0, (1, 2), (1, 2)), Holders(2, 4, (2, 3), (2,)))
+    numbered = {PartitionId(topic.id, number): each for number, each in enumerate(held)}
+    house.broker.cluster = FakeCluster(numbered)  # type: ignore[assignment]
+    nodes = await house.get("/api/nodes")
+    assert [(each["name"], each["running"]) for each in nodes] == [
+        ("entrepot@here", True),
+        ("entrepot-2@two", True),
+        ("entrepot-3", False),
+    ]
+    assert (await house.get("/api/nodes/entrepot-3"))["running"] is False
+    house.broker.cluster = None

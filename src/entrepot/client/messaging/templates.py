@@ -1,0 +1,85 @@
+"""Templates: what a tuple must be like, and where tuples are filed.
+
+A template has a value for what must be equal, a type (`int`, `float`, `str`, `bool`, `list`) for
+what must be of a kind, and `...` for what may be anything.
+
+In a space of several partitions a tuple's place follows from its length and its first field. So a
+template that names both leads to one partition, and one whose first field is open to all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from zlib import crc32
+
+from entrepot.client.errors import ClientError
+
+_FORMAL = (int, float, str, bool, list, type(None))
+
+Tuple = tuple[Any, ...]
+
+
+def matches(template: Tuple, value: Tuple) -> bool:
+    """Return whether a tuple is like a template."""
+    return len(template) == len(value) and all(map(_fits, template, value))
+
+
+def _fits(wanted: Any, field: Any) -> bool:
+    if wanted is ...:
+        return True
+    if isinstance(wanted, type):
+        if wanted not in _FORMAL:
+            raise ClientError(f"{wanted.__name__} is no type that a field can have")
+        return type(field) is wanted
+    if isinstance(wanted, tuple):
+        wanted = list(wanted)
+    return type(field) is type(wanted) and bool(field == wanted)
+
+
+def is_open(field: Any) -> bool:
+    """Return whether a field of a template may have several values."""
+    return field is ... or isinstance(field, type)
+
+
+def place_of(value: Tuple, partitions: int) -> int:
+    """Return the partition that a tuple belongs to."""
+    shape = json.dumps([len(value), value[0]], separators=(",", ":"), sort_keys=True)
+    return crc32(shape.encode()) % partitions
+
+
+def places_of(template: Tuple, partitions: int) -> list[int]:
+    """Return the partitions in which a tuple that matches may be."""
+    if partitions > 1 and (not template or is_open(template[0])):
+        return list(range(partitions))
+    return [place_of(template, partitions)] if template else [0]
+
+
+def keys_of(value: Tuple) -> list[object]:
+    """Return what a tuple is filed by: its length, and its first field as well."""
+    first = value[0]
+    is_scalar = isinstance(first, str | int | float)
+    return [len(value), (len(value), first)] if is_scalar else [len(value)]
+
+
+def template_as_json(template: Tuple) -> list[dict[str, Any]]:
+    """Return a template as something that JSON can say. Raises ClientError."""
+    return [_field_as_json(field) for field in template]
+
+
+def _field_as_json(field: Any) -> dict[str, Any]:
+    if field is ...:
+        return {}
+    if isinstance(field, type):
+        if field not in _FORMAL:
+            raise ClientError(f"{field.__name__} is no type that a field can have")
+        return {"type": field.__name__}
+    return {"is": field}
+
+
+def template_of_json(said: list[dict[str, Any]]) -> Tuple:
+    """Return the template. Raises KeyError, TypeError for what is none."""
+    kinds = {kind.__name__: kind for kind in _FORMAL}
+    return tuple(
+        kinds[field["type"]] if "type" in field else field.get("is", ...) for field in said
+    )
