@@ -37,6 +37,7 @@ NOT_RUN = {
     "docs/guides/console.md": 2,
     "docs/guides/exactly-once.md": 2,
     "docs/guides/gossip.md": 1,
+    "docs/guides/links.md": 1,
     "docs/guides/operating.md": 4,
     "docs/guides/multicast.md": 1,
     "docs/guides/pipelines.md": 2,

@@ -56,7 +56,7 @@ ARGUMENTS = {
     "users list-keys": ["ana", "--data-dir", "DATA"],
 }
 # They go on until somebody ends them; test_gossip.py reads what they say.
-ENDLESS = ("gossip node", "multicast listen")
+ENDLESS = ("cluster watch", "gossip node", "multicast listen")
 
 
 def with_json() -> Iterator[str]:

@@ -68,10 +68,14 @@ def test_one_seed_gives_one_trace() -> None:
 # --- planted mistakes
 
 
+def simulate(bug: str | None, seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        run(seed, transaction_world(4.0, bug=bug))
+
+
 def is_found_out(bug: str | None = None, seeds: Iterable[int] = range(5)) -> None:
     with pytest.raises(Violation):
-        for seed in seeds:
-            run(seed, transaction_world(4.0, bug=bug))
+        simulate(bug, seeds)
 
 
 def test_a_partition_without_its_marker() -> None:

@@ -100,7 +100,7 @@ log = logging.getLogger("entrepot.broker")
 
 _PRODUCER_IDS_PER_BLOCK = 1_000  # Reserved at once, so that most requests need no write.
 _TOPICS_CONFIGURED_AT_ONCE = 100
-_RESTORE = "Restore the data directory from a backup"
+_RESTORE = "restore the data directory from a backup"
 _CATALOG_POLICY = Policy(segment_bytes=64 * limits.MIB, retention_ms=-1)
 
 
@@ -209,7 +209,7 @@ class Broker:
         if not self.catalog.cluster_id and self._log.has_others:
             raise StorageError(
                 f"{self._changes.directory} is missing or empty, which says what the other "
-                f"partitions are. {_RESTORE}"
+                f"partitions are; {_RESTORE}"
             )
         known_id = self.catalog.cluster_id
         if cluster_id is not None and known_id and known_id != cluster_id:
@@ -247,7 +247,8 @@ class Broker:
                     if self.cluster is None or _is_kept(record):
                         self.catalog.apply(record)
         except (StorageError, InvalidBatch, OSError) as error:
-            raise StorageError(f"the catalog is damaged: {error}. {_RESTORE}") from None
+            reason = f"the catalog cannot be read: {error}"
+            raise StorageError(f"{reason}. If it is damaged: {_RESTORE}") from None
 
     def open_partitions(self, topic: Topic) -> None:
         self._served.update(finish(self._open(topic)))

@@ -399,7 +399,7 @@ async def test_a_damaged_catalog_stops_the_start_and_nothing_is_removed(
         bed.kill()
     path = f"partitions/__catalog-0/{0:020d}.log"
     bed.flip(path, 30)
-    reason = f"the catalog is damaged: {path}: the checksum does not match at byte 0, .*backup"
+    reason = f"the catalog cannot be read: {path}: the checksum does not match at byte 0, .*backup"
     for _ in range(2):
         with pytest.raises(StorageError, match=reason):
             await bed.start()
