@@ -83,7 +83,7 @@ def measure(load: Load, seconds: float) -> Figures:
         server = stack.enter_context(broker())
         _create(server, load.partitions)
         idle = stack.enter_context(_clients(server, load.clients))
-        settings = {"bootstrap.servers": server.bootstrap, "linger.ms": 5}
+        settings = {"bootstrap.servers": server.bootstrap, "linger.ms": 5, "log_level": 0}
         producer = confluent_kafka.Producer(settings | {"partitioner": "random"})
         consumer = stack.enter_context(_consumer(server, load.partitions))
         before_s = tree_cpu_s(server.pid)
@@ -136,7 +136,7 @@ def _create(server: Broker, partitions: int) -> None:
 
 @contextmanager
 def _consumer(server: Broker, partitions: int) -> Iterator[confluent_kafka.Consumer]:
-    settings = {"bootstrap.servers": server.bootstrap, "group.id": "figures"}
+    settings = {"bootstrap.servers": server.bootstrap, "group.id": "figures", "log_level": 0}
     consumer = confluent_kafka.Consumer(settings | {"enable.auto.commit": False})
     places = [confluent_kafka.TopicPartition(TOPIC, each, 0) for each in range(partitions)]
     consumer.assign(places)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
+from entrepot.cli.talk import bootstrap_option, json_option, progress, show_json, show_table, talk
 from entrepot.core.steps import finish
 
 if TYPE_CHECKING:
@@ -331,14 +331,18 @@ async def _move_all(client: Client, moves: dict[tuple[str, int], list[int]]) -> 
         (topic, number), why = next(iter(failed.items()))
         raise click.ClickException(f"{topic}:{number}: {why} ({len(failed)} not moved)")
     click.echo(f"{len(moves)} partitions move")
-    while left:
-        await asyncio.sleep(_STEP_S)
-        seen = {(place.topic, place.info.index): place for place in (await _look(client)).places}
-        left = {
-            each: target
-            for each, target in left.items()
-            if each in seen and set(seen[each].info.replicas) != set(target)
-        }
+    with progress(len(moves)) as advance:
+        while left:
+            await asyncio.sleep(_STEP_S)
+            places = (await _look(client)).places
+            seen = {(place.topic, place.info.index): place for place in places}
+            there = len(left)
+            left = {
+                each: target
+                for each, target in left.items()
+                if each in seen and set(seen[each].info.replicas) != set(target)
+            }
+            advance(there - len(left))
     click.echo("they are there")
 
 
