@@ -467,6 +467,9 @@ def test_roles_and_logins(secured: Broker, visit: Callable[..., Browser]) -> Non
     page.write("Name", "secret")
     page.press("Declare")
     page.wait_for("secret is declared")
+    for address, button in (("topics", "Create a topic"), ("exchanges", "Declare an exchange")):
+        page.open(address)
+        page.wait_for(button)
     page.press("Log out")
 
     # Who monitors sees all of it, and has no button that changes anything.
@@ -474,6 +477,13 @@ def test_roles_and_logins(secured: Broker, visit: Callable[..., Browser]) -> Non
     page.open("queues/%2F/secret")
     page.wait_for("Ready", "Your user may not read this queue")
     assert not any(map(page.has_button, ("Publish", "Purge", "Delete", "Peek", "Move")))
+    for address, button in (
+        *(("queues", "Declare a queue"), ("topics", "Create a topic")),
+        ("exchanges", "Declare an exchange"),
+    ):
+        page.open(address)
+        page.until("() => !document.getElementById('main').inert")
+        assert not page.has_button(button)
     page.open("")
     page.wait_for("By protocol", "What just happened", "monitor")
     assert "Users and rights" not in page.text
