@@ -42,28 +42,28 @@ class Held(NamedTuple):
 
 
 def moves_off(
-    node: int, others: Sequence[int], held: Iterable[tuple[K, Sequence[int]]]
+    node: int, others: Sequence[int], held: Iterable[tuple[K, str, Sequence[int]]]
 ) -> Steps[dict[K, list[int]]]:
     """Return where all that a node holds can go: each partition to the one of the others that
-    holds least. `held` are all partitions and their replicas. Raises InvalidAssignment where there
-    are not enough others.
+    holds least. `held` are all partitions, what people call them, and their replicas.
+
+    Raises InvalidAssignment where there are not enough others.
     """
-    counts, leaving = dict.fromkeys(others, 0), list[tuple[K, list[int]]]()
-    for number, (partition, replicas) in enumerate(held):
+    counts, leaving = dict.fromkeys(others, 0), list[tuple[K, str, list[int]]]()
+    for number, (partition, name, replicas) in enumerate(held):
         for each in replicas:
             if each in counts:
                 counts[each] += 1
         if node in replicas:
-            leaving.append((partition, [each for each in replicas if each != node]))
+            leaving.append((partition, name, [each for each in replicas if each != node]))
         if number % _STEP == 0:
             yield
     moves = {}
-    for number, (partition, kept) in enumerate(leaving):
+    for number, (partition, name, kept) in enumerate(leaving):
         free = [each for each in others if each not in kept]
         if not free:
             raise InvalidAssignment(
-                f"a partition has {len(kept) + 1} copies, and there are only {len(others)} other "
-                "nodes"
+                f"{name} has {len(kept) + 1} copies, and there are only {len(others)} other nodes"
             )
         chosen = min(free, key=counts.__getitem__)
         counts[chosen] += 1

@@ -313,7 +313,10 @@ async def _drain(client: Client, node: int) -> None:
 
     seen = await _look(client)
     others = [broker.id for broker in seen.brokers if broker.id != node]
-    held = (((each.topic, each.info.index), each.info.replicas) for each in seen.places)
+    held = (
+        ((each.topic, each.info.index), f"{each.topic}:{each.info.index}", each.info.replicas)
+        for each in seen.places
+    )
     try:
         moves = finish(moves_off(node, others, held))
     except InvalidAssignment as error:

@@ -98,7 +98,11 @@ async def drain(call: Call) -> Row:
     node, is_preview = call.fields.number("node"), call.fields.truth("preview")
     others = [each.id for each in cluster.peers() if each.id != node]
     held = (
-        (_partition(call, each), each.holders.target or each.holders.replicas)
+        (
+            _partition(call, each),
+            f"{each.topic}:{each.number}",
+            each.holders.target or each.holders.replicas,
+        )
         for each in call.broker.held()
     )
     try:

@@ -45,10 +45,7 @@ async def test_a_node_is_drained(house: House) -> None:
     assert cluster.moved == {PartitionId(topic.id, 1): [1], PartitionId(topic.id, 2): [1]}
     numbered[PartitionId(topic.id, 0)] = Holders(1, 0, (1, 2), (1, 2))
     status, said = await house.call("POST", path, {"node": 2})
-    assert (status, said["reason"]) == (
-        400,
-        "a partition has 2 copies, and there are only 1 other nodes",
-    )
+    assert (status, said["reason"]) == (400, "t:0 has 2 copies, and there are only 1 other nodes")
     house.broker.cluster = None
 
 
