@@ -56,6 +56,8 @@ bench: $(VENV)/.installed-test  ## measure, beside Apache Kafka where Java and M
 	$(BIN)/python -m bench $(ARGS)
 	@test -n "$(ARGS)" || $(BIN)/python -m bench.stalls
 	@test -n "$(ARGS)" || $(BIN)/python -m bench.gossip
+	@test -n "$(ARGS)" || $(BIN)/python -m bench.sqs
+	@test -n "$(ARGS)" || $(BIN)/python -m bench.stomp_amqp10
 
 bench-spark: $(VENV)/.installed-test  ## measure the Spark source, beside Spark's own Kafka connector
 	$(BIN)/python -m bench.spark $(ARGS)

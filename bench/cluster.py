@@ -36,12 +36,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import brokers, librdkafka
 from bench.meter import process_cpu_s
 from bench.table import align, number
+from bench.targets import Verdict, verdicts
 from entrepot.cli.local_etcd import LocalEtcd
 
 NODES = (1, 2, 3)
 SESSION_MS = 6_000
 PARTITIONS = 6
 IDLE_TOPICS, IDLE_PARTITIONS = 10, 100
+IDLE_CORES_MAX = 0.1
+PRODUCE, CONSUME = "produce, acks=all", "consume"
+FAILOVER = "leader killed: until a write is acknowledged"
+IDLE = "1,000 partitions idle: the busiest node"
 _SIZE = 1_024
 _WAIT_S = 120.0
 _CALM_S = 15.0  # Before the idle cost is measured.
@@ -93,6 +98,7 @@ class Cluster(NamedTuple):
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
 
+Readings = dict[tuple[str, str], dict[str, list[float]]]  # By row and unit, then by name.
 Start = Callable[[Path], contextlib.AbstractContextManager[Cluster]]
 
 
@@ -202,11 +208,11 @@ def throughput(cluster: Cluster, messages: int) -> Iterator[Reading]:
     broker = cast("brokers.Broker", cluster)
     before, begun = cluster.cpu_s(), time.monotonic()
     sample = librdkafka.produce(broker, "throughput", _SIZE, "all", "none", PARTITIONS, messages)
-    yield Reading("produce, acks=all", "messages/s", sample.value)
+    yield Reading(PRODUCE, "messages/s", sample.value)
     spent, took = cluster.cpu_s() - before, time.monotonic() - begun
     yield Reading("produce: all nodes", "cores", spent / took)
     sample = librdkafka.consume(broker, "throughput", PARTITIONS, _SIZE, messages)
-    yield Reading("consume", "messages/s", sample.value)
+    yield Reading(CONSUME, "messages/s", sample.value)
 
 
 def failover(cluster: Cluster, messages: int) -> Iterator[Reading]:
@@ -237,7 +243,7 @@ def failover(cluster: Cluster, messages: int) -> Iterator[Reading]:
         producer.poll(0.005)
     if not acknowledged:
         raise brokers.StartFailed("nothing was acknowledged after the kill")
-    yield Reading("leader killed: until a write is acknowledged", "s", acknowledged[0] - killed_s)
+    yield Reading(FAILOVER, "s", acknowledged[0] - killed_s)
     producer.purge()
 
 
@@ -255,7 +261,7 @@ def idle(cluster: Cluster, messages: int) -> Iterator[Reading]:
         (after - each) / _IDLE_S
         for each, after in zip(before, map(process_cpu_s, [*pids, *cluster.others]), strict=True)
     ]
-    yield Reading("1,000 partitions idle: the busiest node", "cores", max(spent[: len(pids)]))
+    yield Reading(IDLE, "cores", max(spent[: len(pids)]))
     yield Reading("1,000 partitions idle: all, etcd too", "cores", sum(spent))
 
 
@@ -265,7 +271,7 @@ ROWS = {"throughput": throughput, "failover": failover, "idle": idle}
 # --- the table
 
 
-def table(readings: dict[tuple[str, str], dict[str, list[float]]], names: Sequence[str]) -> str:
+def table(readings: Readings, names: Sequence[str]) -> str:
     others = [name for name in names if name != "Kafka"]
     lines = [["", *names, *(f"{name} / Kafka" for name in others)]]
     for (row, unit), found in readings.items():
@@ -280,6 +286,32 @@ def table(readings: dict[tuple[str, str], dict[str, list[float]]], names: Sequen
             line.append("-" if ratio is None else f"{ratio:.2f}x")
         lines.append(line)
     return align(lines)
+
+
+def targets(readings: Readings) -> Iterator[Verdict]:
+    """What has to be reached, each by durability `os` beside Kafka."""
+    medians = {
+        row: {name: statistics.median(values) for name, values in found.items()}
+        for (row, _), found in readings.items()
+    }
+    for row, limit, more_is_better in (
+        (PRODUCE, 1.0, True),
+        (CONSUME, 1.0, True),
+        (FAILOVER, 1.5, False),
+    ):
+        found = medians.get(row, {})
+        bound = "at least" if more_is_better else "at most"
+        target = f"{row}: {bound} {limit} times Kafka's"
+        if {"os", "Kafka"} <= found.keys():
+            ratio = found["os"] / found["Kafka"]
+            reached = ratio >= limit if more_is_better else ratio <= limit
+            yield Verdict(target, f"{ratio:.2f}", reached)
+        else:
+            yield Verdict(target, "-", None)
+    for name, cores in medians.get(IDLE, {}).items():
+        if name != "Kafka":
+            target = f"{IDLE}, {name}: under {IDLE_CORES_MAX} of a core"
+            yield Verdict(target, number(cores), cores < IDLE_CORES_MAX)
 
 
 def main() -> None:
@@ -303,7 +335,7 @@ def main() -> None:
         print(jars)
     names = [name for name in contestants if not options.only or name in options.only]
     messages = 60_000 if options.quick else 300_000
-    readings: dict[tuple[str, str], dict[str, list[float]]] = {}
+    readings: Readings = {}
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as root:
         print(brokers.machine(Path(root)), flush=True)
@@ -320,6 +352,8 @@ def main() -> None:
                     except Exception as error:
                         failures.append(f"{row}, {name}: {error}")
     print(table(readings, names))
+    print()
+    print(verdicts(targets(readings)))
     print("\n".join(failures))
     sys.exit(bool(failures))
 

@@ -1,15 +1,17 @@
 """Prints what SQS costs here, in moto_server and in ElasticMQ: send, and receive and delete, one at
 a time; and how long messages take to receivers that wait.
 
-    python -m bench.sqs --moto DIRECTORY/bin/moto_server --elasticmq DIRECTORY-OF-JARS
+    python -m bench.sqs
 
-`mvn dependency:copy-dependencies` fetches the jars of org.elasticmq:elasticmq-server_2.13.
+moto_server is installed into build/moto, and Maven fetches the jars of ElasticMQ, unless they are
+named or there already; what cannot be had is left out.
 
 Each of many connections waits for its answer before it asks again, as boto3's clients do. The
 requests are written beforehand, as boto3 sends them in JSON, so that the client has little to do.
-What counts is processor time of the broker for one message: the noise of a machine changes it
-less than the rate. The brokers take turns. moto and ElasticMQ keep messages in memory; `os` and
-`fsync` say how durable ours are.
+Our rows end with how many times the peer's rate ours is and, behind a slash, how many times our
+processor time for one message theirs is: the noise of a machine changes the second less. The
+brokers take turns. moto and ElasticMQ keep messages in memory; `os` and `fsync` say how durable
+ours are.
 """
 
 import argparse
@@ -21,16 +23,20 @@ import socket
 import subprocess
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from bench import rates
+from bench.brokers import fetch
 from bench.meter import tree_cpu_s
 from entrepot.testing import broker
 
 BODY = "x" * 100
+ELASTICMQ_HOME = Path(__file__).parent / "peers" / "elasticmq"
+MOTO_HOME = Path(__file__).parent.parent / "build" / "moto"
 START_S_MAX = 60.0
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _AUTHORIZATION = (
@@ -150,6 +156,19 @@ def moto(program: Path, directory: Path) -> Iterator[Server]:
     return run([str(program), "-H", "127.0.0.1", "-p", str(port)], port)
 
 
+def fetch_moto() -> Path | str:
+    """Return the program, installed when it is not there yet; or why there is none."""
+    found = MOTO_HOME / "bin" / "moto_server"
+    if found.exists():
+        return found
+    venv.create(MOTO_HOME, with_pip=True)
+    install = [str(MOTO_HOME / "bin" / "python"), "-m", "pip", "install", "-q", "moto[server]"]
+    done = subprocess.run(install, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        return f"moto could not be installed and is left out: {done.stdout.splitlines()[-1:]}"
+    return found
+
+
 def elasticmq(jars: Path, directory: Path) -> Iterator[Server]:
     port = free_port()
     settings = directory / "elasticmq.conf"
@@ -200,24 +219,26 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for name, peer, given in (
-            ("moto", moto, options.moto),
-            ("ElasticMQ", elasticmq, options.elasticmq),
+            ("moto", moto, options.moto or fetch_moto()),
+            ("ElasticMQ", elasticmq, options.elasticmq or fetch(ELASTICMQ_HOME, "ElasticMQ")),
         ):
-            if given is not None:
+            if isinstance(given, str):
+                print(given)
+            else:
                 started[name] = partial(contextlib.contextmanager(peer), given, directory)
         servers = {name: stack.enter_context(start()) for name, start in started.items()}
-        print(f"{'':50}{'messages/s':>12}{'cost, µs':>12}")
+        peers = [name for name in servers if name not in rates.OURS]
+        print(rates.heading(peers))
         for connections in options.connections:
-            runs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+            runs: dict[str, dict[str, list[tuple[float, float]]]] = {}
             for _ in range(options.runs):
                 for name, server in servers.items():
-                    found = asyncio.run(measure(server, connections, options.messages))
-                    for label, pair in found.items():
-                        runs.setdefault((label, name), []).append(pair)
-            for (label, name), pairs in sorted(runs.items()):
-                rate, cost = (median(values) for values in zip(*pairs, strict=True))
-                text = f"{label}, {connections} connections, {name}"
-                print(f"{text:50}{rate:12,.0f}{cost:12,.0f}")
+                    once = asyncio.run(measure(server, connections, options.messages))
+                    for label, pair in once.items():
+                        runs.setdefault(label, {}).setdefault(name, []).append(pair)
+            for label, found in runs.items():
+                text = f"{label}, {connections} connections"
+                print(*rates.rows(text, found, peers), sep="\n", flush=True)
         print(f"\n{'seconds to 30 receivers that wait':50}{'median':>12}{'99 %':>12}{'most':>12}")
         for name, server in servers.items():
             took = asyncio.run(measure_waiting(server, 30, options.waiting))

@@ -7,7 +7,8 @@ is from the first to the last. One at a time: each of twenty clients sends a mes
 its own, waits until that is confirmed and has come back, and sends the next. STOMP is spoken by
 raw sockets, AMQP 1.0 by qpid-proton, which is slow beside either broker: there the processor time
 of the broker says more than the rate. RabbitMQ is the one of Debian, with rabbitmq_stomp and
-rabbitmq_amqp1_0. The brokers take turns.
+rabbitmq_amqp1_0; without it there are our rows only. The brokers take turns. Our rows end with how
+many times its rate ours is and, behind a slash, how many times our processor time its is.
 """
 
 import argparse
@@ -21,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import pika
@@ -30,6 +30,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection
 
+from bench import rates
 from bench.amqp_broker import RabbitMQ, rabbitmq_settings
 from bench.brokers import START_S_MAX, free_ports, spawn, stop_process
 from bench.meter import tree_cpu_s
@@ -38,6 +39,9 @@ from entrepot.testing import broker
 BODY = "x" * 100
 CLIENTS = 20
 WAIT_S = 120.0
+RABBITMQ = max(
+    Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"), default=None
+)
 _numbers = itertools.count()
 
 
@@ -193,8 +197,7 @@ def ours(durability: str) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def rabbit() -> Iterator[Server]:
-    [*_, program] = Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server")
+def rabbit(program: Path) -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         port, mapper_port, distribution, stomp = free_ports(4)
@@ -241,9 +244,13 @@ def main() -> None:
         servers = {
             "os": stack.enter_context(ours("os")),
             "fsync": stack.enter_context(ours("fsync")),
-            "RabbitMQ": stack.enter_context(rabbit()),
         }
-        print(f"{'':50}{'messages/s':>12}{'cost, µs':>12}")
+        if RABBITMQ is None:
+            print("RabbitMQ is not installed: nothing to compare with")
+        else:
+            servers["RabbitMQ"] = stack.enter_context(rabbit(RABBITMQ))
+        peers = [name for name in servers if name not in rates.OURS]
+        print(rates.heading(peers))
         for label, (work, factor) in ROWS.items():
             if options.rows not in label:
                 continue
@@ -255,9 +262,7 @@ def main() -> None:
                     took = time.perf_counter() - start
                     cost = (tree_cpu_s(server.pid) - cpu_s) / count * 1e6
                     found.setdefault(name, []).append((count / took, cost))
-            for name, pairs in found.items():
-                rate, cost = (median(values) for values in zip(*pairs, strict=True))
-                print(f"{f'{label}, {name}':50}{rate:12,.0f}{cost:12,.0f}", flush=True)
+            print(*rates.rows(label, found, peers), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

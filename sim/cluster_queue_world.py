@@ -234,9 +234,6 @@ def planted(bug: str | None) -> Iterator[None]:
         case "old-ledgers":  # A new home believes that nothing was settled.
             with patch.object(LedgerStore, "_fold", lambda *_: None):
                 yield
-        case "home-without-lease":  # It hands out what another home may have settled.
-            with patch.object(ServedPartition, "check_leads", lambda served: None):
-                yield
         case _:
             assert bug is None, bug
             yield

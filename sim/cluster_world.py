@@ -36,7 +36,7 @@ from entrepot.clustering.node import ClusterNode
 from entrepot.clustering.roles import PartitionRole
 from entrepot.config import Cluster, Config, Ports, Topics
 from entrepot.core import batch
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import InvalidReplication, StorageError, TopicExists
 from entrepot.core.ports import World
 from entrepot.core.record import Record
 from entrepot.log.epochs import EpochEnd
@@ -191,16 +191,18 @@ class ClusterWorld:
     def _more_work(self) -> list[Coroutine[Any, Any, None]]:
         return []  # Of other clients, beside these.
 
-    async def _check_more(self) -> None:
-        """Check what they wrote, in the end."""
+    async def _check_more(self) -> None: ...  # Check what they wrote, in the end.
 
     async def _create_topic(self) -> None:
         await self._until_whole()
         server = self.machines[1].server
         assert server is not None
         for name, count in self.topics:
-            with contextlib.suppress(StorageError):  # An answer of the coordinator may get lost.
-                await server.broker.create_topic(name, count)
+            while name not in server.broker.topics:
+                # An answer of the coordinator may get lost, and a node's lease.
+                with contextlib.suppress(StorageError, InvalidReplication, TopicExists):
+                    await server.broker.create_topic(name, count)
+                await self._until_whole()
         await self._until_whole(*(name for name, _ in self.topics))
 
     async def _until_whole(self, *topics: str) -> None:
@@ -214,9 +216,8 @@ class ClusterWorld:
         """Return whether all nodes know each other, and these topics."""
         for machine in self.machines.values():
             broker = None if machine.server is None else machine.server.broker
-            if broker is None or broker.cluster is None:
-                return False
-            if len(broker.cluster.peers()) < len(NODES) or not set(topics) <= set(broker.topics):
+            peers = [] if broker is None or broker.cluster is None else broker.cluster.peers()
+            if broker is None or len(peers) < len(NODES) or not {*topics} <= {*broker.topics}:
                 return False
         return True
 
@@ -416,11 +417,10 @@ class ClusterWorld:
     def _check_copies(self) -> None:
         """All replicas have the same bytes."""
         for number in range(COUNT):
-            served = {node: self._served(node, TOPIC, number) for node in NODES}
-            copies = {node: b"".join(each.partition.batches()) for node, each in served.items()}
-            if len(dict.fromkeys(copies.values())) != 1:
-                sizes = {node: len(data) for node, data in copies.items()}
-                raise Violation(f"partition {number}: copies are not alike: {sizes}")
+            served = [self._served(node, TOPIC, number) for node in NODES]
+            copies = [b"".join(each.partition.batches()) for each in served]
+            if len({*copies}) != 1:
+                raise Violation(f"partition {number}: not alike, with {[*map(len, copies)]} bytes")
 
     def _served(self, node: int, topic: str, number: int) -> ServedPartition:
         server = self.machines[node].server

@@ -16,7 +16,7 @@ SLOW = tuple(
     f"docs/guides/{name}.md"
     for name in (
         *("connect", "event-routing", "exactly-once", "gossip", "mqtt", "multicast"),
-        *("python-client", "queues", "security", "testing", "transformation"),
+        *("python-client", "queues", "security", "spaces", "testing", "transformation"),
     )
 )
 ON_SPARK = ("docs/guides/pipelines.md", "docs/guides/spark.md", "docs/guides/streams.md")

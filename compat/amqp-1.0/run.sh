@@ -22,7 +22,7 @@ rabbitmqs_client() {
     java -cp "$WORK/jars/*" "$HERE/java/RabbitMQ.java" "${AMQP%:*}" "${AMQP##*:}" rabbitmqs
 }
 
-# The seven steps of Retailer.java, one program after the other.
+# The seven steps of examples/jms/Retailer.java, one program after the other.
 PROGRAMS="order request cpu disk confirm confirmed"
 program_of=(none order request request cpu confirm confirm confirmed) # By step.
 
@@ -87,7 +87,7 @@ if command -v javac >/dev/null && command -v mvn >/dev/null &&
     check "$name" shown java "$name"
   done < <(jms --list)
   check "RabbitMQ's client: a thousand messages, published and consumed" rabbitmqs_client
-  javac -cp "$WORK/jars/*" -d "$WORK/classes" "$HERE/java/Retailer.java"
+  javac -cp "$WORK/jars/*" -d "$WORK/classes" "$ROOT/examples/jms/Retailer.java"
   for step in 1 2 3 4 5 6 7; do
     check "JMS: the seven steps, killed in step $step: all or nothing" killed_in "$step"
   done

@@ -7,6 +7,7 @@ nothing of links, so each message comes at least once; where it came twice, its 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,9 +47,9 @@ class RabbitMQ:
             )
         eventually(lambda: b"broker... completed" in said.read_bytes())
 
-    def kill(self) -> None:
+    def kill(self, number: int = signal.SIGKILL) -> None:
         """Kill the virtual machine; what was started is a shell that waits for it."""
-        os.kill(int((self._directory / "pid").read_text()), 9)
+        os.kill(int((self._directory / "pid").read_text()), number)
         assert self._process is not None
         self._process.wait()
 
@@ -119,6 +120,8 @@ def killed(server: Broker, peer: RabbitMQ) -> None:
     """Nothing is lost while RabbitMQ is killed; what comes twice has one id."""
     with peer.channel() as there:
         there.queue_declare("orders", durable=True)
+    peer.kill(signal.SIGTERM)  # It writes what was declared some seconds later, or when it ends.
+    peer.start()
     persistent = pika.BasicProperties(delivery_mode=2)
     with channel(server) as here:
         for number in range(COUNT):

@@ -152,6 +152,8 @@ class Mqtt:
     sys_interval_seconds: Annotated[int, Meta(ge=0, le=65_535)] = 10
     # The first one that matches changes a topic or filter.
     rewrite: Annotated[tuple[Rewrite, ...], Meta(max_length=limits.REWRITES_MAX)] = ()
+    # Filters of topics whose messages may overtake those that are sent again after a crash.
+    unordered: Annotated[tuple[str, ...], Meta(max_length=limits.UNORDERED_MAX)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,13 @@ from entrepot.config import (
 )
 from entrepot.core import limits
 from entrepot.core.clock import SystemClock, SystemEntropy
-from entrepot.core.errors import InvalidConfig, PeerError, StorageError, StoreUnavailable
+from entrepot.core.errors import (
+    InvalidConfig,
+    InvalidName,
+    PeerError,
+    StorageError,
+    StoreUnavailable,
+)
 from entrepot.core.faults import Faults
 from entrepot.core.measures import MessageCount, Pulse, Traffic
 from entrepot.core.neutral import Formats
@@ -85,6 +91,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.http.websocket import WebSockets
     from entrepot.gateway.mqtt.bridge.bridge import Bridge
     from entrepot.gateway.mqtt.context import Context as MqttContext
+    from entrepot.gateway.mqtt.ordering import Unordered
     from entrepot.gateway.mqtt.rewriting import Rewriting
     from entrepot.gateway.mqtt.system_topics import SystemTopics
     from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
@@ -305,6 +312,8 @@ class Server:
         """Recover the data, then listen. When this returns, every port accepts connections."""
         if self._config.mqtt.rewrite:
             self._rewriting()  # It raises what is wrong with them.
+        if self._config.mqtt.unordered:
+            self._unordered()
         started = self._doors.clock.monotonic()
         try:
             cluster_id = None
@@ -727,6 +736,7 @@ class Server:
             session_expiry_s_max=self._config.mqtt.max_session_expiry_seconds,
             messages=messages,
             rewriting=self._rewriting(),
+            unordered=self._unordered(),
         )
 
     def _start_bridges(self) -> None:
@@ -799,6 +809,15 @@ class Server:
             return Rewriting(rule(each.match, each.to, On(each.on)) for each in rules)
         except InvalidRule as error:
             raise StartError(f"mqtt.rewrite: {error}") from None
+
+    def _unordered(self) -> Unordered:
+        """Return which topics of MQTT are unordered. Raises StartError."""
+        from entrepot.gateway.mqtt.ordering import Unordered
+
+        try:
+            return Unordered(self._config.mqtt.unordered)
+        except InvalidName as error:
+            raise StartError(f"mqtt.unordered: {error}") from None
 
     def _begin_system_topics(self) -> None:
         """Publish the topics under `$SYS/` from the first client of MQTT on."""

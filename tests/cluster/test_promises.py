@@ -18,7 +18,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from kio.schema.errors import ErrorCode
 from kio.schema.produce.v9.request import (
     PartitionProduceData,
@@ -250,6 +257,38 @@ def test_what_one_node_changes_all_have(world: World) -> None:
         address = f"127.0.0.1:{node.proxy_port}"
         admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         assert "shared" in admin.list_topics(timeout=10).topics
+
+
+def test_the_end_of_a_transaction_is_known_to_two_nodes(world: World) -> None:
+    """Although other topics require one copy only."""
+    create(world, "whole", minimum=1)
+    settings = {"bootstrap.servers": world.bootstrap, "transactional.id": "t", "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("whole", b"x")
+    producer.commit_transaction(60)
+    admin = world.admin()
+    of_topic = ConfigResource(ResourceType.TOPIC, "__transaction_state")
+    found = admin.describe_configs([of_topic])[of_topic].result(30)
+    assert found["min.insync.replicas"].value == "2"
+    assert read(world, "whole") == [b"x"]
+
+
+def test_what_is_not_set_is_unset_at_once(world: World) -> None:
+    """As `kafka-reassign-partitions --verify` does: it takes throttles away that nobody has set."""
+    admin = world.admin()
+    entry = ConfigEntry("log.retention.ms", None, incremental_operation=AlterConfigOpType.DELETE)
+    of_broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    create(world, "later")
+    node = world.nodes[0]
+    world.kill(node)
+    until(lambda: node.number not in world.metadata().brokers)
+    world.begin(node)
+    assert world.wait_healed(["later"]) == ""  # The coordinator's last change is of a replica.
+    begun_s = time.monotonic()
+    admin.incremental_alter_configs([of_broker])[of_broker].result(30)
+    assert time.monotonic() - begun_s < SESSION_S
 
 
 class Watching:

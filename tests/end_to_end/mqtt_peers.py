@@ -228,11 +228,8 @@ class Raw:
         retain: bool = False,
         is_again: bool = False,
     ) -> None:
-        raw = None
-        if self.version == V5:
-            raw = encode_raw(properties or Properties())
-        message = Outgoing(qos, retain, topic.encode(), raw, body)
-        self.send(head(message, packet_id, is_again=is_again) + body)
+        how: dict[str, Any] = {"retain": retain, "is_again": is_again, "version": self.version}
+        self.send(publish(topic, body, qos, packet_id, properties, **how))
 
     def connect(self, client_id: str = "", **options: Any) -> Connack:
         self.send(Connect(self.version, client_id, **options))
@@ -261,6 +258,23 @@ class Raw:
                 found.append(self.read())
         except (EOFError, ConnectionResetError):
             return found
+
+
+def publish(
+    topic: str,
+    body: bytes = b"",
+    qos: int = 0,
+    packet_id: int = 0,
+    properties: Properties | None = None,
+    *,
+    retain: bool = False,
+    is_again: bool = False,
+    version: int = V5,
+) -> bytes:
+    """Return a PUBLISH."""
+    raw = encode_raw(properties or Properties()) if version == V5 else None
+    message = Outgoing(qos, retain, topic.encode(), raw, body)
+    return head(message, packet_id, is_again=is_again) + body
 
 
 def _one_by_one(event: Event) -> Iterator[Event]:

@@ -105,6 +105,17 @@ def test_shops_reach_each_other_by_the_office() -> None:
 
 
 @pytest.mark.slow
+def test_a_platform_for_devices_that_come_and_go() -> None:
+    """Proves AB-10 and AD-05."""
+    assert said("examples.mqtt.platform") == [
+        "12 devices, each by 6 combinations of version and transport",
+        "144 of 144 readings are in the topic, 0 of them more than once",
+        "216 of 216 commands were obeyed, once and in order",
+        "3 times the broker was killed meanwhile",
+    ]
+
+
+@pytest.mark.slow
 def test_a_master_and_its_workers_share_a_space() -> None:
     """Proves Z-05."""
     lines = said("examples.spaces.master_worker")

@@ -15,7 +15,7 @@ import pytest
 import entrepot
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.replicated_space import decoded, encoded
-from entrepot.client.messaging.xu_liskov import Release, Remove, Take, Write
+from entrepot.client.messaging.xu_liskov import LOCK_MS, Release, Remove, Take, Write
 from entrepot.testing import Broker, broker
 from tests.end_to_end.test_client import connect, eventually
 
@@ -110,6 +110,27 @@ def test_takers_at_once(client: entrepot.Client, server: Broker) -> None:
         while len(taken) + len(left) < count:
             left.append(space.take("job", int, timeout_s=WAIT_S)[1])
     assert Counter(taken + left) == Counter(range(count))
+
+
+def test_the_locks_of_a_dead_taker_are_broken(client: entrepot.Client, server: Broker) -> None:
+    """A taker has locked all sites, and has removed a tuple at the first, when it dies."""
+    space = client.replicated_space("locked")
+    for number in range(3):
+        space.write("job", number)
+    found = {value[1]: id for id, value in space.inner.sites[0].tuples.items()}
+    topic = client.topic("sites.locked")
+    locked_at = time.monotonic()
+    for site in range(3):
+        topic.append(encoded(Take("dead/1", ("job", int))), partition=site)
+    topic.append(encoded(Remove("dead/1", found[1], False)), partition=0)
+    with connect(server) as other:
+        same = other.replicated_space("locked")
+        eventually(lambda: all(site.is_locked for site in same.inner.sites[1:]))
+        taken = [same.take("job", int, timeout_s=3 * WAIT_S)[1] for _ in range(2)]
+        assert time.monotonic() - locked_at > LOCK_MS / 1_000 - 1
+        assert sorted(taken) == [0, 2]
+        with pytest.raises(TimeoutError):
+            same.take("job", int, timeout_s=1)
 
 
 def take_hastily(space: Any) -> list[int]:

@@ -19,8 +19,10 @@ from confluent_kafka import KafkaError
 from tests.end_to_end.secured import (
     ANA,
     BOB,
+    GROUP,
     MECHANISMS,
     PROTOCOLS,
+    ROOT,
     TOPIC,
     WAIT_S,
     House,
@@ -67,6 +69,35 @@ def test_a_wrong_password(house: House, mechanism: str, user: tuple[str, str]) -
     assert lines
     assert all("127.0.0.1:" in line for line in lines)
     assert MISTYPED not in house.broker.log_path.read_text()
+
+
+def test_a_client_of_event_hubs(house: House) -> None:
+    """Proves SYS-17, of it Event Hubs: settings as Azure has them, but for the address. There the
+    user is a fixed text, and the password the connection string."""
+    name = "$ConnectionString"
+    password = (
+        "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;"
+        "SharedAccessKey=c2VjcmV0IGtleSwgMzIgYnl0ZXMgb2YgaXQuLi4uLi4="
+    )
+    file = house.command_config(ROOT)
+    house.users(
+        *("add", name, "-b", house.bootstrap("SASL_SSL"), "--command-config", file), stdin=password
+    )
+    allow(house, name, "READ", "WRITE")
+    allow(house, name, "READ", topic=GROUP, kind="GROUP")
+    settings = {
+        "bootstrap.servers": house.bootstrap("SASL_SSL"),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": name,
+        "sasl.password": password,
+        "ssl.ca.location": house.own.certificate,
+    }
+    assert produce(settings, b"an event") is None
+    assert consume(settings, b"an event") is None
+    refused = produce({**settings, "sasl.password": password[:-2]}, b"never")
+    assert refused is not None
+    assert refused.code() == KafkaError._AUTHENTICATION
 
 
 @pytest.mark.slow

@@ -61,6 +61,8 @@ def test_write_read_take_by_template(
     with connect(server) as other:
         same = other.space(name)
         assert same.read("point", int, ...) == ("point", 1, 2)
+        assert same.read(str, int, ..., timeout_s=WAIT_S) == ("point", 1, 2)
+        assert same.read(..., 1, int, timeout_s=WAIT_S) == ("point", 1, 2)
         assert same.take("point", float, list, timeout_s=WAIT_S) == ("point", 1.5, [2, "x"])
         with pytest.raises(TimeoutError):
             same.take("point", float, ..., timeout_s=0)
@@ -163,6 +165,8 @@ def test_a_partitioned_space(client: entrepot.Client, server: Broker) -> None:
         space.write("kind-5", "again")
         space.write("kind-6", 1)
         eventually(lambda: found == [("kind-6", 1)])
+    with pytest.raises(ClientError, match="JSON"):
+        space.take(object(), timeout_s=0)
     for wrong in (0, 1_001):
         with pytest.raises(ClientError, match="partitions"):
             client.space("none", partitions=wrong)

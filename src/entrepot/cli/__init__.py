@@ -47,6 +47,7 @@ COMMANDS = {
     "gossip": ("gossip", "Labs of gossip, and a node that gossips."),
     "multicast": ("multicast", "Labs of multicast; groups of IP multicast."),
     "routing": ("event_routing", "Labs of event routing over nodes."),
+    "spaces": ("spaces", "Labs of tuple spaces, memory and groups."),
     "prove": ("prove", "Every delivery semantics, while all are killed."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
     "kafka-server-start": ("kafka_server", "Start a broker from a server.properties."),

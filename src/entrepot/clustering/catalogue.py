@@ -26,6 +26,7 @@ from entrepot.broker.catalog import (
     topic_deleted_record,
     topic_record,
 )
+from entrepot.broker.transaction_coordinator import TOPIC as TRANSACTIONS
 from entrepot.broker.virtual_host.queue_maker import LEDGERS
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
 from entrepot.cluster.placement import place
@@ -54,6 +55,8 @@ log = logging.getLogger("entrepot.cluster")
 
 _RETRY_S = 0.5
 _PATIENCE_S = 30.0  # How long a change is waited for that is made, but not here yet.
+MIN_IN_SYNC = "min.insync.replicas"
+_TRANSACTIONS_IN_SYNC_MIN = 2
 _CHANGES = limits.REPLICAS_CHANGED_AT_ONCE_MAX
 
 
@@ -213,7 +216,20 @@ class SharedCatalogue:
             if found is None:
                 raise ClusterChanged("another node changed it meanwhile; try again")
             revision = found
-        await self.done(revision)
+        if any(each.value is not None for each in records):
+            await self.done(revision)
+        else:
+            await self._gone(revision, [key_of(each) for each in records])
+
+    async def _gone(self, revision: int, keys: Sequence[str]) -> None:
+        """Wait until these keys are gone here. If none of them was there, nothing has changed: the
+        revision is of something else then, which this catalogue may never be told of."""
+        await self._wait(
+            lambda: (
+                self._done_to >= revision
+                or (not self._to_do and not any(key in self._there for key in keys))
+            )
+        )
 
     async def create_topic(
         self, topic: Topic, replication: int | None, assignments: Sequence[Sequence[int]] | None
@@ -221,6 +237,8 @@ class SharedCatalogue:
         placed = self._placed(topic, 0, topic.partition_count, replication, assignments)
         if topic.name == LEDGERS:
             placed = list(map(_led_with_itself, placed))
+        elif topic.name == TRANSACTIONS:
+            topic = self._with_copies(topic)
         record = topic_record(topic)
         # The partitions first: a topic is there when its record is. Its id is new.
         last = await self._put_partitions(placed, keep=_CHANGES)
@@ -231,6 +249,14 @@ class SharedCatalogue:
             await self.remove_partitions(topic)
             raise TopicExists(f"topic {topic.name!r} already exists")
         await self.done(revision)
+
+    def _with_copies(self, topic: Topic) -> Topic:
+        """Return the topic with the setting that the end of a transaction is known to two nodes at
+        least, if so many have it, whatever other topics require: as with Kafka."""
+        usual = int(self._broker.defaults.settings.get(MIN_IN_SYNC, "1"))
+        count = max(usual, min(_TRANSACTIONS_IN_SYNC_MIN, self._replication))
+        settings = {**topic.settings, MIN_IN_SYNC: str(count)}
+        return Topic(topic.name, topic.id, topic.partition_count, settings)
 
     async def grow_topic(
         self,

@@ -197,6 +197,7 @@ REPEATS_SEARCHED_MAX = 10_000
 RETAINED_MAX = 1_000_000
 RETAINED_BYTES_MAX = 512 * MIB
 RETAINED_MESSAGE_BYTES_MAX = 1 * MIB
+UNORDERED_MAX = 1_000  # Filters of topics that are unordered.
 REWRITES_MAX = 100  # Rules that change topics; each new topic is compared with all.
 RETAINED_AT_ONCE_MAX = 100  # Retained messages that are delivered to a session in one turn.
 

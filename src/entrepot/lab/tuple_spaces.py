@@ -200,7 +200,10 @@ def costs(counts: Sequence[int], runs: int, seed: int) -> Table:
         f"{DELAY_S * 1000:.0f} to {3 * DELAY_S * 1000:.0f} ms",
         ("sites", "operation", "clients_at_once", "messages", "milliseconds"),
         rows,
-        ("A read is over with its first answer. A take asks all sites three times.",),
+        (
+            "A read is over with its first answer. Each phase of a take asks every site; the "
+            "second asks the first site before the others.",
+        ),
         (Picture("sites", "messages of an operation", tuple(curves)),),
     )
 

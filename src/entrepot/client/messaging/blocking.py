@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from entrepot.client.messaging.client import AMQP, KAFKA, AsyncClient
 from entrepot.client.messaging.consuming import PREFETCH, Consumption
+from entrepot.client.messaging.entries import LEASE_S, Entries, Kept
 from entrepot.client.messaging.groups import Group, Sent, View
 from entrepot.client.messaging.keeper import PATIENCE_S
 from entrepot.client.messaging.memory import Memory, MemoryWatch
@@ -179,6 +180,7 @@ class BlockingSpace(Blocking[Space]):
     read = waits(Space.read)
     take = waits(Space.take)
     cancel = waits(Space.cancel)
+    renew = waits(Space.renew)
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -186,6 +188,30 @@ class BlockingSpace(Blocking[Space]):
     def notify(self, callback: Callable[[tuple[Any, ...]], Any], *template: Any) -> Watch:
         """Call a function with each matching tuple that is written from now on."""
         return self.inner.notify(self._loop.in_thread(callback), *template)
+
+
+class BlockingEntries(Blocking[Entries]):
+    """A space of typed entries."""
+
+    write = waits(Entries.write)
+    read = waits(Entries.read)
+    take = waits(Entries.take)
+    renew = waits(Entries.renew)
+    cancel = waits(Entries.cancel)
+
+    def keep(self, entry: Any, lease_s: float = LEASE_S) -> BlockingKept:
+        """Write an entry that is there as long as this process is: see `Entries.keep`."""
+        return BlockingKept(self._loop.wait(self.inner.keep(entry, lease_s)), self._loop)
+
+    def notify(self, callback: Callable[[Any], Any], template: Any) -> Watch:
+        """Call a function with each entry like this that is written from now on."""
+        return self.inner.notify(self._loop.in_thread(callback), template)
+
+
+class BlockingKept(Blocking[Kept]):
+    """The handle of an entry that is kept."""
+
+    stop = waits(Kept.stop)
 
 
 class BlockingReplicatedSpace(Blocking[ReplicatedSpace]):
@@ -501,6 +527,10 @@ class Client(Blocking[AsyncClient]):
         """Return a tuple space, made if there is none: then it has so many partitions."""
         made = self.inner.space(name, partitions=partitions)
         return BlockingSpace(self._loop.wait(made), self._loop)
+
+    def entries(self, name: str, *types: type) -> BlockingEntries:
+        """Return a space of typed entries, made if there is none: see `AsyncClient.entries`."""
+        return BlockingEntries(self._loop.wait(self.inner.entries(name, *types)), self._loop)
 
     def replicated_space(
         self, name: str, *, sites: int = 3, trace: Callable[[str, str], None] | None = None

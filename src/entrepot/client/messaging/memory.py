@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from entrepot.client.errors import ClientError
+from entrepot.client.messaging.entries import EntryVerbs
 from entrepot.client.messaging.replica import Replica
-from entrepot.client.messaging.spaces import SpaceVerbs
 from entrepot.client.messaging.topics import Entry, TopicVerbs
 from entrepot.core.record import Record
 
@@ -142,7 +142,7 @@ class MemoryWatch:
             await result
 
 
-class MemoryVerbs(SpaceVerbs):
+class MemoryVerbs(EntryVerbs):
     """The part of a client that is about shared memory."""
 
     async def memory(self, name: str) -> Memory:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ PARTITIONS_MAX = 1_000
 CHOSEN_FROM, CHOSEN_FROM_MAX = 8, 4_096  # Several takers shall not all want the same tuple.
 _ID_BYTES = 12
 _TAKER, _EXPIRES = "space-taker", "space-expires-ms"
+_RENEWS, _WAS = "space-renews", "space-expired-ms"  # Which tuple's lease, and how long it was.
 
 
 class Written(NamedTuple):
@@ -46,13 +47,14 @@ class Written(NamedTuple):
 class _Held:
     """A tuple that is in the space."""
 
-    __slots__ = ("expires_ms", "id", "place", "value")
+    __slots__ = ("expires_ms", "id", "is_renewed", "place", "value")
 
     def __init__(self, id: str, place: int, value: Tuple, expires_ms: int | None) -> None:
         self.id = id
         self.place = place  # Its partition.
         self.value = value
         self.expires_ms = expires_ms
+        self.is_renewed = False
 
 
 class Space:
@@ -163,6 +165,22 @@ class Space:
                 else:  # Somebody else was faster: take others next time.
                     self._chosen_from = min(2 * self._chosen_from, CHOSEN_FROM_MAX)
 
+    async def renew(self, written: Written, lease_s: float) -> bool:
+        """Have a lease end so long from now, and not before. False means: it is over, or somebody
+        has taken the tuple."""
+        held = self._tuples.get(written.id)
+        if held is None or held.expires_ms is None:
+            return held is not None
+        until_ms = self._clock.now_ms() + round(lease_s * 1000)
+        headers = (
+            (_RENEWS, held.id.encode()),
+            (_WAS, str(held.expires_ms).encode()),
+            (_EXPIRES, str(until_ms).encode()),
+        )
+        # Of the renewals of a tuple the topic keeps the last, which must tell all alone.
+        record = Record(_renewal_key(held.id), b"{}", headers)
+        return await self._replicas[held.place].change(record) is not None
+
     async def cancel(self, written: Written) -> bool:
         """Take back what was written. False means: somebody has taken it, or its lease is over."""
         return written.id in self._tuples and await self._claim(written.id)
@@ -185,7 +203,10 @@ class Space:
             # Once it is under way it happens, even if who asked is gone: then it is given back.
             change = asyncio.ensure_future(self._replicas[held.place].change(record))
             try:
-                return await asyncio.shield(change) is not None
+                is_ours = await asyncio.shield(change) is not None
+                if is_ours and held.is_renewed:
+                    await self._replicas[held.place].change(Record(_renewal_key(id), None))
+                return is_ours
             except asyncio.CancelledError:
                 change.add_done_callback(self._give_back)
                 raise
@@ -247,6 +268,8 @@ class Space:
             held = self._remove(id)
             is_over = held is not None and _is_over(held, entry.timestamp_ms)
             return None if is_over else held
+        if _RENEWS in headers:
+            return self._renew(headers, entry.timestamp_ms)
         try:
             value = tuple(json.loads(entry.body))
             expires_ms = int(headers[_EXPIRES]) if _EXPIRES in headers else None
@@ -260,13 +283,37 @@ class Space:
         self._tuples[held.id] = held
         self._file(held)
         if held.expires_ms is not None:
-            left_s = (held.expires_ms - self._clock.now_ms()) / 1000
-            asyncio.get_running_loop().call_later(max(0.0, left_s) + 1, self._remove, held.id)
+            self._end_in_time(held)
         for wake, template in self._waiting.items():
             if not wake.done() and matches(template, held.value):
                 wake.set_result(None)
         for watch in list(self._watchers) if held.place in self._replicas else ():
             watch.tell(held.value)  # Not of what had been there before we came.
+
+    def _renew(self, headers: Mapping[str, str], now_ms: int) -> _Held | None:
+        held = self._tuples.get(headers[_RENEWS])
+        try:
+            was_ms, until_ms = int(headers[_WAS]), int(headers[_EXPIRES])
+        except (KeyError, ValueError):
+            return None
+        if held is None or held.expires_ms is None or was_ms <= now_ms:
+            return None
+        held.is_renewed = True
+        if until_ms > held.expires_ms:
+            held.expires_ms = until_ms
+            self._end_in_time(held)
+        return held
+
+    def _end_in_time(self, held: _Held) -> None:
+        """Remove a tuple when its lease is over, unless that is renewed."""
+        assert held.expires_ms is not None
+        left_s = (held.expires_ms - self._clock.now_ms()) / 1000
+        due = max(0.0, left_s) + 1
+        asyncio.get_running_loop().call_later(due, self._expire, held, held.expires_ms)
+
+    def _expire(self, held: _Held, expires_ms: int) -> None:
+        if held.expires_ms == expires_ms:
+            self._remove(held.id)
 
     def _remove(self, id: str) -> _Held | None:
         held = self._tuples.pop(id, None)
@@ -327,3 +374,7 @@ class SpaceVerbs(TopicVerbs):
 
 def _is_over(held: _Held, now_ms: int) -> bool:
     return held.expires_ms is not None and held.expires_ms <= now_ms
+
+
+def _renewal_key(id: str) -> bytes:
+    return f"lease/{id}".encode()

@@ -20,6 +20,13 @@ _FORMAL = (int, float, str, bool, list, type(None))
 Tuple = tuple[Any, ...]
 
 
+class Condition:
+    """A field of a template that decides itself what it is like."""
+
+    def fits(self, field: Any) -> bool:
+        raise NotImplementedError
+
+
 def matches(template: Tuple, value: Tuple) -> bool:
     """Return whether a tuple is like a template."""
     return len(template) == len(value) and all(map(_fits, template, value))
@@ -32,6 +39,8 @@ def _fits(wanted: Any, field: Any) -> bool:
         if wanted not in _FORMAL:
             raise ClientError(f"{wanted.__name__} is no type that a field can have")
         return type(field) is wanted
+    if isinstance(wanted, Condition):
+        return wanted.fits(field)
     if isinstance(wanted, tuple):
         wanted = list(wanted)
     return type(field) is type(wanted) and bool(field == wanted)
@@ -39,20 +48,25 @@ def _fits(wanted: Any, field: Any) -> bool:
 
 def is_open(field: Any) -> bool:
     """Return whether a field of a template may have several values."""
-    return field is ... or isinstance(field, type)
+    return field is ... or isinstance(field, type | Condition)
 
 
 def place_of(value: Tuple, partitions: int) -> int:
     """Return the partition that a tuple belongs to."""
+    if partitions == 1:
+        return 0
     shape = json.dumps([len(value), value[0]], separators=(",", ":"), sort_keys=True)
     return crc32(shape.encode()) % partitions
 
 
 def places_of(template: Tuple, partitions: int) -> list[int]:
     """Return the partitions in which a tuple that matches may be."""
-    if partitions > 1 and (not template or is_open(template[0])):
+    if partitions == 1 or not template or is_open(template[0]):
         return list(range(partitions))
-    return [place_of(template, partitions)] if template else [0]
+    try:
+        return [place_of(template, partitions)]
+    except TypeError as error:
+        raise ClientError(f"a template has fields that JSON can say: {error}") from None
 
 
 def keys_of(value: Tuple) -> list[object]:

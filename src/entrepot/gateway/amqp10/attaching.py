@@ -142,7 +142,7 @@ async def _source(
         raise _wrong("a source without an address")
     address = parse(source.address, source.capabilities)
     if address.kind is not Kind.EXCHANGE:
-        return await declaring.queue_named(connection, address), source, None
+        return await declaring.consumed_queue(connection, address), source, None
     is_kept = source.durable > 0 and source.expiry_policy == _NEVER
     queue = await declaring.subscription_queue(connection, address, kept_name if is_kept else None)
     return queue, source, partial(declaring.delete, connection, queue.name)

@@ -24,7 +24,8 @@ from entrepot.broker.router.event import (
     ExchangeType,
 )
 from entrepot.core.errors import InvalidBinding, QueueNameRefused
-from entrepot.gateway.amqp10.address import Address, Kind
+from entrepot.gateway.amqp10.address import TOPIC_EXCHANGE, Address, Kind
+from entrepot.gateway.virtual_topics import pattern_of
 from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
 
 if TYPE_CHECKING:
@@ -98,6 +99,16 @@ async def queue_named(connection: Connection, address: Address) -> Queue:
     return await _make(connection, QueueDeclaration(name))
 
 
+async def consumed_queue(connection: Connection, address: Address) -> Queue:
+    """Return the queue of a receiver's address, bound if its name asks for that. Raises
+    PeerError."""
+    queue = await queue_named(connection, address)
+    pattern = pattern_of(queue.name)
+    if pattern is not None:
+        await _bind(connection, queue.name, TOPIC_EXCHANGE, pattern)
+    return queue
+
+
 async def temporary_queue(connection: Connection) -> Queue:
     """Return a new queue of the connection alone."""
     name = _TEMPORARY + connection.context.token()
@@ -111,17 +122,19 @@ async def subscription_queue(
 
     `kept_name` is that of a queue that outlives its link. None means: it does not.
     """
-    check = connection.check
     if kept_name is None:
         queue = await temporary_queue(connection)
     else:
         found = find(connection, kept_name)
         queue = found or await _make(connection, QueueDeclaration(kept_name))
-    check(Operation.WRITE, ResourceKind.QUEUE, queue.name)
-    check(Operation.READ, ResourceKind.EXCHANGE, address.exchange)
-    wanted = WantedBinding(address.exchange, queue.name, address.key)
-    await connection.vhost.bind(wanted, connection)
+    await _bind(connection, queue.name, address.exchange, address.key)
     return queue
+
+
+async def _bind(connection: Connection, queue: str, exchange: str, key: str) -> None:
+    connection.check(Operation.WRITE, ResourceKind.QUEUE, queue)
+    connection.check(Operation.READ, ResourceKind.EXCHANGE, exchange)
+    await connection.vhost.bind(WantedBinding(exchange, queue, key), connection)
 
 
 def subscription_name(container: str, link: str) -> str:

@@ -76,7 +76,8 @@ class Connection:
     def serve(self, event: Event) -> Awaitable[None] | None:
         """Serve an event. Raises a PeerError."""
         if isinstance(event, Publishes):
-            if self.publishing.repeats:
+            publishing = self.publishing
+            if publishing.repeats and not self._context.unordered.has_all(event.messages):
                 return self.publishing.publish_after_repeats(event)
             self.publishing.publish(event)
         elif isinstance(event, Acks):

@@ -16,6 +16,7 @@ from entrepot.core.measures import MessageCount
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock, Entropy
 from entrepot.gateway.mqtt.format import MQTT
+from entrepot.gateway.mqtt.ordering import Unordered
 from entrepot.gateway.mqtt.outbox import Outbox
 from entrepot.gateway.mqtt.rewriting import Rewriting
 from entrepot.gateway.mqtt.sharing import SharedEncoding, topic_of
@@ -61,6 +62,7 @@ class Context:
     session_expiry_s_max: int = 0  # 0 means: no limit.
     messages: MessageCount = field(default_factory=MessageCount)
     rewriting: Rewriting = field(default_factory=Rewriting)
+    unordered: Unordered = field(default_factory=Unordered)
     shared: SharedEncoding = field(default_factory=SharedEncoding)
     scratch: Scratch = field(default_factory=Scratch)
     envelopes: Envelopes = field(init=False)

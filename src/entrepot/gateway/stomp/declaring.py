@@ -27,8 +27,9 @@ from entrepot.broker.router.event import Destination as BindingEnd
 from entrepot.core import limits
 from entrepot.core.errors import InvalidBinding, PeerError, QueueMismatch, QueueNameRefused
 from entrepot.core.value import Frozen, FrozenTable, freeze_table, lookup
-from entrepot.gateway.stomp.destination import Destination, Kind
+from entrepot.gateway.stomp.destination import TOPIC_EXCHANGE, Destination, Kind
 from entrepot.gateway.stomp.headers import read_flag, read_number
+from entrepot.gateway.virtual_topics import pattern_of
 from entrepot.wire.stomp.frames import Headers
 
 if TYPE_CHECKING:
@@ -148,7 +149,11 @@ async def queue_for(connection: Connection, destination: Destination, headers: H
     """Return the queue that a subscription reads, made and bound if need be. Raises PeerError."""
     match destination.kind:
         case Kind.QUEUE:
-            return await declare(connection, destination.key, headers)
+            queue = await declare(connection, destination.key, headers)
+            pattern = pattern_of(queue.name)
+            if pattern is not None:
+                await _bind(connection, queue.name, TOPIC_EXCHANGE, pattern)
+            return queue
         case Kind.EXISTING_QUEUE:
             found = find(connection, destination.key)
             if found is None:
@@ -216,11 +221,14 @@ async def _own_queue(connection: Connection, destination: Destination, headers: 
         found = await _make(connection, declaration)
     else:
         declaration.check_same(found.spec)
-    connection.check(Operation.WRITE, ResourceKind.QUEUE, name)
-    connection.check(Operation.READ, ResourceKind.EXCHANGE, destination.exchange)
-    wanted = WantedBinding(destination.exchange, name, destination.key)
-    await connection.vhost.bind(wanted, connection)
+    await _bind(connection, name, destination.exchange, destination.key)
     return found
+
+
+async def _bind(connection: Connection, queue: str, exchange: str, key: str) -> None:
+    connection.check(Operation.WRITE, ResourceKind.QUEUE, queue)
+    connection.check(Operation.READ, ResourceKind.EXCHANGE, exchange)
+    await connection.vhost.bind(WantedBinding(exchange, queue, key), connection)
 
 
 def is_durable_subscription(headers: Headers) -> bool:

@@ -1,0 +1,1 @@
+"""MQTT: the nine scripts of the lab, and a platform for devices that come and go."""
