@@ -43,6 +43,7 @@ ARGUMENTS = {
     "routing lab": ["systems", "--nodes", "16", "--runs", "1"],
     "sessions list": [],
     "sessions show": ["s"],
+    "spaces lab": ["summary"],
     "status": ["--data-dir", "DATA"],
     "sub": ["kept", "--count", "1"],
     "top": [],

@@ -41,9 +41,16 @@ class InFlight(Publication):
         self._connection.publish_ended(self._size)
 
 
-def publish(connection: Connection, exchange: str, messages: Sequence[Message], done: Told) -> None:
-    """Send messages to the queues. `done` is called when all are committed or have failed."""
-    size = sum([len(body) + len(envelope.head) for envelope, body in messages])
+def publish(
+    connection: Connection,
+    exchange: str,
+    messages: Sequence[Message],
+    done: Told,
+    receipt_bytes: int = 0,
+) -> None:
+    """Send messages to the queues. `done` is called when all are committed or have failed, and
+    keeps so many bytes of receipts until then."""
+    size = sum([len(body) + len(envelope.head) for envelope, body in messages]) + receipt_bytes
     in_flight = InFlight(connection, size, done)
     counted = connection.context.messages
     counted.published += len(messages)

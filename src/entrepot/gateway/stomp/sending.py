@@ -71,8 +71,13 @@ class Run:
             messages, receipts = self._messages, self._receipts
             self._messages, self._receipts = [], []
             has_receipts = receipts.count(None) < len(receipts)
-            told = Receipts(self._connection, receipts) if has_receipts else None
-            publish(self._connection, self._exchange, messages, told or self._connection.note_lost)
+            connection = self._connection
+            if has_receipts:
+                size = sum([len(each) for each in receipts if each is not None])
+                told = Receipts(connection, receipts)
+                publish(connection, self._exchange, messages, told, size)
+            else:
+                publish(connection, self._exchange, messages, connection.note_lost)
 
 
 class Receipts:

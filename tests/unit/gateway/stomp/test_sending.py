@@ -271,6 +271,23 @@ async def test_who_sends_faster_than_the_disk_is_not_read_from(node: Node) -> No
     assert not peer.link.is_paused
 
 
+@pytest.mark.pure
+@on_node()
+async def test_receipts_that_have_to_wait_count_as_well(node: Node) -> None:
+    peer = await connected(node)
+    await peer.ask("SEND", destination="/queue/a")
+    held = hold_syncs(node)
+    receipt = "r" * 5_000
+    for _ in range(stomp_limits.UNCOMMITTED_BYTES_MAX // 6_000):
+        peer.send("/queue/a", b"", receipt=receipt)
+    assert not peer.link.is_paused
+    for _ in range(stomp_limits.UNCOMMITTED_BYTES_MAX // 24_000):
+        peer.send("/queue/a", b"", receipt=receipt)
+    assert peer.link.is_paused
+    held.set()
+    await asyncio.sleep(5)
+
+
 @on_node()
 async def test_while_memory_is_low_senders_are_not_read_from(node: Node) -> None:
     sender, reader = await connected(node), await connected(node)
