@@ -30,7 +30,7 @@ NOT_RUN = {
     "README.md": 1,
     "docs/start.md": 2,
     "docs/guides/bridges.md": 1,
-    "docs/guides/cluster.md": 5,
+    "docs/guides/cluster.md": 6,
     "docs/guides/clusters.md": 5,
     "docs/guides/compiled.md": 3,
     "docs/guides/connect.md": 2,

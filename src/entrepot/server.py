@@ -280,6 +280,7 @@ class Server:
                 is_clustered=self._is_clustered,
             )
             self.broker.manager_name = config.manager.name
+            self.broker.has_queues = not self._is_clustered or config.cluster.queues
         except InvalidConfig as error:
             raise StartError(str(error)) from None
         self._cluster: ClusterNode | None = None

@@ -67,9 +67,9 @@ def fetch_frame(request: FetchRequest, correlation_id: int = 0) -> bytes:
     return framed(request_header(Api.FETCH, FETCH_VERSION, correlation_id, "bare") + body)
 
 
-def fetch_request(topic: str, offset: int = 0, partition: int = 0, **bounds: int) -> FetchRequest:
+def fetch_request(topic: str, offset: int = 0, partition: int = 0, **bounds: Any) -> FetchRequest:
     """Of one partition; without a wait, a least size or a session unless `bounds` say so."""
-    settings = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 25, **bounds}
+    settings: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 25, **bounds}
     partition_bytes = settings.pop("partition_bytes", 1 << 20)
     wanted = FetchPartition(partition, -1, offset, -1, -1, partition_bytes)
     return FetchRequest(topics=[FetchTopic(topic, None, [wanted])], **settings)

@@ -34,15 +34,31 @@ def test_a_node_of_a_cluster(nodes: list[str]) -> None:
     while len(admin.list_topics(timeout=WAIT_S).brokers) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    made = admin.create_topics([admin_api.NewTopic("orders", 3, 2)])
-    made["orders"].result(WAIT_S)
+    made = admin.create_topics([admin_api.NewTopic("alone", 4, 1)])
+    made["alone"].result(WAIT_S)
     with chromium() as visit:
-        look_at(visit(f"http://{first}"))
+        page = visit(f"http://{first}")
+        page.open("cluster")
+        page.log_in("guest", "guest")
+        drain(page)
+        made = admin.create_topics([admin_api.NewTopic("orders", 3, 2)])
+        made["orders"].result(WAIT_S)
+        look_at(page)
+
+
+def drain(page: Browser) -> None:
+    """Node 2 holds two of four partitions, and then none."""
+    page.wait_for("this one", "controller", "alone")
+    page.until("() => document.querySelector('tbody').rows[1].cells[4].innerText === '2'")
+    page.page.locator("tbody").first.locator("tr").nth(1).get_by_role("button").click()
+    page.wait_for("2 partitions would move.")
+    page.press("Drain")
+    page.wait_for("2 partitions move.")
+    page.until("() => document.querySelector('tbody').rows[1].cells[4].innerText === '0'")
 
 
 def look_at(page: Browser) -> None:
-    page.open("cluster")
-    page.log_in("guest", "guest")
+    page.open("cluster?name=orders")
     page.wait_for("this one", "controller", "Under-replicated", "orders", "fine")
     assert sum("orders" in row for row in page.rows()) == 3
     page.open("cluster?problems=true")

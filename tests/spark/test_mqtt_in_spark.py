@@ -25,7 +25,7 @@ def test_a_publish_is_read_by_all(
         channel = connection.channel()
         channel.queue_declare(f"{topic}-queue", durable=True)
         channel.queue_bind(f"{topic}-queue", "amq.topic", topic)
-        with Client(server.mqtt_address, f"{topic}-session", expiry_s=60) as session:
+        with Client(server.mqtt_address, f"{topic}-session", expiry_s=600) as session:
             session.subscribe(topic, qos=1)
         with Client(server.mqtt_address, f"{topic}-device") as device:
             for reading in readings:
@@ -49,7 +49,7 @@ def test_a_publish_is_read_by_all(
         consumer.close()
         queued = channel.consume(f"{topic}-queue", auto_ack=True, inactivity_timeout=WAIT_S)
         assert [next(queued)[2] for _ in readings] == readings
-    with Client(server.mqtt_address, f"{topic}-session", clean=False, expiry_s=60) as session:
+    with Client(server.mqtt_address, f"{topic}-session", clean=False, expiry_s=600) as session:
         assert session.wait_for(100) == readings
 
 
@@ -59,7 +59,7 @@ def test_what_others_write_reaches_a_device(
     """A session that is away gets what a Kafka producer, a publisher of AMQP and Spark have
     written, with its headers."""
     topic = create(server, new_topic("commands"))
-    with Client(server.mqtt_address, f"{topic}-device", expiry_s=60) as device:
+    with Client(server.mqtt_address, f"{topic}-device", expiry_s=600) as device:
         device.subscribe(f"{topic}/#", qos=1)
     producer = Producer({"bootstrap.servers": server.bootstrap})
     producer.produce(topic, b"by Kafka", headers={"unit": b"K"})
@@ -74,6 +74,6 @@ def test_what_others_write_reaches_a_device(
         " as headers"
     )
     write(frame, server, topic=topic)
-    with Client(server.mqtt_address, f"{topic}-device", clean=False, expiry_s=60) as device:
+    with Client(server.mqtt_address, f"{topic}-device", clean=False, expiry_s=600) as device:
         assert device.wait_for(3) == [b"by Kafka", b"by AMQP", b"by Spark"]
         assert [dict(each.properties.UserProperty)["unit"] for each in device.got] == [*"KAS"]

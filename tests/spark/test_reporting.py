@@ -36,15 +36,14 @@ def test_a_query_tells_of_itself(spark: Any, tmp_path: Path) -> None:
         reports = Reports(server.bootstrap)
         spark.streams.addListener(reports)
         try:
-            query = start(
-                spark, server, tmp_path / "a", lambda frame, _: frame.collect(), subscribe="t"
-            )
+            wanted = {"subscribe": "t", "startingOffsets": "earliest"}
+            query = start(spark, server, tmp_path / "a", lambda frame, _: frame.collect(), **wanted)
             assert query.awaitTermination(60)
             wait_for(lambda: [each["state"] for each in listed(server).values()] == ["ended"])
             (told,) = listed(server).values()
             assert (told["rows"], told["topics"], told["behind"]) == (300, ["t"], 0)
             assert told["id"] == str(query.id)
-            failing = start(spark, server, tmp_path / "b", fail, subscribe="t")
+            failing = start(spark, server, tmp_path / "b", fail, **wanted)
             wait_for(lambda: failing.exception() is not None)
             wait_for(lambda: "failed" in [each["state"] for each in listed(server).values()])
             (said,) = [each for each in listed(server).values() if each["state"] == "failed"]

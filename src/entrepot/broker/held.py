@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from entrepot.broker.replication import Holders
+from entrepot.core.errors import InvalidAssignment
+from entrepot.core.steps import Steps
+
+K = TypeVar("K")
+
+_STEP = 100
 
 
 class Problem(StrEnum):
@@ -33,3 +39,35 @@ class Held(NamedTuple):
         if len(holders.in_sync) < len(holders.replicas):
             return Problem.UNDER_REPLICATED
         return None
+
+
+def moves_off(
+    node: int, others: Sequence[int], held: Iterable[tuple[K, str, Sequence[int]]]
+) -> Steps[dict[K, list[int]]]:
+    """Return where all that a node holds can go: each partition to the one of the others that
+    holds least. `held` are all partitions, what people call them, and their replicas.
+
+    Raises InvalidAssignment where there are not enough others.
+    """
+    counts, leaving = dict.fromkeys(others, 0), list[tuple[K, str, list[int]]]()
+    for number, (partition, name, replicas) in enumerate(held):
+        for each in replicas:
+            if each in counts:
+                counts[each] += 1
+        if node in replicas:
+            leaving.append((partition, name, [each for each in replicas if each != node]))
+        if number % _STEP == 0:
+            yield
+    moves = {}
+    for number, (partition, name, kept) in enumerate(leaving):
+        free = [each for each in others if each not in kept]
+        if not free:
+            raise InvalidAssignment(
+                f"{name} has {len(kept) + 1} copies, and there are only {len(others)} other nodes"
+            )
+        chosen = min(free, key=counts.__getitem__)
+        counts[chosen] += 1
+        moves[partition] = [*kept, chosen]
+        if number % _STEP == 0:
+            yield
+    return moves

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from entrepot.cli.talk import bootstrap_option, json_option, show_json, show_table, talk
+from entrepot.cli.talk import bootstrap_option, json_option, progress, show_json, show_table, talk
+from entrepot.core.steps import finish
 
 if TYPE_CHECKING:
     from entrepot.client.client import Client
@@ -307,23 +308,19 @@ def drain(node: int, bootstrap: str) -> None:
 
 
 async def _drain(client: Client, node: int) -> None:
+    from entrepot.broker.held import moves_off
+    from entrepot.core.errors import InvalidAssignment
+
     seen = await _look(client)
     others = [broker.id for broker in seen.brokers if broker.id != node]
-    held = {each: sum(each in place.info.replicas for place in seen.places) for each in others}
-    moves: dict[tuple[str, int], list[int]] = {}
-    for place in seen.places:
-        if node not in place.info.replicas:
-            continue
-        kept = [each for each in place.info.replicas if each != node]
-        free = [each for each in others if each not in kept]
-        if not free:
-            raise click.ClickException(
-                f"{place.topic}:{place.info.index} has {len(kept) + 1} copies, and there are only "
-                f"{len(others)} other nodes"
-            )
-        chosen = min(free, key=lambda each: held[each])
-        held[chosen] += 1
-        moves[place.topic, place.info.index] = [*kept, chosen]
+    held = (
+        ((each.topic, each.info.index), f"{each.topic}:{each.info.index}", each.info.replicas)
+        for each in seen.places
+    )
+    try:
+        moves = finish(moves_off(node, others, held))
+    except InvalidAssignment as error:
+        raise click.ClickException(str(error)) from None
     await _move_all(client, moves)
 
 
@@ -337,14 +334,18 @@ async def _move_all(client: Client, moves: dict[tuple[str, int], list[int]]) -> 
         (topic, number), why = next(iter(failed.items()))
         raise click.ClickException(f"{topic}:{number}: {why} ({len(failed)} not moved)")
     click.echo(f"{len(moves)} partitions move")
-    while left:
-        await asyncio.sleep(_STEP_S)
-        seen = {(place.topic, place.info.index): place for place in (await _look(client)).places}
-        left = {
-            each: target
-            for each, target in left.items()
-            if each in seen and set(seen[each].info.replicas) != set(target)
-        }
+    with progress(len(moves)) as advance:
+        while left:
+            await asyncio.sleep(_STEP_S)
+            places = (await _look(client)).places
+            seen = {(place.topic, place.info.index): place for place in places}
+            there = len(left)
+            left = {
+                each: target
+                for each, target in left.items()
+                if each in seen and set(seen[each].info.replicas) != set(target)
+            }
+            advance(there - len(left))
     click.echo("they are there")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import json
 import os
 import platform
@@ -35,6 +36,9 @@ OK, WARN, BAD = "ok", "warn", "bad"
 SYNCS = 20  # How many are measured.
 SYNC_BYTES = 4 * limits.KIB
 SYNC_S_WARN, SYNC_S_BAD = 0.02, 0.2  # Of the median.
+SEQUENCE_BYTES, SEQUENCE_PIECE_BYTES = 32 * limits.MIB, limits.MIB
+SEQUENCE_S_MAX = 1.0  # Of writing: a slow disk is known by less.
+SEQUENCE_WARN, SEQUENCE_BAD = 20 * limits.MIB, 2 * limits.MIB  # Bytes a second.
 MEMORY_WARN, MEMORY_BAD = 512 * limits.MIB, 128 * limits.MIB
 DESCRIPTORS_WARN, DESCRIPTORS_BAD = 16_384, 2_048
 _UNSYNCHRONISED = 5  # What adjtimex returns, TIME_ERROR.
@@ -62,6 +66,7 @@ def findings(config: Config, directory: Path) -> Findings:
         ("data", lambda: data_directory(directory)),
         ("disk", lambda: disk(directory)),
         ("sync", lambda: sync(directory)),
+        ("sequence", lambda: sequence(directory)),
         ("ports", lambda: ports(config, directory)),
         ("java", java),
     )
@@ -250,6 +255,43 @@ def _sync_times(place: Path) -> list[float]:
             os.fsync(number)
             times.append(time.perf_counter() - begun_s)
         return times
+    finally:
+        os.close(number)
+        path.unlink()
+
+
+def sequence(directory: Path) -> Findings:
+    """Measure the speed of what the log does: it writes files from the beginning to the end, and
+    reads them so."""
+    place = _existing(directory)
+    if not os.access(place, os.W_OK | os.X_OK):
+        return
+    written, read = _sequence_speeds(place)
+    shown = f"{written / limits.MIB:,.0f} MiB/s", f"{read / limits.MIB:,.0f} MiB/s"
+    text = f"writes {shown[0]}, reads {shown[1]} in sequence"
+    advice = "A faster disk: nothing is stored faster than that."
+    yield _graded("sequence", text, advice, -written, -SEQUENCE_WARN, -SEQUENCE_BAD)
+
+
+def _sequence_speeds(place: Path) -> tuple[float, float]:
+    """Return bytes a second: written, with the sync at the end, and read, from the disk where the
+    system can be asked to forget what it has in memory."""
+    path, size = place / f".doctor-{os.getpid()}", 0
+    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # Some disks make less of what is alike.
+        piece = hashlib.shake_128().digest(SEQUENCE_PIECE_BYTES)
+        begun_s = time.perf_counter()
+        while size < SEQUENCE_BYTES and time.perf_counter() - begun_s < SEQUENCE_S_MAX:
+            size += os.write(number, piece)
+        os.fsync(number)
+        written_s = time.perf_counter()
+        if sys.platform == "linux":
+            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.lseek(number, 0, os.SEEK_SET)
+        while os.read(number, SEQUENCE_PIECE_BYTES):
+            pass
+        return size / (written_s - begun_s), size / (time.perf_counter() - written_s)
     finally:
         os.close(number)
         path.unlink()

@@ -78,6 +78,7 @@ def _row(semantics: Semantics, protocol: str, outcome: Outcome, is_so: bool) -> 
         len(outcome.delivered),
         outcome.redelivered,
         outcome.came_late,
+        outcome.unfinished,
         outcome.lost,
         outcome.duplicated,
         outcome.reordered,
@@ -91,12 +92,14 @@ def _table(rows: list[tuple[object, ...]]) -> Table:
         "prove",
         "Producer, consumer and broker are killed with kill -9, once each",
         (
-            "semantics", "protocol", "sent", "delivered", "again", "late", "lost", "duplicated",
-            "reordered", "predicted", "holds",
+            "semantics", "protocol", "sent", "delivered", "again", "late", "unfinished", "lost",
+            "duplicated", "reordered", "predicted", "holds",
         ),
         rows,
         (
             "delivered, again, late: what came to the consumer, once more, and behind a later one.",
+            "unfinished: what came and died with the consumer, which had acknowledged it already.",
+            "lost: what did not come or is unfinished: sent - (delivered - again) + unfinished.",
             "lost, duplicated, reordered: what the consumer's work left in the end.",
         ),
     )  # fmt: skip

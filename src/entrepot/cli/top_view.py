@@ -177,7 +177,7 @@ def _head(node: Row, now_s: float) -> list[Text]:
     processor = UNKNOWN if node["processor"] is None else f"{100 * node['processor']:.0f} %"
     first = Text(f"entrepot {node['version']}", style="bold")
     first.append(
-        f"   up {up}   {node['connections']:,} connections"
+        f"   up {up}   {node['connections']:,} connection{'s' * (node['connections'] != 1)}"
         f"   {shown('count', node['partitions'])} partitions"
         f"   {shown('count', node['queues'])} queues",
         style="not bold",

@@ -42,7 +42,13 @@ class Outcome:
 
     @property
     def lost(self) -> int:
+        """Return how many were sent and not worked on, whether they came or not."""
         return self.sent - len({*self.done})
+
+    @property
+    def unfinished(self) -> int:
+        """Return how many came and were not worked on: they died with a consumer."""
+        return len({*self.delivered} - {*self.done})
 
     @property
     def duplicated(self) -> int:

@@ -55,6 +55,7 @@ def test_a_directory_of_somebody_else(directory: Path, monkeypatch: pytest.Monke
     assert next(checks.data_directory(directory)).state == "bad"
     assert next(checks.data_directory(directory / "new")).state == "bad"
     assert [*checks.sync(directory)] == []
+    assert [*checks.sequence(directory)] == []
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,24 @@ def test_syncs_are_measured_and_leave_nothing(directory: Path) -> None:
     times = checks._sync_times(directory)
     assert len(times) == checks.SYNCS
     assert all(each > 0 for each in times)
+    assert [*directory.iterdir()] == []
+
+
+@pytest.mark.parametrize(("speed", "state"), [(500, "ok"), (10, "warn"), (1, "bad")])
+def test_sequences(
+    speed: int, state: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_sequence_speeds", lambda _: (speed << 20, 2_000 << 20))
+    found = only(checks.sequence(directory))
+    assert found.state == state
+    assert found.text == f"writes {speed} MiB/s, reads 2,000 MiB/s in sequence"
+
+
+def test_sequences_are_measured_and_leave_nothing(directory: Path) -> None:
+    """Proves L-05 in part: how fast the disk is in sequence is reported."""
+    written, read = checks._sequence_speeds(directory)
+    assert written > 0
+    assert read > 0
     assert [*directory.iterdir()] == []
 
 
@@ -180,4 +199,4 @@ def test_a_check_that_fails_does_not_end_the_others(
     monkeypatch.setattr(checks, "memory", broken)
     found = {each.name: each for each in checks.findings(Config(ports=NO_PORTS), directory)}
     assert (found["memory"].state, "Permission denied" in found["memory"].text) == ("warn", True)
-    assert {"python", "build", "data", "disk", "sync", "ports", "java"} <= {*found}
+    assert {"python", "build", "data", "disk", "sync", "sequence", "ports", "java"} <= {*found}

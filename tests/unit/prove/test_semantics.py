@@ -26,6 +26,13 @@ def test_counting() -> None:
     assert (found.redelivered, found.came_late) == (1, 1)
 
 
+def test_what_a_consumer_took_with_it_is_lost_and_the_counts_add_up() -> None:
+    """Delivered and lost are no opposites: 4 of 5 came, and one of them was never worked on."""
+    found = outcome((0, 1, 3), (0, 1, 1, 2, 3))
+    assert (len(found.delivered), found.redelivered, found.unfinished, found.lost) == (5, 1, 1, 2)
+    assert found.lost == found.sent - (len(found.delivered) - found.redelivered) + found.unfinished
+
+
 @pytest.mark.parametrize(
     ("semantics", "good", "bad"),
     [

@@ -1,8 +1,9 @@
 // The nodes of a cluster, who leads what, and what lacks replicas.
 
-import { get } from "./api.js";
+import { get, me, post } from "./api.js";
 import { badge, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
-import { number } from "./format.js";
+import { form, toast } from "./forms.js";
+import { number, plural } from "./format.js";
 import { table } from "./table.js";
 
 const REFRESH_MS = 3000;
@@ -25,8 +26,22 @@ export default async function cluster(page) {
       { title: "Leads", number: true, cell: (row) => number(row.leads) },
       { title: "Replicas", number: true, cell: (row) => number(row.replicas) },
       { title: "Not in sync", number: true, cell: (row) => (row.not_in_sync ? badge(number(row.not_in_sync), "warn") : "0") },
+      ...(me.administrator ? [{ title: "", class: "act", cell: (row) => (row.replicas ? h("button", { type: "button", onclick: () => drain(row.id) }, "Drain") : null) }] : []),
     ], found.nodes));
   }
+
+  const drain = (node) => form({
+    title: `Drain node ${node}`, action: "Drain", text: "All that it holds moves to the others, each partition to the one that holds least. It is served meanwhile. Then the node can be taken away.",
+    preview: async () => {
+      const { partitions } = await post("/api/console/cluster/drain", { node, preview: true });
+      return h("p", {}, h("strong", {}, `${plural(partitions, "partition")} would move.`));
+    },
+    submit: async () => {
+      const { partitions } = await post("/api/console/cluster/drain", { node });
+      toast(`${plural(partitions, "partition")} ${partitions === 1 ? "moves" : "move"}. The node can be taken away when it holds nothing.`);
+      draw(await get("/api/console/cluster", {}, page.signal));
+    },
+  });
 
   const found = await get("/api/console/cluster", {}, page.signal);
   const members = (row) => row.replicas.map((node) => [badge(node, row.in_sync.includes(node) ? "good" : "bad"), " "]);

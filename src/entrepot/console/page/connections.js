@@ -25,10 +25,10 @@ function list(page) {
     columns: [
       { title: "Client", sort: "name", class: "name", cell: (row) => [link(row.name, "connections", row.name), row.client ? h("div", { class: "hint" }, row.client) : null] },
       { title: "Protocol", sort: "protocol", cell: (row) => [badge(row.protocol), row.ssl ? badge("TLS", "good") : null] },
-      { title: "User", sort: "user", cell: (row) => row.user },
+      { title: "User", sort: "user", wide: true, cell: (row) => row.user },
       { title: "Channels", number: true, wide: true, cell: (row) => number(row.channels) },
       { title: "Consumers", number: true, wide: true, cell: (row) => number(row.consumers) },
-      { title: "Unacked", sort: "unacked", number: true, cell: (row) => number(row.unacked) },
+      { title: "Unacked", sort: "unacked", number: true, wide: true, cell: (row) => number(row.unacked) },
       { title: "For", sort: "connected", number: true, wide: true, cell: (row) => duration(Date.now() - row.connected_at) },
       { title: "State", wide: true, cell: (row) => badge(row.state, row.state === "running" ? "good" : "warn") },
       { title: "", class: "act", cell: (row) => closing(row.name, row.mine, () => shown.reload()) },

@@ -28,7 +28,7 @@ function list(page) {
   const drawing = section("What leads where", h("p", { class: "loading" }, "Loading…"));
   fill(page.main, heading("Exchanges", { actions: [
     h("a", { href: "#/route" }, "Where would this message go?"),
-    h("button", { type: "button", class: "primary", onclick: () => declare(page) }, "Declare an exchange")] }), shown.element, drawing);
+    me.creates.exchange ? h("button", { type: "button", class: "primary", onclick: () => declare(page) }, "Declare an exchange") : null] }), shown.element, drawing);
   drawn(page, "/").then((found) => fill(drawing, h("h2", {}, "What leads where"), found), () => drawing.remove()); // Who may not enter it.
 }
 

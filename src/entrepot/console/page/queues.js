@@ -1,6 +1,6 @@
 // Queues: the list, and one queue with what one does to it.
 
-import { get, path, post, put, remove } from "./api.js";
+import { get, me, path, post, put, remove } from "./api.js";
 import { address, badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
 import { attempt, confirm, form, headersOf, toast } from "./forms.js";
 import { number, plural, rate } from "./format.js";
@@ -48,6 +48,7 @@ function measure(flows, row) {
 }
 
 function declareButton(page) {
+  if (!me.creates.queue) return null;
   return h("button", { type: "button", class: "primary", onclick: () => declare(page) }, "Declare a queue");
 }
 

@@ -1,6 +1,6 @@
 // Topics: the list, and one topic with its partitions, its records and who reads it.
 
-import { get, path, post, put, remove } from "./api.js";
+import { get, me, path, post, put, remove } from "./api.js";
 import { address, badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
 import { attempt, confirm, form, headersOf, toast } from "./forms.js";
 import { bytes, moment, number, plural } from "./format.js";
@@ -15,7 +15,7 @@ export default function topics(page) {
 }
 
 function list(page) {
-  const button = () => h("button", { type: "button", class: "primary", onclick: () => create(page) }, "Create a topic");
+  const button = () => (!me.creates.topic ? null : h("button", { type: "button", class: "primary", onclick: () => create(page) }, "Create a topic"));
   const shown = table(page, {
     caption: "Topics", path: "/api/console/topics", noun: "topic",
     filters: [{ name: "internal", label: "the broker's own, too", value: "true" }],

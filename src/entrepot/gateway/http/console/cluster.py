@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrepot.broker.held import Held
+from entrepot.broker.held import Held, moves_off
 from entrepot.broker.replication import Cluster
+from entrepot.core.errors import InvalidAssignment
+from entrepot.core.names import PartitionId
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.console.paging import Listing, page
 from entrepot.gateway.http.management.call import Call, denied
+from entrepot.gateway.http.management.fields import bad
 from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
@@ -86,3 +89,31 @@ async def list_partitions(call: Call) -> Row:
     every = call.broker.held()
     found = (place for place in every if has_all or place.problem(alive) is not None)
     return await call.broker.turns.run(page(found, listing, call.query))
+
+
+async def drain(call: Call) -> Row:
+    """Begin to move all that a node holds to the others; with `preview`, say how much that is."""
+    cluster = _cluster(call)
+    call.require_administrator()
+    node, is_preview = call.fields.number("node"), call.fields.truth("preview")
+    others = [each.id for each in cluster.peers() if each.id != node]
+    held = (
+        (
+            _partition(call, each),
+            f"{each.topic}:{each.number}",
+            each.holders.target or each.holders.replicas,
+        )
+        for each in call.broker.held()
+    )
+    try:
+        moves = await call.broker.turns.run(moves_off(node, others, held))
+    except InvalidAssignment as error:
+        raise bad(str(error)) from None
+    if not is_preview:
+        for partition, replicas in moves.items():
+            await cluster.reassign(partition, replicas)
+    return {"partitions": len(moves)}
+
+
+def _partition(call: Call, place: Held) -> PartitionId:
+    return PartitionId(call.broker.topic(place.topic).id, place.number)

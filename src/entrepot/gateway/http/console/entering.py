@@ -6,11 +6,13 @@ a user and a password, DELETE logs out. Nobody is asked for a password here by t
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
+from entrepot.broker.broker import Broker
 from entrepot.broker.login import LoginRefused, Origin
 from entrepot.gateway.http.console.logins import TOKEN_HEADER, Login
 from entrepot.gateway.http.login import is_addressed_here, log
@@ -22,6 +24,7 @@ from entrepot.wire.http.response import NO_CONTENT, Response
 PATH = ("api", "console", "login")
 _HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 _BODY_BYTES_MAX = 4_096
+_VHOSTS_LOOKED_AT_MAX = 200
 _METHOD = "the console"  # How one logs in, for the log.
 
 
@@ -66,6 +69,7 @@ def _told(context: Context, login: Login | None, *headers: tuple[str, str]) -> R
         told |= _facts(login.principal) | {"token": login.csrf_token}
         broker = context.broker
         told |= {"clustered": broker.cluster is not None, "queues": broker.has_queues}
+        told["creates"] = _creates(broker, login.principal)
     return Response(200, msgspec.json.encode(told), (*_HEADERS, *headers))
 
 
@@ -76,3 +80,17 @@ def _facts(principal: Principal) -> dict[str, Any]:
         "administrator": principal.is_administrator,
         "monitor": principal.may(Operation.DESCRIBE, ResourceKind.CLUSTER),
     }
+
+
+def _creates(broker: Broker, principal: Principal) -> dict[str, bool]:
+    """Return of what the user may create some: where it is none, the page has no button for it."""
+    if principal.is_unlimited:
+        return dict.fromkeys(("queue", "exchange", "topic"), True)
+    create, names = Operation.CREATE, [*islice(broker.vhosts.names, _VHOSTS_LOOKED_AT_MAX)]
+    found = {
+        kind.value: len(names) == _VHOSTS_LOOKED_AT_MAX
+        or any(principal.may_with_some(create, kind, name) for name in names)
+        for kind in (ResourceKind.QUEUE, ResourceKind.EXCHANGE)
+    }
+    some = principal.may_with_some(create, ResourceKind.TOPIC)
+    return found | {"topic": some or principal.may(create, ResourceKind.CLUSTER)}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from entrepot.broker.router.event import Destination, DestinationKind
+from entrepot.broker.router.event import Binding, Destination, DestinationKind
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.console.routing import target
 from entrepot.gateway.http.management import subjects
@@ -71,13 +71,24 @@ def _edges(call: Call) -> Iterator[_Edge]:
         return
     name = exchange_name(start)
     for each in vhost.router.bindings_to(Destination(DestinationKind.EXCHANGE, name)):
-        yield _End("exchange", each.source), _End("exchange", name), each.key
+        yield _End("exchange", each.source), _End("exchange", name), _condition(each)
     reached = {name: None}
     for each_name in islice(_growing(reached), _EDGES_MAX):
         for edge in _from_exchange(call, each_name):
             if edge[1].kind == "exchange":
                 reached[edge[1].name] = None
             yield edge
+
+
+def _condition(binding: Binding) -> str:
+    """Return what a message must have: a key, headers, or what a selector says."""
+    if not binding.conditions:
+        return binding.key
+    texts = [
+        f"{name}={value}" if name and value is not None else name or str(value)
+        for name, value in binding.conditions
+    ]
+    return ", ".join(texts)
 
 
 def _growing(names: dict[str, None]) -> Iterator[str]:
@@ -92,10 +103,10 @@ def _from_exchange(call: Call, name: str) -> Iterator[_Edge]:
     vhost, source = call.vhost, _End("exchange", name)
     for each in vhost.router.bindings_from(name):
         if each.destination.kind is DestinationKind.EXCHANGE:
-            yield source, _End("exchange", each.destination.name), each.key
+            yield source, _End("exchange", each.destination.name), _condition(each)
         else:
             found = target(call, each.destination.name)
-            yield source, _End(found["kind"], found["name"]), each.key
+            yield source, _End(found["kind"], found["name"]), _condition(each)
     default = call.broker.vhosts.default
     if call.broker.has_queues and vhost is default and name == default.subject_exchange:
         for session in subjects.visible(call):

@@ -148,6 +148,7 @@ _TABLE |= {
     "console/storage": {"GET": facts.list_storage},
     "console/acls": {"GET": facts.list_rules},
     "console/cluster": {"GET": cluster.show},
+    "console/cluster/drain": {"POST": cluster.drain},
     "console/cluster/partitions": {"GET": cluster.list_partitions},
     "console/spark": {"GET": spark.list_queries},
     "console/schemas/{id}": {"GET": schemas.show},

@@ -10,9 +10,10 @@ from tests.unit.gateway.http.management.house import House, in_house
 
 @dataclass
 class FakeCluster:
-    """Says who holds what; changes nothing."""
+    """Says who holds what, and notes what is to move."""
 
     held: dict[PartitionId, Holders] = field(default_factory=dict)
+    moved: dict[PartitionId, list[int]] = field(default_factory=dict)
     controller: int = 2
 
     def peers(self) -> list[Peer]:
@@ -20,6 +21,32 @@ class FakeCluster:
 
     def holders(self, partition: PartitionId) -> Holders | None:
         return self.held.get(partition)
+
+    async def reassign(self, partition: PartitionId, replicas: list[int]) -> None:
+        self.moved[partition] = replicas
+
+
+@in_house(asks=True)
+async def test_a_node_is_drained(house: House) -> None:
+    await house.add_user("max")
+    await let_describe(house, "max")
+    await house.broker.create_topic("t", 3)
+    topic = house.broker.topic("t")
+    held = (Holders(1, 0, (1,), (1,)), Holders(2, 0, (2,), (2,)), Holders(2, 0, (3,), (3,), (2,)))
+    numbered = {PartitionId(topic.id, number): each for number, each in enumerate(held)}
+    cluster = FakeCluster(numbered)
+    house.broker.cluster = cluster  # type: ignore[assignment]
+    path = "/api/console/cluster/drain"
+    assert (await house.call("POST", path, {"node": 2}, user="max"))[0] == 403
+    assert await house.call("POST", path, {"node": 2, "preview": True}) == (200, {"partitions": 2})
+    assert cluster.moved == {}
+    assert await house.call("POST", path, {"node": 2}) == (200, {"partitions": 2})
+    # Both go to node 1, also the one that was on its way to 2.
+    assert cluster.moved == {PartitionId(topic.id, 1): [1], PartitionId(topic.id, 2): [1]}
+    numbered[PartitionId(topic.id, 0)] = Holders(1, 0, (1, 2), (1, 2))
+    status, said = await house.call("POST", path, {"node": 2})
+    assert (status, said["reason"]) == (400, "t:0 has 2 copies, and there are only 1 other nodes")
+    house.broker.cluster = None
 
 
 @in_house(asks=True)

@@ -1,5 +1,6 @@
 """Logging in and out: who may, and what the answer tells."""
 
+import json
 from typing import Any
 
 from entrepot.wire.http.request import Request
@@ -48,6 +49,25 @@ async def test_logging_in_and_out(house: House) -> None:
     assert (status, "WWW-Authenticate" in headers) == (401, False)
     status, _, headers = await ask(house, "GET", path="/api/queues")
     assert (status, "WWW-Authenticate" in headers) == (401, True)
+
+
+@in_house(asks=True)
+async def test_what_somebody_may_create(house: House) -> None:
+    """The page has buttons for these and no others."""
+
+    async def creates(user: str, password: str) -> dict[str, bool]:
+        _, body, _ = await ask(house, "POST", credentials(user, password), x_csrf_token="")
+        found: dict[str, bool] = json.loads(body)["creates"]
+        return found
+
+    nothing = {"queue": False, "exchange": False, "topic": False}
+    assert await creates(BOSS, BOSS) == dict.fromkeys(nothing, True)
+    await house.add_user("max")
+    assert await creates("max", "max") == nothing
+    await house.call(
+        "PUT", "/api/permissions/%2F/max", {"configure": "^max", "write": "", "read": ""}
+    )
+    assert await creates("max", "max") == nothing | {"queue": True, "exchange": True}
 
 
 @in_house()

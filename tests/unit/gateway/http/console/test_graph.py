@@ -40,6 +40,16 @@ async def test_all_of_it_and_what_is_near_an_exchange(house: House) -> None:
 
 
 @in_house()
+async def test_of_headers_the_headers_are_shown(house: House) -> None:
+    await house.declare("a")
+    wanted = {"routing_key": "unused", "arguments": {"x-match": "all", "region": "eu", "vip": None}}
+    status, _ = await house.call("POST", "/api/bindings/%2F/e/amq.headers/q/a", wanted)
+    assert status == 201
+    found = ends(await house.get("/api/console/graph/%2F?exchange=amq.headers"))
+    assert found == [("amq.headers", "queue a", ["region=eu, vip"])]
+
+
+@in_house()
 async def test_a_large_graph_is_cut(house: House) -> None:
     for number in range(130):
         await house.declare(f"q{number}")
