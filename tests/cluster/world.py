@@ -193,6 +193,8 @@ class World:
         if len(seen.brokers) < self._count:
             return f"only nodes {sorted(seen.brokers)} are there"
         for name in topics:
+            if name not in seen.topics:
+                return f"the node that was asked does not know {name}"
             for number, partition in seen.topics[name].partitions.items():
                 if partition.leader not in seen.brokers:
                     return f"{name} {number} has no leader"

@@ -63,6 +63,7 @@ class Followed:
     __slots__ = (
         "high_watermark",
         "is_cutting",
+        "log_start",
         "name",
         "retry_s",
         "served",
@@ -82,7 +83,8 @@ class Followed:
         self.served = served
         self.state = state
         self.retry_s = 0.0  # Not asked for before.
-        self.high_watermark = 0  # The leader's.
+        self.high_watermark = 0  # The leader's,
+        self.log_start = 0  # and its first offset.
         self.was_told = ""  # The error that was logged last.
 
     @property
@@ -284,7 +286,7 @@ class Fetcher:
         except StorageError as error:
             self._wait(followed, str(error))
             return False
-        followed.high_watermark = 0
+        followed.high_watermark = followed.log_start = 0
         return True
 
     # --- copying
@@ -350,13 +352,12 @@ class Fetcher:
             return
         followed.was_told = ""
         followed.high_watermark = int(data.high_watermark)
+        followed.log_start = int(data.log_start_offset)
         try:
             if data.records:
                 self._append(followed, memoryview(data.records))
         except (StorageError, PeerError, OSError) as error:
             self._wait(followed, str(error))
-            return
-        self._move_start(followed, int(data.log_start_offset))
 
     def _append(self, followed: Followed, view: memoryview) -> None:
         partition = followed.served.partition
@@ -372,16 +373,17 @@ class Fetcher:
         if batches:
             self._log.append(partition, batches, is_stamped=True)
 
-    def _move_start(self, followed: Followed, offset: int) -> None:
+    def _move_start(self, followed: Followed) -> None:
         """Hide what the leader has no more."""
         partition = followed.served.partition
-        offset = min(offset, partition.high_watermark)
+        offset = min(followed.log_start, partition.high_watermark)
         if offset > partition.offset_start:
             partition.delete_before(offset)
             self._log.sweep(partition)
 
     async def _durable(self, followed: Followed) -> None:
-        """Wait until what was written is durable, and show what the leader shows."""
+        """Wait until what was written is durable, and show what the leader shows: all that, before
+        the next fetch says that it is here."""
         partition = followed.served.partition
         try:
             await heard(lambda waiter: partition.when_durable(partition.offset_end, waiter))
@@ -389,6 +391,7 @@ class Fetcher:
             self._wait(followed, str(error))
         if self._is_followed(followed) and partition.stopped is None:
             partition.show(followed.high_watermark)
+            self._move_start(followed)
 
 
 def _has_all(followed: Followed) -> bool:
