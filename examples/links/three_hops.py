@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pika
+
 from examples.links.managers import channel, emptied, eventually, knows, linked
 
 ORDERS, KILLS = 100, 5
+PERSISTENT = pika.BasicProperties(delivery_mode=2)  # Others are in memory, where they wait.
 CHAIN = {"paris": ["london"], "london": ["paris", "tokyo"], "tokyo": ["london"]}
 
 
@@ -29,7 +32,8 @@ def main() -> None:
                     print(f"London is down; order {number} is put in Paris all the same")
                 if number % (ORDERS // KILLS) == 15:
                     london.start()
-                putting.basic_publish("", "orders@tokyo", f"order {number}".encode())
+                order = f"order {number}".encode()
+                putting.basic_publish("", "orders@tokyo", order, PERSISTENT)
         found = Counter(emptied(tokyo, "orders", ORDERS))
         twice = sum(count > 1 for count in found.values())
         print(f"{len(found)} of {ORDERS} orders are in Tokyo, {twice} of them more than once")

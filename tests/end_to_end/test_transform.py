@@ -17,8 +17,11 @@ from typing import Any
 import fastavro
 import pika
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from entrepot.cli import main
+from entrepot.client.errors import ClientError
 from entrepot.client.messaging.client import AsyncClient
 from entrepot.testing import Broker, broker
 from entrepot.transform.refusal import Refused
@@ -135,7 +138,24 @@ def test_a_consumer_does_not_notice(server: Broker, tmp_path: Path) -> None:
         end(runner)
 
 
+def test_a_runner_begins_anew_when_it_has_lost_the_broker(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Runner] = []
+
+    async def run(runner: Runner) -> None:
+        begun.append(runner)
+        if len(begun) == 1:
+            raise ClientError("connection lost")
+
+    monkeypatch.setattr(Runner, "run", run)
+    done = CliRunner().invoke(main, ["transform", "run", *flags(server)])
+    assert (done.exit_code, done.stderr) == (0, "connection lost; again in 1 s\n")
+    assert len(begun) == 2
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_each_record_once_although_a_runner_and_the_broker_are_killed(tmp_path: Path) -> None:
     """JSON of one topic is Avro in another, by whichever runner is left."""
     schema = tmp_path / "order.avsc"

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from entrepot.client.messaging.client import AMQP, AsyncClient
 from entrepot.transform.kinds import KINDS
 from entrepot.transform.refusal import Refused
 from entrepot.transform.repository import Repository
-from entrepot.transform.running import Runner
+from entrepot.transform.running import PAUSE_S, Runner
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -157,10 +157,26 @@ def list_(as_json: bool, **broker: str) -> None:
 def run(**broker: str) -> None:
     """Apply all rules, until Ctrl-C. Several of these share the work, and replace each other."""
 
-    async def work(client: AsyncClient) -> None:
-        await Runner(client).run()
+    has_connected = False
 
-    _connected(broker, work)
+    async def work() -> None:
+        nonlocal has_connected
+        async with _client(broker) as client:
+            has_connected = True
+            await Runner(client).run()
+
+    async def keep_working() -> None:
+        """Begin anew whenever the broker is lost, for example when it is started again."""
+        while True:
+            try:
+                return await work()
+            except ClientError as error:
+                if not has_connected:
+                    raise
+                click.echo(f"{error}; again in {PAUSE_S:.0f} s", err=True)
+                await asyncio.sleep(PAUSE_S)
+
+    _run(keep_working())
 
 
 _Result = TypeVar("_Result")
@@ -179,17 +195,25 @@ def _connected(
     broker: dict[str, str], work: Callable[[AsyncClient], Awaitable[_Result]]
 ) -> _Result:
     async def connected() -> _Result:
-        async with AsyncClient(
-            broker["amqp"],
-            broker["bootstrap"],
-            user=broker["user"],
-            password=broker["password"],
-            connect_s=CONNECT_S,
-        ) as client:
+        async with _client(broker) as client:
             return await work(client)
 
+    return _run(connected())
+
+
+def _client(broker: dict[str, str]) -> AsyncClient:
+    return AsyncClient(
+        broker["amqp"],
+        broker["bootstrap"],
+        user=broker["user"],
+        password=broker["password"],
+        connect_s=CONNECT_S,
+    )
+
+
+def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
-        return asyncio.run(connected())
+        return asyncio.run(work)
     except (ClientError, Refused) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
