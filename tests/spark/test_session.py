@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pip install 'entrepot[spark]' for this te
 
 from entrepot.spark import class_archive, packing
 from entrepot.spark.java import NoJava, find_java_home
-from entrepot.spark.session import JAVA_OPTIONS, NoSession, Session, settings_for
+from entrepot.spark.session import NoSession, Session, settings_for
 from tests.spark.test_java import fake
 
 
@@ -97,6 +97,19 @@ def test_a_java_that_writes_no_classes(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
 
+COUNT = """
+import os
+from entrepot.spark import class_archive
+from entrepot.spark.java import find_java_home
+from entrepot.spark.session import JAVA_OPTIONS, Session, settings_for
+os.environ["JAVA_HOME"] = str(find_java_home())
+settings = settings_for("local[1]")
+settings[JAVA_OPTIONS] += f"{class_archive.options_to_use()} -Xshare:on"
+with Session("local[1]", settings, name="test") as session:
+    print(session.start().range(3).count())
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_java_takes_the_classes_that_a_warm_up_kept(
@@ -112,9 +125,7 @@ def test_java_takes_the_classes_that_a_warm_up_kept(
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert "`run` uses it from now on" in made.stdout
-    monkeypatch.setenv("JAVA_HOME", str(find_java_home()))
-    settings = settings_for("local[1]")
-    settings[JAVA_OPTIONS] += f"{class_archive.options_to_use()} -Xshare:on"
-    with Session("local[1]", settings, name="test") as session:
-        spark = session.start()
-        assert spark.range(3).count() == 3
+    # In a process of its own: there is one Spark in each.
+    count = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True)
+    assert count.returncode == 0, count.stderr
+    assert count.stdout.split() == ["3"]

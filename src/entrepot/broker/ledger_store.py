@@ -4,8 +4,8 @@ Queues have one, share groups another. All that was settled within a few millise
 lanes, is appended together, and the commit may come a few milliseconds later: a settlement that
 nobody waits for is no reason for a batch or a sync of its own. A message whose settlement is lost
 in a crash is delivered again, which at-least-once allows; once the settlement is committed it never
-is. Whatever else is recorded, as that a message is deferred, is written at the end of the turn of
-the event loop and committed at once.
+is. What is settled by its delivery, and whatever else is recorded, as that a message is
+deferred, is written at the end of the turn of the event loop.
 
 A failed write is retried, with the newest record of each key, until it succeeds.
 """
@@ -182,7 +182,7 @@ class LedgerStore:
             waiter(self._failure)
         elif self._dirty or self._unwritten:
             self._waiters.append(waiter)
-            self._stop_gathering()
+            self.stop_gathering()
         elif self._served is None:
             waiter(None)
         else:
@@ -194,11 +194,11 @@ class LedgerStore:
     def _write_soon(self) -> None:
         """Write at the end of this turn, and commit that at once."""
         self._may_wait = False
-        self._stop_gathering()
+        self.stop_gathering()
         if self._writing is None:
             self._writing = asyncio.get_running_loop().call_soon(self._write)
 
-    def _stop_gathering(self) -> None:
+    def stop_gathering(self) -> None:
         """Write at the end of this turn if the write only waits for more settlements."""
         if self._is_gathering and self._writing is not None:
             self._is_gathering = False

@@ -79,6 +79,19 @@ async def test_settlements_that_nobody_waits_for_are_gathered_and_synced_later(
 
 
 @simulated
+async def test_what_is_settled_by_its_delivery_is_written_at_the_end_of_the_turn(
+    bed: LaneBed,
+) -> None:
+    """Its commit may wait all the same."""
+    await started(bed, "a")
+    partition = bed.served_partitions[TOPIC].partition
+    bed.settle("a", 0)
+    bed.call(bed.lanes["a"].hurry)
+    await asyncio.sleep(0.001)
+    assert (partition.offset_end, partition.high_watermark) == (1, 0)
+
+
+@simulated
 async def test_who_waits_for_a_settlement_does_not_wait_for_others(bed: LaneBed) -> None:
     await started(bed, "a")
     bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.0001

@@ -89,6 +89,10 @@ class Lane(Protocol):
     def settled(self, offsets: Iterable[range]) -> None:
         """Record that these messages are settled. Ranges may have any step."""
 
+    def hurry(self) -> None:
+        """Write what was settled when this turn of the loop ends: after a crash of the process,
+        whoever got it and acknowledges nothing shall not get it again."""
+
     def attempted(self, offsets: Iterable[range]) -> None:
         """Record the attempts of these messages, which were returned after a delivery."""
 

@@ -172,6 +172,9 @@ class LogLane:
         self._store.mark_settled(self._settlements)
         self._cache.drop_before(self._shelf, offset_low)
 
+    def hurry(self) -> None:
+        self._store.stop_gathering()
+
     def attempted(self, offsets: Iterable[range]) -> None:
         self._settlements.note_attempts(offsets, self.ledger.attempts)
         self._store.mark(self._settlements)

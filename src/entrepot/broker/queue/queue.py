@@ -1137,6 +1137,8 @@ class Queue:
         for offsets in popped:
             self._fronts[lane].ledger.settle_popped(offsets)
         self._settled(lane, popped, reason)
+        if reason == CONSUMED and popped:
+            self.lanes[lane].hurry()
 
     def _return(self, owner: object, lane: int, offsets: range, *, is_attempt: bool) -> None:
         """Make messages that are leased to the owner ready again, and record the attempt."""

@@ -178,6 +178,9 @@ class TroubledLane(LaneAround):
             else pieces
         )
 
+    def hurry(self) -> None:
+        self.told.append("hurry")
+
     def attempted(self, offsets: Iterable[range]) -> None:
         self.told.append(("attempted", *offsets))
 

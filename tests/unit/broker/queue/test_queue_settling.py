@@ -66,6 +66,20 @@ async def test_a_rewind_while_the_dying_cannot_be_read(bed: Bed) -> None:
 
 
 @on_queues
+async def test_what_its_delivery_settles_is_written_without_delay(bed: Bed) -> None:
+    """At most once: who acknowledges nothing gets nothing again, also after a crash."""
+    queue, eater = bed.queue(), Eater(auto_ack=True)
+    queue.add_consumer(eater)
+    await bed.publish(queue, "a")
+    assert bed.lane.told == ["hurry"]
+    queue.remove_consumer(eater)
+    await bed.publish(queue, "b")
+    assert bed.lane.told == ["hurry"]
+    assert queue.get(eater, auto_ack=True) is not None
+    assert bed.lane.told == ["hurry", "hurry"]
+
+
+@on_queues
 async def test_the_lane_is_told_what_came_back_and_counts(bed: Bed) -> None:
     queue, eater = bed.queue(), Eater()
     queue.add_consumer(eater)
