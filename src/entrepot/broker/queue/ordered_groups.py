@@ -256,10 +256,15 @@ class FairGroups(OrderedGroups):
         cannot be read; none is taken then.
         """
         end = self._lane.offset_end
-        self._look_for_quiet_groups()
+        left, left_bytes = limits.QUEUE_TURN_MESSAGES_MAX, limits.QUEUE_TURN_BYTES_MAX
         taken: list[int] = []
         while len(taken) < count:
             group = self._offered()
+            # There may be more, of groups of which fewer are in flight.
+            while (group is None or group.held) and self.is_behind and min(left, left_bytes) > 0:
+                read, read_bytes = self._read_more(_READ_AT_ONCE)
+                left, left_bytes = left - read, left_bytes - read_bytes
+                group = self._offered()
             if group is None:
                 break
             offset = heappop(group.ready)
@@ -273,17 +278,6 @@ class FairGroups(OrderedGroups):
         found = [] if self.is_behind else self._ledger.pop(count, end)
         self.took(found)
         return found
-
-    def _look_for_quiet_groups(self) -> None:
-        """Read more, unless messages of a group are ready of which none is in flight."""
-        left, size = limits.QUEUE_TURN_MESSAGES_MAX, limits.QUEUE_TURN_BYTES_MAX
-        while left > 0 and size > 0 and self.is_behind:
-            group = self._offered()
-            if group is not None and not group.held:
-                return
-            read, read_bytes = self._read_more(_READ_AT_ONCE)
-            left -= read
-            size -= read_bytes
 
     def took(self, taken: Iterable[range]) -> None:
         for offsets in taken:

@@ -53,6 +53,16 @@ async def test_groups_take_turns(house: House) -> None:
 
 
 @in_house
+async def test_what_has_just_come_counts_at_once(house: House) -> None:
+    queue = await work(house)
+    queue.become_fair()
+    await send(house, "a0", "a1", "a2", "b0")
+    assert [each["Body"] for each in await take(house, 1)] == ["a0"]
+    await send(house, "b1")
+    assert [each["Body"] for each in await take(house, 3)] == ["a1", "b0", "b1"]
+
+
+@in_house
 async def test_settled_messages_count_no_longer(house: House) -> None:
     queue = await work(house)
     await send(house, "a0", "a1", "b0", "a2", "b1", "b2")
