@@ -155,6 +155,34 @@ def test_a_runner_begins_anew_when_it_has_lost_the_broker(
 
 
 @pytest.mark.slow
+def test_what_a_killed_runner_has_left_open_is_ended(server: Broker) -> None:
+    transform(server, "add-format", "left", "json")
+    transform(server, "add-rule", "left", "topic:left-in", "left", "topic:left-out", "left")
+    at = {"bootstrap.servers": server.bootstrap}
+    name = "entrepot.transform.left"
+    plain, killed = Producer(at), Producer({**at, "transactional.id": name})
+    plain.produce("left-in", '{"n":1}')
+    plain.flush(WAIT_S)
+    killed.init_transactions(WAIT_S)
+    killed.begin_transaction()
+    killed.produce("left-out", "from a runner that is killed")
+    reader = Consumer({**at, "group.id": name})
+    reader.commit(offsets=[TopicPartition("left-in", 0, 0)], asynchronous=False)
+    killed.send_offsets_to_transaction(
+        [TopicPartition("left-in", 0, 1)], reader.consumer_group_metadata(), WAIT_S
+    )
+    killed.flush(WAIT_S)
+    runner = start_runner(server)
+    try:
+        (found,) = read(server, "left-out", 1)
+        assert json.loads(found.value()) == {"n": 1}
+    finally:
+        end(runner)
+        transform(server, "remove-rule", "left")
+        reader.close()
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_record_once_although_a_runner_and_the_broker_are_killed(tmp_path: Path) -> None:
     """JSON of one topic is Avro in another, by whichever runner is left."""

@@ -19,6 +19,7 @@ from entrepot.client.errors import ClientError
 from entrepot.client.messaging.client import AsyncClient
 from entrepot.client.messaging.groups import Group
 from entrepot.client.messaging.topics import Append, Entry
+from entrepot.client.transactions import Transactions
 from entrepot.core.clock import SystemEntropy
 from entrepot.transform.refusal import Refused
 from entrepot.transform.repository import Conversion, Format, Repository, Rule
@@ -109,6 +110,8 @@ class Runner:
     async def _topics(self, conversion: Conversion) -> None:
         rule = conversion.rule
         topic = await self._client.topic(rule.source.name)
+        # What a runner that was killed has left open hides how far it was.
+        await Transactions(await self._client.kafka()).take(f"{GROUP}.{rule.name}")
         reader = await topic.read(group=f"{GROUP}.{rule.name}")
         try:
             known = await reader.committed()
