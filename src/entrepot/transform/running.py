@@ -109,10 +109,11 @@ class Runner:
 
     async def _topics(self, conversion: Conversion) -> None:
         rule = conversion.rule
+        name = f"{GROUP}.{rule.name}"  # Of the group, and of its transactions.
         topic = await self._client.topic(rule.source.name)
         # What a runner that was killed has left open hides how far it was.
-        await Transactions(await self._client.kafka()).take(f"{GROUP}.{rule.name}")
-        reader = await topic.read(group=f"{GROUP}.{rule.name}")
+        await Transactions(await self._client.kafka()).take(name)
+        reader = await topic.read(group=name)
         try:
             known = await reader.committed()
             for partition, offset in known.items():
@@ -121,7 +122,7 @@ class Runner:
                 entries = await reader.poll(POLL_S)
                 if not entries:
                     continue
-                async with self._client.topic_transaction(f"{GROUP}.{rule.name}") as transaction:
+                async with self._client.topic_transaction(name) as transaction:
                     # Whoever did this before us is fenced off from here on, and not earlier.
                     if await reader.committed() != known:
                         raise Overtaken(f"{rule.source} was read by another runner")

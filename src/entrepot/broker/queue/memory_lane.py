@@ -91,7 +91,7 @@ class MemoryLane:
                 self._settle(book, each)
 
     def hurry(self) -> None:
-        """Nothing outlives the process."""
+        """Do nothing: what is in memory does not outlive the process."""
 
     def attempted(self, offsets: Iterable[range]) -> None:
         """Do nothing: the ledger has the attempts."""
