@@ -253,8 +253,8 @@ class Cluster:
     session_timeout_ms: Annotated[int, Meta(ge=1_000, le=600_000)] = 6_000
     # A replica that has not had everything for so long is not in sync any more.
     replica_lag_time_max_ms: Annotated[int, Meta(ge=100, le=600_000)] = 30_000
-    # Serve queues, for AMQP 0-9-1. All nodes alike. Not proven yet.
-    queues: bool = False
+    # Serve queues and sessions. All nodes alike.
+    queues: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +282,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Tracing:
+    """Spans of messages whose publishers trace them. Needs the extra `otel`."""
+
+    # Of a collector that takes OTLP over HTTP, as "http://127.0.0.1:4318". Empty: no spans.
+    endpoint: Annotated[str, Meta(pattern=r"^(https?://[^/ ]+)?$")] = ""
+    service: str = "entrepot"  # The name of this broker in traces.
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     data_dir: str = "data"  # Relative to the current directory.
     host: str = "localhost"  # 127.0.0.1 and ::1.
@@ -306,6 +315,7 @@ class Config:
     route: Annotated[tuple[ManagerRoute, ...], Meta(max_length=limits.LINK_MANAGERS_MAX)] = ()
     bridge: Annotated[tuple[Bridge, ...], Meta(max_length=limits.BRIDGES_MAX)] = ()
     limits: Limits = field(default_factory=Limits)
+    tracing: Tracing = field(default_factory=Tracing)
 
 
 def load(path: str | None, flags: Mapping[str, object] | None = None) -> Config:

@@ -1,7 +1,6 @@
 """Trace context (W3C: `traceparent`, `tracestate`) crosses protocols untouched.
 
-The broker makes no spans of its own; what a publisher's tracing puts into headers, the consumer's
-finds there, whatever both speak.
+What a publisher's tracing puts into headers, the consumer's finds there, whatever both speak.
 """
 
 from collections.abc import Callable, Iterator

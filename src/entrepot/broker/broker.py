@@ -66,6 +66,7 @@ from entrepot.broker.topic_config import (
     check_together,
     topic_config,
 )
+from entrepot.broker.tracing import Tracer
 from entrepot.broker.transaction_coordinator import TransactionCoordinator
 from entrepot.broker.turns import Turns
 from entrepot.broker.users import Users
@@ -149,11 +150,12 @@ class Broker:
         predeclared: Sequence[Exchange] = (),
         faults: Faults | None = None,
         is_clustered: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         """Make a broker, which is then opened. `worker` hashes passwords, `codec_worker` compresses
         batches. Without `formats` and `dialect` there are no queues; those on disk are kept. Each
         virtual host has the `predeclared` exchanges. With `is_clustered` it gets a `cluster` before
-        it is opened."""
+        it is opened. With a `tracer` it makes spans."""
         self.server_settings = ServerSettings(node_id, defaults or Defaults())
         check_settings(self.defaults.settings)
         self._clock = clock
@@ -162,12 +164,12 @@ class Broker:
         self._log = Log(
             disk, clock, stores, check_all=check_all, faults=self.faults, codec_worker=codec_worker
         )
-        self.turns, self.codec_worker = Turns(clock), codec_worker
+        self.turns, self.codec_worker, self.tracer = Turns(clock), codec_worker, tracer
         self.has_queues, self.node_id = dialect is not None, node_id
         self.acls, self.permissions = Acls(), Permissions()
         self.access = Access(access or AccessSettings(), self.acls, self.permissions)
-        self.users, self.push = Users(entropy, worker), PushTopics()
-        self.quotas, self.stored_links = Quotas(), StoredLinks()
+        self.users, self.push, self.quotas = Users(entropy, worker), PushTopics(), Quotas()
+        self.stored_links, self.bridges = StoredLinks(), Bridges()
         views: dict[str, CatalogView] = {"acl": self.acls, "user": self.users, "quota": self.quotas}
         views |= {"permission": self.permissions, SERVER_SETTINGS: self.server_settings}
         self.catalog = Catalog(views)
@@ -175,16 +177,15 @@ class Broker:
         self._served: dict[tuple[int, int], ServedPartition] = {}
         self.claims = Claims()  # Names of topics and queues being created, changed or deleted.
         self._internal: dict[str, asyncio.Future[None]] = {}  # Internal topics, being created.
-        group_settings, has = groups or GroupSettings(), self._has_share_group
-        needs = self.catalog, self.turns, has, clock, entropy
-        self.groups = Coordinator(self, *needs, group_settings)
+        needs = self.catalog, self.turns, self._has_share_group, clock, entropy
+        self.groups = Coordinator(self, *needs, groups or GroupSettings())
         self.share_groups = ShareCoordinator(self, clock)
         views[GROUP_SETTINGS] = self.share_groups.settings
         of_groups = self.groups.complete_transaction, self.groups.check_loaded
         given = self, self.turns, clock, self.new_producer_id
         self.transactions = TransactionCoordinator(*given, *of_groups)
         self.sessions, self.topic_sessions = Sessions(), Sessions()  # Of queues, and of Kafka.
-        self.bridges, self.formats = Bridges(), formats or Formats()
+        self.formats = formats or Formats()
         self.vhosts = VirtualHosts(
             self, clock, formats, dialect, predeclared, is_clustered=is_clustered
         )

@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import gc
+import weakref
 from uuid import UUID
 
 import pytest
@@ -234,6 +236,24 @@ async def test_again_and_again_under_one_name(bed: Bed, seed: int) -> None:
                 await bed.delete("t")
         else:
             await deleting
+
+
+@simulated
+async def test_a_deleted_topic_needs_no_collector(bed: Bed) -> None:
+    """A full collection of garbage holds everybody up, by seconds where there is much."""
+    await bed.start()
+    await bed.create("t", 3)
+    topic = bed.broker.topic("t")
+    await bed.commit("t", make(b"a"), 2)
+    partitions = [weakref.ref(each.partition) for each in bed.broker.served_partitions(topic)]
+    gc.collect()
+    gc.disable()
+    try:
+        await bed.do(bed.broker.delete_topic(topic))
+        await asyncio.sleep(100)
+        assert [each() for each in partitions] == [None] * 3
+    finally:
+        gc.enable()
 
 
 @simulated

@@ -27,6 +27,7 @@ from entrepot.broker.queue.lane import Lane
 from entrepot.broker.queue.memory_lane import MemoryLane
 from entrepot.broker.queue.queue import PublishDeadLetters, Queue, Surroundings
 from entrepot.broker.queue.settings import Declaration, QueueSettings, QueueSpec
+from entrepot.broker.queue.traced_queue import TracedQueue
 from entrepot.broker.router import decision
 from entrepot.broker.virtual_host import streams
 from entrepot.broker.virtual_host.claims import Claims
@@ -324,7 +325,12 @@ class Inventory:
             self._broker.turns,
             self._broker.faults,
         )
-        return Queue(self._vhost, spec, lanes, around, owner)
+        tracer = self._broker.tracer
+        if tracer is None:
+            return Queue(self._vhost, spec, lanes, around, owner)
+        queue = TracedQueue(self._vhost, spec, lanes, around, owner)
+        queue.tracer = tracer
+        return queue
 
     def add_stream(self, name: str) -> None:
         """Make a topic known to the router, as a queue that can be bound."""

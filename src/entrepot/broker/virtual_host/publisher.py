@@ -195,10 +195,10 @@ class Publisher:
         if self._postponed or (not envelope.is_plain and _are_special(messages)):
             return None
         listeners = self._subjects.only_listeners(envelope.subject)
-        if listeners is None or _takes_turns(len(listeners), len(messages[0][1])):
-            return None
         if not listeners:
-            return messages
+            return None if listeners is None else messages
+        if len(listeners) > _FEW and _takes_turns(len(listeners), len(messages[0][1])):
+            return None
         broadcast = Broadcast(Run(self._clock.now_ms(), messages), publication, sender)
         for listener in listeners:
             listener.hear(broadcast)

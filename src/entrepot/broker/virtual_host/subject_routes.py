@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.router.router import Route, Router
+from entrepot.broker.subject.apart import Apart
 from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.name import is_short, landing_names
@@ -42,11 +43,14 @@ class SubjectRoutes:
         router: Router,
         queues: Mapping[str, Queue],
         listeners: Listeners[Listener],
+        apart: Apart | None = None,
     ) -> None:
+        """`apart` refuses some subjects. None means: it refuses none."""
         self.exchange = exchange  # Whose keys are subjects.
         self._router = router
         self._queues = queues
         self._listeners = listeners
+        self._apart = apart
         self._known: dict[str, _Known] = {}
         self._names_version = -1  # Of the router's queues, when `_known` was emptied.
 
@@ -55,6 +59,8 @@ class SubjectRoutes:
 
         None means: it may also go elsewhere, or to very many, and `route` has to be asked.
         """
+        if self._apart is not None:
+            self._apart.check(subject)
         known = self._known.get(subject)
         if known is None or known.version != self._router.version + self._listeners.version:
             return self._find_only(subject)
@@ -78,6 +84,8 @@ class SubjectRoutes:
 
         `check` is asked whether the topic or queue of that name may be written to.
         """
+        if self._apart is not None:
+            self._apart.check(subject)
         if self._names_version != self._router.names_version:
             self._names_version = self._router.names_version
             self._known.clear()

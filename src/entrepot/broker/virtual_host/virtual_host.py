@@ -31,6 +31,7 @@ from entrepot.broker.router.router import Held, Router
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.broker.session.records import StoredSession
 from entrepot.broker.session.registry import SessionRegistry
+from entrepot.broker.subject.apart import Apart
 from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
 from entrepot.broker.subject.retained import Retained, RetainedMessage
@@ -45,6 +46,7 @@ from entrepot.broker.virtual_host.session_queues import SessionQueues
 from entrepot.broker.virtual_host.subject_routes import SubjectRoutes
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.broker.virtual_host.topic_taps import TopicTaps
+from entrepot.broker.virtual_host.traced_publisher import TracedPublisher
 from entrepot.core import limits
 from entrepot.core.errors import PeerError, QueuesUnavailable, TopicDenied
 from entrepot.core.message import Message
@@ -80,6 +82,7 @@ class VirtualHost:
         self._subjects: Subjects | None = None
         self._routes: SubjectRoutes | None = None
         self._taps: TopicTaps | None = None
+        self._apart: Apart | None = None  # None means: topics can be reached by subjects.
         self._repeats: Memory | None = None  # Of messages published before the start.
         if maker is not None:
             self._assemble(maker)
@@ -89,8 +92,10 @@ class VirtualHost:
         broker, exchange = self._broker, maker.dialect.subject_exchange
         self._deduplication = Deduplication(self.router, maker.formats)
         listeners = Listeners[Listener]()
-        routes = SubjectRoutes(exchange, self.router, self._inventory.queues, listeners)
-        self._publisher = Publisher(
+        apart = self._apart = None if broker.cluster is None else Apart(broker.topics)
+        routes = SubjectRoutes(exchange, self.router, self._inventory.queues, listeners, apart)
+        made = Publisher if broker.tracer is None else TracedPublisher
+        self._publisher = made(
             self.router,
             self._inventory.queues,
             self._feed,
@@ -101,6 +106,8 @@ class VirtualHost:
             broker.turns,
             maker.memory_use,
         )
+        if broker.tracer is not None and isinstance(self._publisher, TracedPublisher):
+            self._publisher.tracer = broker.tracer
         self._routes = routes
         self._taps = TopicTaps(
             exchange, maker.formats, broker.faults, self._is_heard, self._publish_from_topic
@@ -125,6 +132,7 @@ class VirtualHost:
             broker.entropy,
             broker.turns,
             broker.faults,
+            apart,
         )
         self._inventory.on_hidden_gone = self._sessions.queue_gone
 
@@ -271,6 +279,8 @@ class VirtualHost:
 
     async def bind(self, wanted: WantedBinding, owner: object | None = None) -> None:
         self._check_access(wanted.destination, owner)
+        if self._apart is not None and wanted.source == self.subject_exchange:
+            self._apart.check(wanted.key)
         await self._change(decision.bind(self.router, wanted))
 
     async def unbind(self, binding: Binding, owner: object | None = None) -> None:
@@ -469,6 +479,11 @@ class VirtualHost:
         if self._sessions is not None:
             await self._broker.turns.run(self._sessions.clear())
             await self._broker.turns.run(self.retained.clear_all())
+
+    def abandon_sessions(self) -> None:
+        """Let sessions publish and record nothing, whatever becomes of their connections."""
+        if self._sessions is not None:
+            self._sessions.abandon()
 
     def abandon(self) -> None:
         """Stop all queues at once, and record nothing."""

@@ -12,7 +12,7 @@ from entrepot.broker.queue.memory_use import MemoryUse
 from entrepot.broker.router.event import Dialect, Exchange
 from entrepot.broker.session.records import StoredSession, StoredSessions
 from entrepot.broker.subject.retained import StoredRetained
-from entrepot.broker.virtual_host.queue_maker import QueueMaker
+from entrepot.broker.virtual_host.queue_maker import RETAINED, SESSIONS, QueueMaker
 from entrepot.broker.virtual_host.records import (
     DEFAULT_VHOST,
     KeptRouting,
@@ -149,8 +149,19 @@ class VirtualHosts:
 
     def missing(self) -> list[str]:
         """Return the names of the queues that cannot be served here now."""
-        queues = self._broker.catalog.queues.values()
-        return [each.name for each in queues if self._broker.missing_here(each.topic) is not None]
+        queues = [(each.name, each.topic) for each in self._broker.catalog.queues.values()]
+        topics = self._broker.topics
+        stores = [(each, topics[each]) for each in (SESSIONS, RETAINED) if each in topics]
+        return [
+            name
+            for name, topic in (*stores, *queues)
+            if self._broker.missing_here(topic) is not None
+        ]
+
+    def abandon_sessions(self) -> None:
+        """Let sessions publish and record nothing any more: their connections are closed next."""
+        for vhost in self._vhosts.values():
+            vhost.abandon_sessions()
 
     def lay_down(self) -> None:
         """Forget all queues: another node is their home. Records nothing."""
@@ -159,6 +170,8 @@ class VirtualHosts:
         self._vhosts = {DEFAULT_VHOST: self._new(DEFAULT_VHOST)}
         if maker is not None:
             maker.ledgers.abandon()
+            maker.sessions.abandon()
+            maker.retained.abandon()
         for vhost in vhosts.values():
             vhost.abandon()
 

@@ -71,7 +71,7 @@ class AmqpAdapter(CountingPump[ProtocolHeader | Event, FrameBuffer]):
     def output(self) -> list[Buffer]:
         if self._connection is not None:
             self._connection.end_turn()
-        return self.outbox.take()
+        return self.outbox.take() if self.outbox.bytes_waiting else []
 
     def pace(self) -> None:
         """Stop reading while the client is too fast, or while it publishes and memory is low."""

@@ -17,21 +17,21 @@ from entrepot.core import limits
 from entrepot.core.errors import InvalidRoutingHeader
 from entrepot.core.message import PERSISTENT, PLAIN, Envelope, Handling
 from entrepot.core.names import is_short
-from entrepot.core.neutral import KEY_HEADER, header_bytes, split_packed, unicode_name
+from entrepot.core.neutral import KEY_HEADER, header_bytes, split_packed
 from entrepot.core.properties import TEXTS, Death, Properties
 from entrepot.gateway.rabbitmq import handling as words
 from entrepot.gateway.rabbitmq.deaths import DEATHS, death_headers, read_deaths
 from entrepot.wire.amqp import limits as amqp_limits
 from entrepot.wire.amqp import properties as wire
 from entrepot.wire.amqp.errors import AmqpError
-from entrepot.wire.amqp.flat_table import flat_texts
+from entrepot.wire.amqp.flat_table import texts
 from entrepot.wire.amqp.properties import NONE, PropertyView, check, examine
 from entrepot.wire.amqp.table import (
     Int64,
     Table,
     Timestamp,
     Value,
-    decode,
+    decode_value,
     encode_value,
     short_string,
 )
@@ -115,13 +115,8 @@ class AmqpFormat:
                 found.append((name, b"%d" % int.from_bytes(raw, "big")))
             elif name == "headers":
                 headers = raw
-        texts = flat_texts(headers)
-        if texts is None:
-            for name, value in decode(headers).items():
-                text = None if value is None else header_bytes(value)
-                found.append((unicode_name(name), text))
-        else:
-            found += [(name.decode("utf-8", "replace"), text) for name, text in texts.items()]
+        by_name = texts(headers, _text_of)
+        found += [(name.decode("utf-8", "replace"), text) for name, text in by_name.items()]
         return found
 
     # --- what the broker adds
@@ -195,6 +190,11 @@ AMQP = AmqpFormat()
 def _headers(view: PropertyView) -> Table:
     headers: Table | None = view.get("headers")
     return headers or {}
+
+
+def _text_of(encoded: bytes) -> bytes:
+    """Return the text of an encoded value, as it is in the record header."""
+    return header_bytes(decode_value(encoded))
 
 
 def _typed_deaths(headers: Mapping[str, Value]) -> dict[str, Value]:

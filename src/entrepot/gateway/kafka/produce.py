@@ -49,6 +49,7 @@ from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.refusal import reason_of
 from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import topic_key, topic_of
+from entrepot.gateway.kafka.traced import traced
 from entrepot.gateway.kafka.transactions import check_transactional_id
 from entrepot.wire.kafka import produce
 from entrepot.wire.kafka.frames import RequestHeader
@@ -153,7 +154,8 @@ class _Produce:
         self.context = context
         self.request = request
         self._version = version
-        self._answer = answer
+        tracer = context.broker.tracer
+        self._answer = answer if tracer is None else traced(tracer, request, answer)
         self._results: list[ProduceResult] = []  # One for each partition so far, in order.
         self._is_appending = True
         self._waiting = 0  # How many commits the answer waits for.

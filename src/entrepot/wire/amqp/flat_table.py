@@ -4,6 +4,8 @@ These functions look at every durable message, or every message; `table` does ev
 are in a module of their own because it can be compiled.
 """
 
+from collections.abc import Callable
+
 # Sizes of values, by the letter of their type; those of the other types are before the value.
 SIZES: dict[int, int] = {
     **dict.fromkeys(b"bBt", 1),
@@ -41,10 +43,11 @@ def is_flat(data: bytes, start: int, end: int) -> bool:
     return position == end <= len(data)
 
 
-def flat_texts(data: bytes) -> dict[bytes, bytes | None] | None:
+def texts(data: bytes, text_of: Callable[[bytes], bytes]) -> dict[bytes, bytes | None]:
     """Return the fields of a well-formed table as texts, by name, without decoding its strings.
 
-    None means: it has values of other types than strings, whole numbers, booleans and nothing.
+    `text_of` returns the text of an encoded value that is not a string, a whole number, a boolean
+    or nothing.
     """
     found: dict[bytes, bytes | None] = {}
     position, end = 0, len(data)
@@ -69,6 +72,10 @@ def flat_texts(data: bytes) -> dict[bytes, bytes | None] | None:
         elif letter == _VOID:
             position, text = start, None
         else:
-            return None
+            size = SIZES.get(letter)
+            if size is None:
+                size = 4 + int.from_bytes(data[start : start + 4], "big")
+            position = start + size
+            text = text_of(data[start - 1 : position])
         found.setdefault(name, text)
     return found

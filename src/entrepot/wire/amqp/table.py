@@ -136,6 +136,15 @@ def decode(data: Buffer) -> Table:
         raise malformed("a table ends within a value") from None
 
 
+def decode_value(data: Buffer) -> Value:
+    """Return a value from its bytes, which begin with the letter of its type. Raises AmqpError."""
+    view = memoryview(data)
+    try:
+        return _read_value(view, 0, len(view), limits.TABLE_DEPTH_MAX)[0]
+    except (IndexError, StructError):
+        raise malformed("a value that ends too early") from None
+
+
 def fields(data: Buffer) -> list[tuple[int, int, int]]:
     """Return where each field of a table begins, where its value begins, and where both end.
 
