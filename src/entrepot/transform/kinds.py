@@ -1,7 +1,7 @@
 """The kinds of formats: bytes into a document, and a document into bytes.
 
 A document is what JSON can say. XML and CSV have nothing but texts, so a format of theirs says in
-`fields` what is a number or a boolean. Avro, Protobuf and XDR know it by their schemas.
+`fields` what is a number or a boolean. Avro, Protobuf, Thrift and XDR know it by their schemas.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import msgspec
 
 from entrepot.transform.refusal import NODES_MAX, Refused, check_document, check_size, encoded
+from entrepot.transform.thrift import Thrift
 from entrepot.transform.xdr import Xdr
 from entrepot.transform.xml import read_xml, write_xml
 
-KINDS = ("json", "xml", "csv", "avro", "protobuf", "xdr")
+KINDS = ("json", "xml", "csv", "avro", "protobuf", "thrift", "xdr")
 Document = dict[str, Any]
 FIELDS: dict[str, Callable[[str], object]] = {
     "text": str,
@@ -65,6 +66,9 @@ def _kind_of(kind: str, schema: Mapping[str, Any]) -> Kind:
 
             _check_names(schema, ("descriptors", "message"))
             return Protobuf(schema)
+        case "thrift":
+            _check_names(schema, ("fields",))
+            return Thrift(schema)
         case "xdr":
             _check_names(schema, ("fields",))
             return Xdr(schema)

@@ -54,6 +54,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "csv": {"columns": [*ORDER], "fields": FIELDS},
     "avro": AVRO,
     "protobuf": {"descriptors": descriptors(), "message": "shop.Order"},
+    "thrift": {
+        "fields": [
+            {"id": 1, "name": "id", "type": "i32", "required": True},
+            {"id": 2, "name": "customer", "type": "string"},
+            {"id": 3, "name": "price", "type": "double"},
+            {"id": 4, "name": "paid", "type": "bool"},
+            {"id": 7, "name": "note", "type": "string"},
+        ]
+    },
     "xdr": {
         "fields": [
             {"name": "id", "type": "int"},
@@ -104,6 +113,48 @@ def test_xdr_is_as_its_standard_has_it() -> None:
     }
     assert xdr.read(bytes_of_the_standard) == file
     assert xdr.write(file) == bytes_of_the_standard
+
+
+def test_thrift_is_as_its_own_library_writes_it() -> None:
+    """The bytes were written by Apache Thrift's package for Python, 0.25."""
+    types = {
+        "id": "i64",
+        "customer": "string",
+        "paid": "bool",
+        "price": "double",
+        "numbers": {"list": "i32"},
+        "kinds": {"set": "byte"},
+        "counts": {"map": "i16"},
+        "place": {"struct": [{"id": 1, "name": "city", "type": "string"}]},
+        "data": "binary",
+    }
+    order = {
+        "id": 7,
+        "customer": "Rossi",
+        "paid": True,
+        "price": 90.5,
+        "numbers": [1, -2],
+        "kinds": [-1],
+        "counts": {"a": 300},
+        "place": {"city": "Köln"},
+        "data": b64encode(b"\x00\xff").decode(),
+    }
+    written = bytes.fromhex(
+        "0a0001 0000000000000007 0b0002 00000005 526f737369 020003 01 040004 4056a00000000000"
+        "0f0005 08 00000002 00000001 fffffffe 0e0006 03 00000001 ff"
+        "0d0007 0b 06 00000001 00000001 61 012c 0c0008 0b0001 00000005 4bc3b66c6e 00"
+        "0b0009 00000002 00ff 00"
+    )
+    fields = [
+        {"id": number, "name": name, "type": kind}
+        for number, (name, kind) in enumerate(types.items(), 1)
+    ]
+    thrift = kind_of("thrift", {"fields": fields})
+    assert thrift.read(written) == order
+    assert thrift.write(order) == written
+    newest_only = kind_of("thrift", {"fields": fields[-1:]})  # Of all others it knows nothing.
+    assert newest_only.read(written) == {"data": order["data"]}
+    assert newest_only.read(b"\0") == {}
 
 
 def test_xml_with_attributes_and_lists() -> None:
@@ -161,6 +212,18 @@ OUTSIDE = b'<!DOCTYPE order [<!ENTITY x SYSTEM "file:///etc/passwd">]><order><a>
         ("avro", b"\x02\xfe\xff\xff\xff\x0f", "not Avro"),
         ("avro", b"", "not Avro"),
         ("protobuf", b"\xff\xff\xff", "not a message"),
+        ("thrift", b"", "ends before"),
+        ("thrift", b"\0", "id is missing"),
+        ("thrift", b"\x0a\0\1" + bytes(8), "another type"),
+        ("thrift", b"\x0b\0\2\xff\xff\xff\xff", "negative length"),
+        ("thrift", b"\x0b\0\2\x7f\xff\xff\xff", "ends before"),
+        ("thrift", b"\x0b\0\2\0\0\0\1\xff", "no UTF-8"),
+        ("thrift", b"\x02\0\4\2", "neither true nor false"),
+        ("thrift", b"\x0f\0\x09\x08\x7f\xff\xff\xff", "ends before"),
+        ("thrift", b"\x0f\0\x09\x63\0\0\0\1", "no type"),
+        ("thrift", b"\x63\0\x09", "no type"),
+        ("thrift", b"\x0c\0\x09" * DEEP, "nested deeper"),
+        ("thrift", b"\x08\0\1" + bytes(6), "left behind"),
         ("xdr", b"\0\0\0\7\xff\xff\xff\xff", "ends before"),
         ("xdr", b"\0\0\0\7\0\0\0\1a\0\0\1", "not zero"),
         ("xdr", bytes(16) + b"\0\0\0\2", "neither true nor false"),
@@ -182,6 +245,10 @@ def record(*types: Any) -> dict[str, Any]:
 
 def nested(depth: int) -> Any:
     return {"type": "array", "items": nested(depth - 1)} if depth else "int"
+
+
+def lists(depth: int) -> Any:
+    return {"list": lists(depth - 1)} if depth else "i32"
 
 
 def optional(depth: int) -> Any:
@@ -210,7 +277,13 @@ def optional(depth: int) -> Any:
         ("json", {"x": 1}, "none of"),
         ("protobuf", {"descriptors": "AAAA", "message": "a.B"}, "no descriptors"),
         ("protobuf", {"message": "a.B"}, "make a schema"),
-        ("thrift", {}, "none of json"),
+        ("asn1", {}, "none of json"),
+        ("thrift", {"fields": [{"id": 0, "name": "a", "type": "i32"}]}, "from 1 to 32767"),
+        ("thrift", {"fields": [{"id": True, "name": "a", "type": "i32"}]}, "from 1 to 32767"),
+        ("thrift", {"fields": [{"id": 1, "name": "a", "type": "i32"}] * 2}, "id of its own"),
+        ("thrift", {"fields": [{"id": 1, "type": "i32"}]}, "name of its own"),
+        ("thrift", {"fields": [{"id": 1, "name": "a", "type": "date"}]}, "no type"),
+        ("thrift", {"fields": [{"id": 1, "name": "a", "type": lists(50)}]}, "nested deeper"),
         ("xdr", {"fields": []}, "a name and a type"),
         ("xdr", {"fields": [{"name": "a", "type": "date"}]}, "no type"),
         ("xdr", {"fields": [{"name": "a", "type": "int"}] * 2}, "name of its own"),
@@ -238,6 +311,9 @@ def test_a_hostile_schema_is_refused(kind: str, schema: Mapping[str, Any], said:
         ("protobuf", {"id": "seven"}, "does not fit"),
         ("protobuf", {"more": 1}, "does not fit"),
         ("json", {"a": "x" * VALUE_BYTES_MAX}, "more than"),
+        ("thrift", {"customer": "a"}, "id is missing"),
+        ("thrift", {**ORDER, "id": 2**31}, "field id"),
+        ("thrift", {**ORDER, "more": 1}, "no field more"),
         ("xdr", {"id": 1}, "customer: it is missing"),
         ("xdr", {**ORDER, "id": 2**31}, "field id"),
         ("xdr", {**ORDER, "more": 1}, "no field more"),
