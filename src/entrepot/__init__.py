@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from entrepot.client.messaging.blocking import Client as Client
     from entrepot.client.messaging.client import AsyncClient as AsyncClient
     from entrepot.client.messaging.message import Message as Message
+    from entrepot.client.messaging.space_transactions import Conflict as Conflict
 
-__all__ = ["AsyncClient", "Client", "Message"]
+__all__ = ["AsyncClient", "Client", "Conflict", "Message"]
 
-_HOMES = {"AsyncClient": "client", "Client": "blocking", "Message": "message"}
+_HOMES = {
+    "AsyncClient": "client",
+    "Client": "blocking",
+    "Conflict": "space_transactions",
+    "Message": "message",
+}
 
 
 def __getattr__(name: str) -> object:

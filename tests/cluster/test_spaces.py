@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import entrepot
+from entrepot.client.errors import ClientError
 from tests.cluster.harness import SETTINGS
 from tests.cluster.spaces import run
 from tests.cluster.world import World, has_etcd
@@ -53,6 +55,57 @@ async def _with_a_site_away(world: World) -> None:
         taken = [number for _, number in await asyncio.wait_for(asyncio.gather(*taking), 120)]
         taken += [(await first.take("job", int, timeout_s=60))[1] for _ in range(4)]
         assert sorted(taken) == list(range(13))
+    finally:
+        for each in clients:
+            await each.close()
+
+
+def test_transactions_of_a_space_through_a_killed_leader(tmp_path: Path) -> None:
+    """Money moves between partitions led by three nodes, one of which is killed: the sum stays."""
+    with World(tmp_path, 3, {**SETTINGS, "cluster.queues": False}) as world:
+        asyncio.run(_move_money(world))
+
+
+async def _move_money(world: World) -> None:
+    accounts, moves = 6, 40
+    clients = [entrepot.AsyncClient(kafka=world.bootstrap) for _ in range(2)]
+    try:
+        banks = [await each.space("bank", partitions=3) for each in clients]
+        for number in range(accounts):
+            await banks[0].write(f"account-{number}", "of", 100)
+
+        async def move(bank: Any, turn: int) -> None:
+            names = [f"account-{(turn + more) % accounts}" for more in (0, 1)]
+            async with bank.transaction() as transaction:
+                one, other = [
+                    (await transaction.take(name, "of", int, timeout_s=60))[2] for name in names
+                ]
+                await transaction.write(names[0], "of", one - 7)
+                await transaction.write(names[1], "of", other + 7)
+
+        async def move_all(bank: Any) -> None:
+            turn = 0
+            while turn < moves:
+                try:
+                    await move(bank, turn)
+                except entrepot.Conflict:
+                    continue
+                except ClientError:  # It may have happened: the sum is the same, either way.
+                    await asyncio.sleep(0.5)
+                turn += 1
+
+        moving = [asyncio.create_task(move_all(bank)) for bank in banks]
+        await asyncio.sleep(2)
+        victim = world.nodes[0]
+        await asyncio.to_thread(world.kill, victim)
+        await asyncio.sleep(8)
+        await asyncio.to_thread(world.begin, victim)
+        await asyncio.wait_for(asyncio.gather(*moving), 240)
+        fresh = await clients[0].space("bank")
+        has = [await fresh.take(f"account-{n}", "of", int, timeout_s=60) for n in range(accounts)]
+        assert sum(balance for _, _, balance in has) == 100 * accounts
+        with pytest.raises(TimeoutError):
+            await fresh.take(str, "of", int, timeout_s=0)
     finally:
         for each in clients:
             await each.close()

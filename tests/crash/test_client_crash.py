@@ -52,6 +52,7 @@ async def drain(client: entrepot.AsyncClient, name: str) -> list[Any]:
     return found
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.parametrize("kills", [True, False])
 def test_one_kill(kills: bool) -> None:
     """What is waited for survives it, or a restart: a get, a subscription, and a request."""
@@ -98,6 +99,7 @@ async def count(client: entrepot.AsyncClient, name: str) -> int:
         return 0
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.parametrize("once", [False, True])
 def test_what_was_put_is_there_and_once_if_that_was_asked_for(once: bool) -> None:
@@ -121,6 +123,7 @@ def test_what_was_put_is_there_and_once_if_that_was_asked_for(once: bool) -> Non
     asyncio.run(work())
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_every_message_is_handled_and_what_was_settled_before_the_kill_is_not_lost() -> None:
     async def work() -> None:
@@ -145,6 +148,7 @@ def test_every_message_is_handled_and_what_was_settled_before_the_kill_is_not_lo
     asyncio.run(work())
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_what_is_appended_through_kills_is_there_once_and_in_order() -> None:
     async def work() -> None:
@@ -164,6 +168,7 @@ def test_what_is_appended_through_kills_is_there_once_and_in_order() -> None:
     asyncio.run(work())
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_a_transaction_loses_nothing() -> None:
     """Moved from one queue to the other under kills: nothing is lost, and a few may be twice."""

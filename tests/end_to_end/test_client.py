@@ -438,6 +438,17 @@ def test_records_and_positions_are_committed_together(client: entrepot.Client, n
     assert orders.read(group=name).positions == {0: 1}
 
 
+def test_a_transaction_of_topics_without_anything(client: entrepot.Client, name: str) -> None:
+    topic = client.topic(name, partitions=1)
+    with client.topic_transaction(name) as transaction:
+        transaction.append_many(name, [])
+    with pytest.raises(KeyError), client.topic_transaction(name):
+        raise KeyError
+    with client.topic_transaction(name) as transaction:
+        transaction.append(name, "bill")
+    assert [entry.value for entry in read(topic.read(), 1)] == ["bill"]
+
+
 def test_a_transaction_of_queues(client: entrepot.Client, name: str) -> None:
     client.put(name, "in")
 

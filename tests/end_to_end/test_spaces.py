@@ -227,6 +227,7 @@ def claims_of(client: entrepot.Client) -> dict[str, set[int]]:
     return claims
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_no_tuple_is_taken_twice_and_none_is_lost() -> None:

@@ -1,8 +1,9 @@
 """Records into the transactions of one transactional id, one transaction after the other.
 
 Batches carry the producer's sequence numbers, so what is sent again after a broken
-connection is there once. A transaction begins with its first batch. Whatever fails leaves
-it in doubt: then the id is to be taken anew, which aborts it.
+connection is there once. A transaction begins with its first batch or position; one that has
+neither has nothing to end, and brokers refuse to commit it, so they are not asked. Whatever fails
+leaves it in doubt: then the id is to be taken anew, which aborts it.
 """
 
 import asyncio
@@ -35,13 +36,18 @@ class TransactionWriter:
         self._transaction = transaction
         self._codec = codec
         self._sequences: dict[TopicPartition, int] = {}  # Of the producer's epoch.
+        self._is_begun = False  # Something was sent since the last end; it may have arrived.
 
-    async def write(self, lanes: Mapping[TopicPartition, list[Record]]) -> None:
-        """All records are acknowledged when it returns; nobody sees them yet."""
-        await asyncio.gather(*(self._write_lane(*lane) for lane in lanes.items()))
+    async def write(
+        self, lanes: Mapping[TopicPartition, list[Record]]
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets of the first records. All are acknowledged then; nobody sees them."""
+        firsts = await asyncio.gather(*(self._write_lane(*lane) for lane in lanes.items()))
+        return dict(zip(lanes, firsts, strict=True))
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Make the positions of a group a part of the transaction."""
+        self._is_begun = True
         await commit_in_transaction(self._client, self._transaction, group, offsets)
 
     async def commit(self) -> None:
@@ -51,13 +57,16 @@ class TransactionWriter:
         await self._end(commit=False)
 
     async def _end(self, *, commit: bool) -> None:
+        if not self._is_begun:
+            return
         before = self._transaction
         self._transaction = await Transactions(self._client).end(before, commit=commit)
+        self._is_begun = False
         if self._transaction != before:
             self._sequences.clear()
 
-    async def _write_lane(self, part: TopicPartition, records: list[Record]) -> None:
-        producer = self._transaction
+    async def _write_lane(self, part: TopicPartition, records: list[Record]) -> int:
+        producer, offsets = self._transaction, []
         for few in pieces(records):
             sequence = self._sequences.get(part, 0)
             batch = build(
@@ -69,8 +78,13 @@ class TransactionWriter:
                 sequence_first=sequence,
                 transactional=True,
             )
-            await self._client.produce(*part, batch, transactional_id=producer.transactional_id)
+            self._is_begun = True
+            offset = await self._client.produce(
+                *part, batch, transactional_id=producer.transactional_id
+            )
+            offsets.append(offset)
             self._sequences[part] = (sequence + len(few)) % _SEQUENCE_END
+        return offsets[0]
 
 
 def pieces(records: list[Record]) -> Iterable[list[Record]]:

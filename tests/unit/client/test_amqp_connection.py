@@ -109,12 +109,10 @@ def test_what_could_not_be_opened_is_closed() -> None:
     with_peer(Peer(answers={connection.Open: channel.OpenOk()}), story)
 
 
-def test_a_peer_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amqp_connection, "TIMEOUT_S", 0.05)
-
+def test_a_peer_that_says_nothing() -> None:
     async def story(peer: Peer) -> None:
         with pytest.raises(Unreachable, match="timed out"):
-            await opened(peer)
+            await AmqpConnection.open(SocketNet(), peer.address, Login(), timeout_s=0.05)
 
     with_peer(Peer(is_silent=True), story)
 

@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def fake() -> Iterator[Fake]:
     server = Fake()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

@@ -17,13 +17,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from entrepot.client.messaging.client import AMQP, KAFKA, AsyncClient
 from entrepot.client.messaging.consuming import PREFETCH, Consumption
-from entrepot.client.messaging.entries import LEASE_S, Entries, Kept
+from entrepot.client.messaging.entries import LEASE_S, Entries, EntryTransaction, Kept
 from entrepot.client.messaging.groups import Group, Sent, View
 from entrepot.client.messaging.keeper import PATIENCE_S
 from entrepot.client.messaging.memory import Memory, MemoryWatch
 from entrepot.client.messaging.message import Message
 from entrepot.client.messaging.queues import BATCH
 from entrepot.client.messaging.replicated_space import ReplicatedSpace
+from entrepot.client.messaging.space_transactions import SpaceTransaction
 from entrepot.client.messaging.spaces import Space, Watch
 from entrepot.client.messaging.subjects import Advertisement, Subscription
 from entrepot.client.messaging.topics import FIRST, Entry, Topic, TopicReader, TopicTransaction
@@ -104,6 +105,19 @@ class Blocking(Generic[T_co]):
         return self._inner
 
 
+@contextmanager
+def entered(loop: Loop, inner: AbstractAsyncContextManager[R]) -> Iterator[R]:
+    """Enter and leave something in the loop, for a `with` block here."""
+    found = loop.wait(_awaited(inner.__aenter__()))
+    try:
+        yield found
+    except BaseException as error:
+        if not loop.wait(_awaited(inner.__aexit__(type(error), error, error.__traceback__))):
+            raise
+    else:
+        loop.wait(_awaited(inner.__aexit__(None, None, None)))
+
+
 def waits(
     verb: Callable[Concatenate[V, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Blocking[V], P], R]:
@@ -182,12 +196,34 @@ class BlockingSpace(Blocking[Space]):
     cancel = waits(Space.cancel)
     renew = waits(Space.renew)
 
+    @contextmanager
+    def transaction(self) -> Iterator[BlockingSpaceTransaction]:
+        """Write, read and take as one: see `Space.transaction`."""
+        with entered(self._loop, self.inner.transaction()) as found:
+            yield BlockingSpaceTransaction(found, self._loop)
+
     def __len__(self) -> int:
         return len(self.inner)
 
     def notify(self, callback: Callable[[tuple[Any, ...]], Any], *template: Any) -> Watch:
         """Call a function with each matching tuple that is written from now on."""
         return self.inner.notify(self._loop.in_thread(callback), *template)
+
+
+class BlockingSpaceTransaction(Blocking[SpaceTransaction]):
+    """Operations on a space that wait for the commit."""
+
+    write = waits(SpaceTransaction.write)
+    read = waits(SpaceTransaction.read)
+    take = waits(SpaceTransaction.take)
+
+
+class BlockingEntryTransaction(Blocking[EntryTransaction]):
+    """Operations on a space of entries that wait for the commit."""
+
+    write = waits(EntryTransaction.write)
+    read = waits(EntryTransaction.read)
+    take = waits(EntryTransaction.take)
 
 
 class BlockingEntries(Blocking[Entries]):
@@ -198,6 +234,12 @@ class BlockingEntries(Blocking[Entries]):
     take = waits(Entries.take)
     renew = waits(Entries.renew)
     cancel = waits(Entries.cancel)
+
+    @contextmanager
+    def transaction(self) -> Iterator[BlockingEntryTransaction]:
+        """Write, read and take as one: see `Space.transaction`."""
+        with entered(self._loop, self.inner.transaction()) as found:
+            yield BlockingEntryTransaction(found, self._loop)
 
     def keep(self, entry: Any, lease_s: float = LEASE_S) -> BlockingKept:
         """Write an entry that is there as long as this process is: see `Entries.keep`."""
@@ -419,7 +461,7 @@ class Client(Blocking[AsyncClient]):
         inner = self.inner.lease(
             name, timeout_s, where, id=id, correlation_id=correlation_id, type=type
         )
-        with self._entered(inner) as message:
+        with entered(self._loop, inner) as message:
             yield message
 
     # --- subjects
@@ -571,27 +613,14 @@ class Client(Blocking[AsyncClient]):
     @contextmanager
     def transaction(self) -> Iterator[BlockingTransaction]:
         """Get, put and publish as one: see `AsyncClient.transaction`."""
-        with self._entered(self.inner.transaction()) as found:
+        with entered(self._loop, self.inner.transaction()) as found:
             yield BlockingTransaction(found, self._loop)
 
     @contextmanager
     def topic_transaction(self, transactional_id: str) -> Iterator[BlockingTopicTransaction]:
         """Append to topics and commit positions, all or nothing: see `AsyncClient`."""
-        with self._entered(self.inner.topic_transaction(transactional_id)) as found:
+        with entered(self._loop, self.inner.topic_transaction(transactional_id)) as found:
             yield BlockingTopicTransaction(found, self._loop)
-
-    @contextmanager
-    def _entered(self, inner: AbstractAsyncContextManager[R]) -> Iterator[R]:
-        found = self._loop.wait(_awaited(inner.__aenter__()))
-        try:
-            yield found
-        except BaseException as error:
-            if not self._loop.wait(
-                _awaited(inner.__aexit__(type(error), error, error.__traceback__))
-            ):
-                raise
-        else:
-            self._loop.wait(_awaited(inner.__aexit__(None, None, None)))
 
 
 async def _awaited(work: Any) -> Any:

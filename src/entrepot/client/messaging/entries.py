@@ -13,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
 from entrepot.client.errors import ClientError
-from entrepot.client.messaging.spaces import Space, SpaceVerbs, Watch, Written
-from entrepot.client.messaging.templates import Condition, Tuple
+from entrepot.client.messaging.space_transactions import SpaceTransaction
+from entrepot.client.messaging.spaces import Space, SpaceVerbs, Watch
+from entrepot.client.messaging.templates import Condition, Tuple, Written
 
 LEASE_S = 10.0
 RENEWALS_PER_LEASE = 3
@@ -48,36 +50,98 @@ class _Having(Condition):
         )
 
 
-class Entries:
-    """A space of typed entries. Made by `AsyncClient.entries`."""
+class _Types:
+    """The dataclasses that entries are of, and what entries are as tuples."""
 
-    def __init__(self, space: Space, types: tuple[type, ...]) -> None:
-        self.space = space
+    def __init__(self, types: tuple[type, ...]) -> None:
         self._types: dict[str, type] = {}
         for each in types:
-            self._declare(each)
+            self.declare(each)
+
+    def tuple_of(self, entry: Any) -> Tuple:
+        """Return an entry as a tuple. Raises ClientError."""
+        fields = self.fields_of(entry)
+        return _ENTRY, [each.__name__ for each in _classes_of(type(entry))], fields
+
+    def declare(self, kind: type) -> None:
+        if not dataclasses.is_dataclass(kind):
+            raise ClientError(f"{kind.__name__} is no dataclass, so not the type of an entry")
+        if self._types.setdefault(kind.__name__, kind) is not kind:
+            raise ClientError(f"there are two types of the name {kind.__name__}")
+
+    def fields_of(self, entry: Any) -> dict[str, Any]:
+        self.declare(type(entry))
+        try:
+            fields: dict[str, Any] = msgspec.to_builtins(entry)
+            msgspec.convert(fields, type(entry))
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ClientError(f"{type(entry).__name__}: {error}") from None
+        return fields
+
+    def like(self, template: Any) -> Tuple:
+        if isinstance(template, type):
+            self.declare(template)
+            return _ENTRY, _OfType(template.__name__), _Having({})
+        fields = self.fields_of(template)
+        wanted = {name: value for name, value in fields.items() if value is not None}
+        return _ENTRY, _OfType(type(template).__name__), _Having(wanted)
+
+    def made(self, value: Tuple, template: E | type[E]) -> E:
+        """Return the entry; of a type that is not known here, as the one that was asked for."""
+        _, names, fields = value
+        asked: type = template if isinstance(template, type) else type(template)
+        kind = next((self._types[name] for name in names if name in self._types), asked)
+        try:
+            made: E = msgspec.convert(fields, kind)
+        except msgspec.ValidationError as error:
+            raise ClientError(f"an entry is no {kind.__name__}: {error}") from None
+        return made
+
+
+class _Verbs:
+    """Writes, reads and takes entries, of a space or in a transaction of it."""
+
+    def __init__(self, verbs: Space | SpaceTransaction, types: _Types) -> None:
+        self._verbs = verbs
+        self.types = types
 
     async def write(self, entry: Any, *, lease_s: float | None = None) -> Written:
         """Put an entry into the space; with a lease, for so long. It is on disk when this returns.
 
         Raises ClientError if a field is not of its type, or nothing that JSON can say.
         """
-        fields = self._fields_of(entry)
-        names = [each.__name__ for each in _classes_of(type(entry))]
-        return await self.space.write(_ENTRY, names, fields, lease_s=lease_s)
+        return await self._verbs.write(*self.types.tuple_of(entry), lease_s=lease_s)
 
     async def read(self, template: E | type[E], timeout_s: float | None = None) -> E:
         """Return an entry that is like the template, or of a type; wait for one.
 
         Raises TimeoutError; at once, with a time of 0.
         """
-        found = await self.space.read(*self._like(template), timeout_s=timeout_s)
-        return self._made(found, template)
+        found = await self._verbs.read(*self.types.like(template), timeout_s=timeout_s)
+        return self.types.made(found, template)
 
     async def take(self, template: E | type[E], timeout_s: float | None = None) -> E:
         """Take an entry out of the space: nobody else gets it. See `read`."""
-        found = await self.space.take(*self._like(template), timeout_s=timeout_s)
-        return self._made(found, template)
+        found = await self._verbs.take(*self.types.like(template), timeout_s=timeout_s)
+        return self.types.made(found, template)
+
+
+class EntryTransaction(_Verbs):
+    """Operations on entries that wait for the commit. Made by `Entries.transaction`."""
+
+
+class Entries(_Verbs):
+    """A space of typed entries. Made by `AsyncClient.entries`."""
+
+    def __init__(self, space: Space, types: tuple[type, ...]) -> None:
+        super().__init__(space, _Types(types))
+        self.space = space
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[EntryTransaction]:
+        """Write, read and take as one: see `Space.transaction`."""
+        async with self.space.transaction() as made:
+            yield EntryTransaction(made, self.types)
 
     async def renew(self, written: Written, lease_s: float) -> bool:
         """Have a lease end so long from now. False means: it is over, or the entry was taken."""
@@ -98,47 +162,11 @@ class Entries:
         """Call a function with each entry like this that is written from now on."""
 
         async def tell(value: Tuple) -> None:
-            result = callback(self._made(value, template))
+            result = callback(self.types.made(value, template))
             if inspect.isawaitable(result):
                 await result
 
-        return self.space.notify(tell, *self._like(template))
-
-    # --- how
-
-    def _declare(self, kind: type) -> None:
-        if not dataclasses.is_dataclass(kind):
-            raise ClientError(f"{kind.__name__} is no dataclass, so not the type of an entry")
-        if self._types.setdefault(kind.__name__, kind) is not kind:
-            raise ClientError(f"there are two types of the name {kind.__name__}")
-
-    def _fields_of(self, entry: Any) -> dict[str, Any]:
-        self._declare(type(entry))
-        try:
-            fields: dict[str, Any] = msgspec.to_builtins(entry)
-            msgspec.convert(fields, type(entry))
-        except (msgspec.ValidationError, TypeError) as error:
-            raise ClientError(f"{type(entry).__name__}: {error}") from None
-        return fields
-
-    def _like(self, template: Any) -> Tuple:
-        if isinstance(template, type):
-            self._declare(template)
-            return _ENTRY, _OfType(template.__name__), _Having({})
-        fields = self._fields_of(template)
-        wanted = {name: value for name, value in fields.items() if value is not None}
-        return _ENTRY, _OfType(type(template).__name__), _Having(wanted)
-
-    def _made(self, value: Tuple, template: E | type[E]) -> E:
-        """Return the entry; of a type that is not known here, as the one that was asked for."""
-        _, names, fields = value
-        asked: type = template if isinstance(template, type) else type(template)
-        kind = next((self._types[name] for name in names if name in self._types), asked)
-        try:
-            made: E = msgspec.convert(fields, kind)
-        except msgspec.ValidationError as error:
-            raise ClientError(f"an entry is no {kind.__name__}: {error}") from None
-        return made
+        return self.space.notify(tell, *self.types.like(template))
 
 
 class Kept:

@@ -35,6 +35,11 @@ class Inbox:
         self._messages.append(message)
         self._wake.set()
 
+    def give_back(self) -> None:
+        """Let all be ready again."""
+        for each in self._messages:
+            each.requeue()
+
     def end(self, failure: ClientError | None) -> None:
         self._failure = failure or AtEnd("there is nothing more")
         self._wake.set()
@@ -55,10 +60,10 @@ async def first_of(
 ) -> Message | None:
     """Be a consumer until one message has come; return it, leased, or None.
 
-    With a time of 0 it is looked at what is there.
+    With a time of 0 it is looked at what is there. Consumers of the channel must get one message
+    each and no second before that is settled.
     """
     inbox = Inbox()
-    await channel.ask(basic.Qos(prefetch_count=1), basic.QosOk)
     method = consume_method(name, where, until_end=timeout_s == 0)
     await channel.consume(method, inbox.put, inbox.end)
     try:
@@ -67,11 +72,16 @@ async def first_of(
     except AtEnd:
         return None
     except TimeoutError:
-        found = None
-    await channel.cancel(method.consumer_tag)
-    if found is None and inbox.is_empty:
-        return None
-    return found or (await inbox.take(1))[0]  # It may have come while we cancelled.
+        await channel.cancel(method.consumer_tag)
+        # It may have come while we cancelled.
+        return None if inbox.is_empty else (await inbox.take(1))[0]
+    except asyncio.CancelledError:
+        if channel.failure is None:  # What comes meanwhile is given back, too.
+            channel.drop(method.consumer_tag)
+            inbox.give_back()
+        raise
+    channel.drop(method.consumer_tag)
+    return found
 
 
 async def browsed(channel: Channel, name: str, where: str | None, count_max: int) -> list[Message]:

@@ -17,7 +17,7 @@ from entrepot.client.messaging.inbox import Inbox, browsed, consume_method, firs
 from entrepot.client.messaging.keeper import Keeper
 from entrepot.client.messaging.message import Message, encoded, head_of
 from entrepot.client.messaging.publishing import Outgoing
-from entrepot.client.messaging.session import Channel
+from entrepot.client.messaging.session import Channel, Session
 from entrepot.core.clock import SystemEntropy
 from entrepot.wire.amqp.errors import ReplyCode
 from entrepot.wire.amqp.methods import basic, queue
@@ -392,6 +392,7 @@ class QueueVerbs:
                     await channel.close()
 
     async def _take(self, name: str, timeout_s: float | None, where: str | None) -> Message | None:
+        is_looked_at = False
         if where is None and self._gets is not None and self._gets.failure is None:
             with contextlib.suppress(Unreachable):  # Then it is tried again below.
                 first = await self._gets.get(name, settles=False)
@@ -399,26 +400,33 @@ class QueueVerbs:
                     if first is not None:
                         first.ack()
                     return first
-        async with self._leased(name, timeout_s, where) as found:
+                is_looked_at = True
+        async with self._leased(name, timeout_s, where, is_looked_at=is_looked_at) as found:
             if found is not None:
                 found.ack()
             return found
 
     @asynccontextmanager
     async def _leased(
-        self, name: str, timeout_s: float | None, where: str | None
+        self, name: str, timeout_s: float | None, where: str | None, *, is_looked_at: bool = False
     ) -> AsyncIterator[Message | None]:
-        """Yield a message that is leased while the block runs, or None."""
+        """Yield a message that is leased while the block runs, which settles it, or None.
+
+        `is_looked_at` means: there was nothing a moment ago.
+        """
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         patience = loop.time() + self._keeper.patience_s
+        session: Session | None = None
         channel: Channel | None = None
         while True:
             try:
-                found = await self._first(name) if where is None else None
+                found = await self._first(name) if where is None and not is_looked_at else None
+                is_looked_at = False  # If this connection breaks, it is looked at again.
                 left = None if deadline is None else max(0.0, deadline - loop.time())
                 if found is None and (where is not None or left != 0):
-                    channel = await (await self._keeper.session()).channel()
+                    session = await self._keeper.session()
+                    channel = await session.waiting_channel()
                     found = await first_of(channel, name, left, where)
                 break
             except Unreachable:
@@ -426,14 +434,26 @@ class QueueVerbs:
                 if loop.time() > (patience if deadline is None else max(patience, deadline)):
                     raise
                 await self._keeper.session()
+            except BaseException:  # Who waits was cancelled: a message may be on its way.
+                await _closed(channel)
+                raise
         try:
             yield found
-        finally:
-            if channel is not None and channel.failure is None:
-                with contextlib.suppress(Unreachable):
-                    await channel.close()
+        except BaseException:
+            await _closed(channel)
+            raise
+        if session is not None and channel is not None:
+            with contextlib.suppress(Unreachable):
+                await session.spare(channel)
 
     async def _first(self, name: str) -> Message | None:
         if self._gets is None or self._gets.failure is not None:
             self._gets = await (await self._keeper.session()).channel()
         return await self._gets.get(name, settles=False)
+
+
+async def _closed(channel: Channel | None) -> None:
+    """Close a channel: what is leased on it is ready again, and what comes to it stays ready."""
+    if channel is not None and channel.failure is None:
+        with contextlib.suppress(Unreachable):
+            await channel.close()

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.topics import FIRST, Entry, TopicReader, TopicVerbs
@@ -31,6 +31,7 @@ PAUSE_S = 0.2
 logger = logging.getLogger("entrepot.client")
 
 Apply = Callable[[Entry], object]
+Late = Callable[[object], None]
 COMPACTED = MappingProxyType({"cleanup.policy": "compact"})
 
 
@@ -58,6 +59,8 @@ class Replica:
         self._reader: TopicReader | None = None
         self._follower: asyncio.Task[None] | None = None
         self._results: dict[int, asyncio.Future[object]] = {}  # By offset, of our own records.
+        self._reached: list[tuple[int, asyncio.Future[None]]] = []  # Who waits for an offset.
+        self._late: dict[asyncio.Future[object], Late] = {}  # Of those that were cancelled.
         self._early: dict[int, object] = {}  # Applied before we knew that they are ours.
         self._appending = 0  # How many records of ours are on their way.
         self._pending: list[tuple[Record, asyncio.Future[object]]] = []
@@ -82,15 +85,40 @@ class Replica:
         self._follower = asyncio.create_task(self._follow())
         self._verbs.stops(self)
 
-    async def change(self, record: Record) -> object:
-        """Append a record; return what `apply` returned for it. Raises ClientError."""
+    async def change(self, record: Record, late: Late | None = None) -> object:
+        """Append a record; return what `apply` returned for it. Raises ClientError.
+
+        Once it is under way it happens, even if who asked is cancelled; then `late` is called with
+        what `apply` returned.
+        """
         if self.failure is not None:
             raise self.failure
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._pending.append((record, result))
         if self._sender is None:
             self._sender = asyncio.create_task(self._send())
-        return await result
+        try:
+            return await result
+        except asyncio.CancelledError:
+            if late is not None and result.cancelled():
+                self._late[result] = late
+            elif late is not None and result.exception() is None:
+                late(result.result())
+            raise
+
+    async def reached(self, offset: int) -> None:
+        """Return when everything before this offset has been applied. Raises ClientError."""
+        if self.failure is not None:
+            raise self.failure
+        if self._position < offset:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._reached.append((offset, waiting))
+            await waiting
+
+    @property
+    def _position(self) -> int:
+        assert self._reader is not None
+        return self._reader.positions[self._partition]
 
     async def stop(self) -> None:
         for task in (self._follower, self._sender):
@@ -112,6 +140,7 @@ class Replica:
                 _, first = await appender.append(self.topic, self._partition, records)
             except ClientError as error:
                 for _, result in some:
+                    self._late.pop(result, None)
                     if not result.done():
                         result.set_exception(error)
                 continue
@@ -119,7 +148,7 @@ class Replica:
                 self._appending -= 1
             for offset, (_, result) in enumerate(some, first):
                 if offset in self._early:
-                    _resolve(result, self._early[offset])
+                    self._resolve(result, self._early[offset])
                 else:
                     self._results[offset] = result
             if not self._appending:
@@ -143,23 +172,38 @@ class Replica:
                 outcome = self._apply(entry)
                 result = self._results.pop(entry.offset, None)
                 if result is not None:
-                    _resolve(result, outcome)
+                    self._resolve(result, outcome)
                 elif self._appending:
                     self._early[entry.offset] = outcome
+            if self._reached:
+                self._tell_reached()
+
+    def _tell_reached(self) -> None:
+        position, waiting = self._position, self._reached
+        self._reached = [each for each in waiting if each[0] > position]
+        for offset, each in waiting:
+            if offset <= position and not each.done():
+                each.set_result(None)
+
+    def _resolve(self, result: asyncio.Future[object], outcome: object) -> None:
+        if not result.done():
+            result.set_result(outcome)
+        elif (late := self._late.pop(result, None)) is not None:
+            late(outcome)
 
     def _fail(self, failure: ClientError) -> None:
         self.failure = self.failure or failure
-        waiting = [*self._results.values(), *(result for _, result in self._pending)]
+        waiting: list[asyncio.Future[Any]] = [
+            *self._results.values(),
+            *(result for _, result in self._pending),
+        ]
         self._results.clear()
         self._pending.clear()
-        for each in waiting:
+        self._late.clear()
+        for each in [*waiting, *(each for _, each in self._reached)]:
             if not each.done():
                 each.set_exception(failure)
-
-
-def _resolve(result: asyncio.Future[object], outcome: object) -> None:
-    if not result.done():
-        result.set_result(outcome)
+        self._reached.clear()
 
 
 def text_headers(entry: Entry) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from entrepot.wire.amqp.methods import basic, channel, confirm, connection, deco
 from entrepot.wire.amqp.scan import Acks, Content, Event, MethodFrame
 
 CHANNELS_MAX = 2_000  # As the broker has it, about.
+SPARE_MAX = 16  # Channels that are kept for those who will wait for a message.
 
 OnMessage = Callable[[Message], None]
 OnEnd = Callable[[ClientError | None], None]
@@ -137,6 +138,11 @@ class Channel:
         await self.ask(basic.Cancel(consumer_tag=tag), basic.CancelOk)
         self._consumers.pop(tag, None)
 
+    def drop(self, tag: str) -> None:
+        """End a consumer without waiting for it: one that has as much as it may have."""
+        self._consumers.pop(tag, None)
+        self.tell(basic.Cancel(consumer_tag=tag, nowait=True))
+
     async def close(self) -> None:
         """Give the number back; what is leased on the channel is ready again."""
         if self.failure is None:
@@ -240,6 +246,7 @@ class Session(AmqpConnection):
         self.first = Channel(self, CHANNEL)
         self._channels: dict[int, Channel] = {CHANNEL: self.first}
         self._numbers: list[int] = []  # Given back.
+        self._spare: list[Channel] = []  # See `waiting_channel`.
         self._has_begun = False  # From then on each channel gets its own answers.
         self.on_acks: Callable[[list[int], bool], None] = lambda tags, is_multiple: None
         self.on_nack: Callable[[int, bool], None] = lambda tag, is_multiple: None
@@ -255,6 +262,26 @@ class Session(AmqpConnection):
         made = self._channels[number] = Channel(self, number)
         await made.ask(channel.Open(), channel.OpenOk)
         return made
+
+    async def waiting_channel(self) -> Channel:
+        """Return a channel whose consumers get one message each: one that is spare, or a new one.
+        Raises Unreachable."""
+        while self._spare:
+            found = self._spare.pop()
+            if found.failure is None:
+                return found
+        made = await self.channel()
+        await made.ask(basic.Qos(prefetch_count=1), basic.QosOk)
+        return made
+
+    async def spare(self, channel: Channel) -> None:
+        """Take back a channel that has no consumer, and on which nothing is leased."""
+        if channel.failure is not None:
+            return
+        if len(self._spare) < SPARE_MAX:
+            self._spare.append(channel)
+        else:
+            await channel.close()
 
     def forget(self, closed: Channel) -> None:
         if self._channels.pop(closed.number, None) is closed:

@@ -17,16 +17,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging.replica import COMPACTED, Replica, text_headers
-from entrepot.client.messaging.templates import Tuple, keys_of, matches, place_of, places_of
+from entrepot.client.messaging.space_transactions import TIMEOUT_MS, Conflict, SpaceTransaction
+from entrepot.client.messaging.templates import (
+    Held,
+    Tuple,
+    Written,
+    keys_of,
+    matches,
+    place_of,
+    places_of,
+)
 from entrepot.client.messaging.topics import Entry, TopicVerbs
 from entrepot.core.clock import SystemClock, SystemEntropy
 from entrepot.core.record import Record
+
+if TYPE_CHECKING:
+    from entrepot.client.transaction_writer import TransactionWriter
 
 TUPLES_MAX = 1_000_000  # Of a space: every client holds all of them.
 FIELDS_MAX = 100
@@ -34,27 +47,8 @@ PARTITIONS_MAX = 1_000
 CHOSEN_FROM, CHOSEN_FROM_MAX = 8, 4_096  # Several takers shall not all want the same tuple.
 _ID_BYTES = 12
 _TAKER, _EXPIRES = "space-taker", "space-expires-ms"
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _RENEWS, _WAS = "space-renews", "space-expired-ms"  # Which tuple's lease, and how long it was.
-
-
-class Written(NamedTuple):
-    """What `write` returns: the tuple can be taken back by it."""
-
-    id: str
-    value: Tuple
-
-
-class _Held:
-    """A tuple that is in the space."""
-
-    __slots__ = ("expires_ms", "id", "is_renewed", "place", "value")
-
-    def __init__(self, id: str, place: int, value: Tuple, expires_ms: int | None) -> None:
-        self.id = id
-        self.place = place  # Its partition.
-        self.value = value
-        self.expires_ms = expires_ms
-        self.is_renewed = False
 
 
 class Space:
@@ -68,13 +62,17 @@ class Space:
         self._taker = SystemEntropy().token(_ID_BYTES).hex()
         self._clock = SystemClock()
         self._entropy = SystemEntropy()
-        self._tuples: dict[str, _Held] = {}
-        self._shapes: dict[object, dict[str, _Held]] = {}  # By length, and by first field.
+        self._tuples: dict[str, Held] = {}
+        self._shapes: dict[object, dict[str, Held]] = {}  # By length, and by first field.
         self._waiting: dict[asyncio.Future[None], Tuple] = {}
         self._watchers: dict[Watch, None] = {}
         self._replicas: dict[int, Replica] = {}  # Of the partitions that were read to their end.
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._chosen_from = CHOSEN_FROM
+        self._written = 0  # How many tuples got an id.
+        self.topic = f"space.{name}"
+        self.writers: list[TransactionWriter] = []  # That are free.
+        self._writer_count = 0
 
     def __len__(self) -> int:
         """Return how many tuples are in the partitions that this client reads."""
@@ -89,14 +87,14 @@ class Space:
         """Make the space, unless it is there; read it, if it has one partition."""
         from entrepot.client.admin import Admin, NewTopic
 
-        client, topic = await self._verbs.kafka(), f"space.{self.name}"
+        client, topic = await self._verbs.kafka(), self.topic
         wanted = NewTopic(topic, self.partitions, settings=COMPACTED)
         await Admin(client).ensure_topic(wanted)
         self.partitions = len((await client.topic(topic, create=True)).partitions)
         if self.partitions == 1:
-            await self._read_up([0])
+            await self.read_up([0])
 
-    async def _read_up(self, places: list[int]) -> None:
+    async def read_up(self, places: list[int]) -> None:
         """Begin to follow partitions, and return when all that was in them is here."""
         for place in places:
             if place in self._replicas:
@@ -106,9 +104,8 @@ class Space:
             await asyncio.shield(self._starting[place])  # Whoever waits may have no more time.
 
     async def _follow(self, place: int) -> None:
-        topic = f"space.{self.name}"
         replica = Replica(
-            self._verbs, topic, self._apply, partition=place, partitions=self.partitions
+            self._verbs, self.topic, self._apply, partition=place, partitions=self.partitions
         )
         await replica.start()
         self._replicas[place] = replica
@@ -120,50 +117,44 @@ class Space:
 
         Raises ClientError for what JSON cannot say, and when the space is full.
         """
-        if not 0 < len(fields) <= FIELDS_MAX:
-            raise ClientError(f"a tuple has 1 to {FIELDS_MAX} fields")
-        if len(self._tuples) >= TUPLES_MAX:
-            raise ClientError(f"space '{self.name}' has {TUPLES_MAX} tuples, and takes no more")
-        try:
-            body = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError) as error:
-            raise ClientError(f"a tuple has fields that JSON can say: {error}") from None
-        headers: tuple[tuple[str, bytes], ...] = ()
-        if lease_s is not None:
-            expires_ms = self._clock.now_ms() + round(lease_s * 1000)
-            headers = ((_EXPIRES, str(expires_ms).encode()),)
-        id = self._entropy.token(_ID_BYTES).hex()
-        place = place_of(fields, self.partitions)
-        await self._read_up([place])
-        await self._replicas[place].change(Record(id.encode(), body, headers))
-        return Written(id, fields)
+        held, record = self.made(fields, lease_s)
+        await self.read_up([held.place])
+        await self._replicas[held.place].change(record)
+        return Written(held.id, fields)
 
     async def read(self, *template: Any, timeout_s: float | None = None) -> Tuple:
         """Return a tuple that matches, and leave it there; wait for one if there is none.
 
         Raises TimeoutError; at once, with a time of 0.
         """
-        async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
-            await self._read_up(places_of(template, self.partitions))
-            while True:
-                found = self._find(template)
-                if found is not None:
-                    return found.value
-                await self._wait(template, timeout_s)
+        return (await self.found(template, timeout_s)).value
 
     async def take(self, *template: Any, timeout_s: float | None = None) -> Tuple:
         """Take a tuple that matches out of the space: nobody else gets it. See `read`."""
         async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
-            await self._read_up(places_of(template, self.partitions))
-            while True:
-                found = self._find(template)
-                if found is None:
-                    await self._wait(template, timeout_s)
-                elif await self._claim(found.id):
-                    self._chosen_from -= (self._chosen_from - CHOSEN_FROM) // 32
-                    return found.value
-                else:  # Somebody else was faster: take others next time.
-                    self._chosen_from = min(2 * self._chosen_from, CHOSEN_FROM_MAX)
+            while not await self._claim((held := await self._found(template, timeout_s)).id):
+                # Somebody else was faster: take others next time.
+                self._chosen_from = min(2 * self._chosen_from, CHOSEN_FROM_MAX)
+            self._chosen_from -= (self._chosen_from - CHOSEN_FROM) // 32
+            return held.value
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SpaceTransaction]:
+        """Write, read and take as one: when the block ends; if it raises, nothing has happened.
+
+        Raises Conflict if somebody else was faster to take what was read or taken: then nothing has
+        happened, either. Raises ClientError if the connection breaks; if that was while it was
+        being committed, it may have happened.
+        """
+        made = SpaceTransaction(self)
+        try:
+            yield made
+            await made.commit()
+        except Conflict:
+            self._chosen_from = min(2 * self._chosen_from, CHOSEN_FROM_MAX)
+            raise
+        finally:
+            made.end()
 
     async def renew(self, written: Written, lease_s: float) -> bool:
         """Have a lease end so long from now, and not before. False means: it is over, or somebody
@@ -192,45 +183,90 @@ class Space:
         self._watchers[watch] = None
         return watch
 
+    # --- for transactions, too
+
+    def made(self, fields: Tuple, lease_s: float | None) -> tuple[Held, Record]:
+        """Return a new tuple, and the record that writes it. Raises ClientError."""
+        if not 0 < len(fields) <= FIELDS_MAX:
+            raise ClientError(f"a tuple has 1 to {FIELDS_MAX} fields")
+        if len(self._tuples) >= TUPLES_MAX:
+            raise ClientError(f"space '{self.name}' has {TUPLES_MAX} tuples, and takes no more")
+        try:
+            body = _ENCODER.encode(fields).encode()
+        except (TypeError, ValueError) as error:
+            raise ClientError(f"a tuple has fields that JSON can say: {error}") from None
+        headers: tuple[tuple[str, bytes], ...] = ()
+        expires_ms = None
+        if lease_s is not None:
+            expires_ms = self._clock.now_ms() + round(lease_s * 1000)
+            headers = ((_EXPIRES, str(expires_ms).encode()),)
+        id = self._new_id()
+        held = Held(id, place_of(fields, self.partitions), fields, expires_ms)
+        return held, Record(id.encode(), body, headers)
+
+    async def found(self, template: Tuple, timeout_s: float | None) -> Held:
+        """Return a tuple that matches, which stays; wait for one. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s if timeout_s != 0 else None):
+            return await self._found(template, timeout_s)
+
+    async def _found(self, template: Tuple, timeout_s: float | None) -> Held:
+        await self.read_up(places_of(template, self.partitions))
+        while (held := self._find(template)) is None:
+            await self._wait(template, timeout_s)
+        return held
+
+    def takes(self, held: Held) -> list[Record]:
+        """Return the records that take a tuple."""
+        record = Record(held.id.encode(), None, ((_TAKER, self._taker.encode()),))
+        return [record, Record(_renewal_key(held.id), None)] if held.is_renewed else [record]
+
+    def has(self, held: Held) -> bool:
+        """Return whether a tuple is in the space, and its lease not over."""
+        return held.id in self._tuples and not _is_over(held, self._clock.now_ms())
+
+    def replica(self, place: int) -> Replica:
+        return self._replicas[place]
+
+    async def writer(self) -> TransactionWriter:
+        """Return what writes a transaction: one that is free, or a new one."""
+        from entrepot.client.transaction_writer import TransactionWriter
+        from entrepot.client.transactions import Transactions
+
+        if self.writers:
+            return self.writers.pop()
+        self._writer_count += 1
+        client, id = await self._verbs.kafka(), f"{self.topic}.{self._taker}.{self._writer_count}"
+        opened = await Transactions(client).take(id, timeout_ms=TIMEOUT_MS)
+        return TransactionWriter(client, self._clock, opened)
+
     # --- how
 
     async def _claim(self, id: str) -> bool:
         """Append a take; return whether it is the first of this tuple."""
         held = self._tuples[id]
-        self._unfile(held)  # Nobody else here shall try to take it.
+        self.unfile(held)  # Nobody else here shall try to take it.
         try:
-            record = Record(id.encode(), None, ((_TAKER, self._taker.encode()),))
-            # Once it is under way it happens, even if who asked is gone: then it is given back.
-            change = asyncio.ensure_future(self._replicas[held.place].change(record))
-            try:
-                is_ours = await asyncio.shield(change) is not None
-                if is_ours and held.is_renewed:
-                    await self._replicas[held.place].change(Record(_renewal_key(id), None))
-                return is_ours
-            except asyncio.CancelledError:
-                change.add_done_callback(self._give_back)
-                raise
-        except ClientError:
-            if id in self._tuples:  # Nobody knows; whoever tries next will see.
-                self._file(held)
+            replica = self._replicas[held.place]
+            is_ours = await replica.change(self.takes(held)[0], self._give_back) is not None
+            if is_ours and held.is_renewed:
+                await replica.change(Record(_renewal_key(id), None))
+            return is_ours
+        except ClientError:  # Nobody knows; whoever tries next will see.
+            self.file_again(held)
             raise
 
-    def _give_back(self, change: asyncio.Future[object]) -> None:
+    def _give_back(self, held: object) -> None:
         """Write a tuple again that was taken for somebody whose time was over."""
-        if change.cancelled() or change.exception() is not None:
-            return
-        held = change.result()
-        if isinstance(held, _Held):
+        if isinstance(held, Held):
             headers: tuple[tuple[str, bytes], ...] = ()
             if held.expires_ms is not None:
                 headers = ((_EXPIRES, str(held.expires_ms).encode()),)
-            body = json.dumps(held.value, separators=(",", ":")).encode()
-            id = self._entropy.token(_ID_BYTES).hex()
+            body, id = _ENCODER.encode(held.value).encode(), self._new_id()
             replica = self._replicas[held.place]
             again = asyncio.ensure_future(replica.change(Record(id.encode(), body, headers)))
             again.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _find(self, template: Tuple) -> _Held | None:
+    def _find(self, template: Tuple) -> Held | None:
         """Return one of the first tuples that match and that nobody here is taking."""
         now_ms, among = self._clock.now_ms(), self._candidates(template)
         first = self._entropy.below(min(self._chosen_from, len(among))) if among else 0
@@ -239,7 +275,7 @@ class Space:
                 return held
         return None
 
-    def _candidates(self, template: Tuple) -> dict[str, _Held]:
+    def _candidates(self, template: Tuple) -> dict[str, Held]:
         first = template[0] if template else None
         key: object = len(template)
         if isinstance(first, str | int | float):
@@ -262,7 +298,7 @@ class Space:
 
     def _apply(self, entry: Entry) -> object:
         """Apply a record. Of a take, return the tuple that it gets, or None."""
-        headers = text_headers(entry)
+        headers = text_headers(entry) if entry.headers else {}
         id = (entry.key or b"").decode("utf-8", "replace")
         if _TAKER in headers:
             held = self._remove(id)
@@ -271,26 +307,29 @@ class Space:
         if _RENEWS in headers:
             return self._renew(headers, entry.timestamp_ms)
         try:
-            value = tuple(json.loads(entry.body))
+            value = tuple(json.loads(entry.body.decode()))
             expires_ms = int(headers[_EXPIRES]) if _EXPIRES in headers else None
         except (ValueError, TypeError):
             return None  # Somebody wrote something else there.
         if value and id not in self._tuples:
-            self._add(_Held(id, entry.partition, value, expires_ms))
+            self._add(Held(id, entry.partition, value, expires_ms))
         return None
 
-    def _add(self, held: _Held) -> None:
+    def _add(self, held: Held) -> None:
         self._tuples[held.id] = held
         self._file(held)
         if held.expires_ms is not None:
             self._end_in_time(held)
-        for wake, template in self._waiting.items():
-            if not wake.done() and matches(template, held.value):
-                wake.set_result(None)
+        self._wake(held)
         for watch in list(self._watchers) if held.place in self._replicas else ():
             watch.tell(held.value)  # Not of what had been there before we came.
 
-    def _renew(self, headers: Mapping[str, str], now_ms: int) -> _Held | None:
+    def _wake(self, held: Held) -> None:
+        for wake, template in self._waiting.items():
+            if not wake.done() and matches(template, held.value):
+                wake.set_result(None)
+
+    def _renew(self, headers: Mapping[str, str], now_ms: int) -> Held | None:
         held = self._tuples.get(headers[_RENEWS])
         try:
             was_ms, until_ms = int(headers[_WAS]), int(headers[_EXPIRES])
@@ -304,33 +343,48 @@ class Space:
             self._end_in_time(held)
         return held
 
-    def _end_in_time(self, held: _Held) -> None:
+    def _end_in_time(self, held: Held) -> None:
         """Remove a tuple when its lease is over, unless that is renewed."""
         assert held.expires_ms is not None
         left_s = (held.expires_ms - self._clock.now_ms()) / 1000
         due = max(0.0, left_s) + 1
         asyncio.get_running_loop().call_later(due, self._expire, held, held.expires_ms)
 
-    def _expire(self, held: _Held, expires_ms: int) -> None:
+    def _expire(self, held: Held, expires_ms: int) -> None:
         if held.expires_ms == expires_ms:
             self._remove(held.id)
 
-    def _remove(self, id: str) -> _Held | None:
+    def _remove(self, id: str) -> Held | None:
         held = self._tuples.pop(id, None)
         if held is not None:
-            self._unfile(held)
+            self.unfile(held)
         return held
 
-    def _file(self, held: _Held) -> None:
+    def _file(self, held: Held) -> None:
+        held.is_filed = True
         for key in keys_of(held.value):
             self._shapes.setdefault(key, {})[held.id] = held
 
-    def _unfile(self, held: _Held) -> None:
+    def file_again(self, held: Held) -> None:
+        """Have it found again, if it is still there."""
+        if held.id in self._tuples:
+            self._file(held)
+            self._wake(held)
+
+    def unfile(self, held: Held) -> None:
         """Have it found no more. Without effect if it is not."""
+        if not held.is_filed:
+            return
+        held.is_filed = False
         for key in keys_of(held.value):
-            among = self._shapes.get(key)
-            if among is not None and among.pop(held.id, None) is not None and not among:
+            among = self._shapes[key]
+            del among[held.id]
+            if not among:
                 del self._shapes[key]
+
+    def _new_id(self) -> str:
+        self._written += 1
+        return f"{self._taker}-{self._written}"
 
 
 class Watch:
@@ -372,7 +426,7 @@ class SpaceVerbs(TopicVerbs):
         return made
 
 
-def _is_over(held: _Held, now_ms: int) -> bool:
+def _is_over(held: Held, now_ms: int) -> bool:
     return held.expires_ms is not None and held.expires_ms <= now_ms
 
 

@@ -1,4 +1,4 @@
-"""Templates: what a tuple must be like, and where tuples are filed.
+"""Tuples, and templates: what a tuple must be like, and where tuples are filed.
 
 A template has a value for what must be equal, a type (`int`, `float`, `str`, `bool`, `list`) for
 what must be of a kind, and `...` for what may be anything.
@@ -10,7 +10,7 @@ template that names both leads to one partition, and one whose first field is op
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from entrepot.client.errors import ClientError
@@ -18,6 +18,27 @@ from entrepot.client.errors import ClientError
 _FORMAL = (int, float, str, bool, list, type(None))
 
 Tuple = tuple[Any, ...]
+
+
+class Written(NamedTuple):
+    """What `write` returns: the tuple can be taken back by it."""
+
+    id: str
+    value: Tuple
+
+
+class Held:
+    """A tuple that is in the space."""
+
+    __slots__ = ("expires_ms", "id", "is_filed", "is_renewed", "place", "value")
+
+    def __init__(self, id: str, place: int, value: Tuple, expires_ms: int | None) -> None:
+        self.id = id
+        self.place = place  # Its partition.
+        self.value = value
+        self.expires_ms = expires_ms
+        self.is_renewed = False
+        self.is_filed = False  # Whether it is found: nobody here is taking it.
 
 
 class Condition:

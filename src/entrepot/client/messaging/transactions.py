@@ -20,7 +20,7 @@ from entrepot.client.messaging.message import Message, encoded, head_of
 from entrepot.client.messaging.session import Channel
 from entrepot.client.messaging.subjects import SUBJECTS
 from entrepot.client.messaging.types import TypeVerbs
-from entrepot.wire.amqp.methods import tx
+from entrepot.wire.amqp.methods import basic, tx
 
 
 class QueueTransaction:
@@ -45,6 +45,7 @@ class QueueTransaction:
         text = selector(where, id, correlation_id, type)
         found = None if text else await self._channel.get(name, settles=False)
         if found is None and (text is not None or timeout_s != 0):
+            await self._channel.ask(basic.Qos(prefetch_count=1), basic.QosOk)
             found = await first_of(self._channel, name, timeout_s, text)
         if found is None:
             raise TimeoutError(f"nothing came to queue '{name}' in {timeout_s} s")
