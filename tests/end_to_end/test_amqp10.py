@@ -283,7 +283,7 @@ def test_a_subscription_goes_on_after_a_cut(client: Any, server: Broker) -> None
     connection.close()
 
 
-def test_what_is_accepted_survives_kill_9() -> None:
+def test_what_is_accepted_survives_kill_9(every_durability: None) -> None:
     with broker() as server:
         client = connect(server)
         sender = client.create_sender("kept")

@@ -6,6 +6,7 @@
     NAME                            a queue, which is declared when it is first used; with the
                                     capability `topic`, as JMS has it, /topics/NAME
     queue://NAME, topic://NAME      the same, for clients that write it that way
+    amqps://HOST/NAME               a queue, as clients of Azure Service Bus write it
     (none)                          of a target: each message says in `to` where it goes
 
 Names in addresses that begin with a slash are percent-encoded.
@@ -24,6 +25,7 @@ from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
 
 TOPIC_EXCHANGE = "amq.topic"
 _TOPIC_CAPABILITIES = ("topic", "temporary-topic")
+_URLS = ("amqps://", "amqp://", "sb://")
 _SHOWN = 300  # Characters of an address in an error text.
 
 
@@ -37,6 +39,12 @@ class Address(NamedTuple):
     kind: Kind
     exchange: str  # What is sent goes to this exchange,
     key: str  # with this routing key. For a queue it is the queue's name.
+    is_service_bus: bool = False  # A queue as Azure Service Bus has it.
+
+
+def is_url(text: str | None) -> bool:
+    """Return whether an address is written as clients of Azure Service Bus do."""
+    return text is not None and text.startswith(_URLS)
 
 
 def parse(text: str, capabilities: Collection[str] = ()) -> Address:
@@ -49,6 +57,8 @@ def parse(text: str, capabilities: Collection[str] = ()) -> Address:
 
 
 def _read(text: str, capabilities: Collection[str]) -> Address | None:
+    if is_url(text):
+        return _of_service_bus(text)
     if not text.startswith("/"):
         return _plain(text, any(each in capabilities for each in _TOPIC_CAPABILITIES))
     parts = [unquote(part, errors="surrogateescape") for part in text[1:].split("/")]
@@ -62,6 +72,14 @@ def _read(text: str, capabilities: Collection[str]) -> Address | None:
         case ["topics", key] if key:
             return Address(Kind.EXCHANGE, TOPIC_EXCHANGE, key)
     return None
+
+
+def _of_service_bus(text: str) -> Address | None:
+    _, _, name = text.partition("://")[2].partition("/")
+    if "/subscriptions/" in name.lower():
+        problem = "subscriptions of Service Bus are not supported: use a queue, or /topics/KEY"
+        raise Amqp10Error(Condition.NOT_IMPLEMENTED, problem, Scope.LINK)
+    return Address(Kind.QUEUE, DEFAULT_EXCHANGE, name, is_service_bus=True) if name else None
 
 
 def _plain(text: str, is_topic: bool) -> Address | None:

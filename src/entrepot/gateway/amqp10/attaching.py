@@ -22,9 +22,10 @@ from entrepot.broker.queue.selection import Everything, Selection
 from entrepot.broker.selector import Selector
 from entrepot.core.errors import InvalidSelector
 from entrepot.gateway.amqp10 import declaring
-from entrepot.gateway.amqp10.address import Kind, parse
+from entrepot.gateway.amqp10.address import Kind, is_url, parse
 from entrepot.gateway.amqp10.receiver import ReceiverLink
 from entrepot.gateway.amqp10.sender import SenderLink, check_target
+from entrepot.gateway.amqp10.service_bus import AnswerLink, RequestLink, is_node
 from entrepot.gateway.amqp10.transaction import CoordinatorLink
 from entrepot.wire.amqp10.errors import Amqp10Error, Condition, Scope
 from entrepot.wire.amqp10.performatives import Attach, Coordinator, Source, Target
@@ -45,11 +46,15 @@ _OUTCOMES = (
 )
 
 OnClosed = Callable[[], Awaitable[None]]
+AnyLink = SenderLink | ReceiverLink | AnswerLink
 
 
-async def attach(session: Session, wanted: Attach) -> tuple[SenderLink | ReceiverLink, Attach]:
+async def attach(session: Session, wanted: Attach) -> tuple[AnyLink, Attach]:
     """Make a link and the answer to its attach. Raises PeerError."""
     if wanted.is_receiver:
+        source = wanted.source
+        if isinstance(source, Source) and source.address and is_node(source.address):
+            return _attach_answers(session, wanted, source.address)
         return await _attach_receiver(session, wanted)
     return await _attach_sender(session, wanted)
 
@@ -70,6 +75,8 @@ async def _attach_sender(session: Session, wanted: Attach) -> tuple[SenderLink, 
         return CoordinatorLink(session, wanted.handle, wanted.name), answer
     if not isinstance(target, Target):
         raise _wrong("a link without a target")
+    if target.address is not None and is_node(target.address):
+        return RequestLink(session, wanted.handle, wanted.name, target.address), answer
     on_closed: OnClosed | None = None
     if target.dynamic:
         queue = await declaring.temporary_queue(connection)
@@ -85,6 +92,19 @@ async def _attach_sender(session: Session, wanted: Attach) -> tuple[SenderLink, 
     if address.kind is Kind.QUEUE and not is_elsewhere:
         await declaring.queue_named(connection, address)
     return SenderLink(session, wanted.handle, wanted.name, address, on_closed), answer
+
+
+def _attach_answers(session: Session, wanted: Attach, node: str) -> tuple[AnswerLink, Attach]:
+    answer = Attach(
+        wanted.name,
+        wanted.handle,
+        False,
+        _SETTLED,
+        source=wanted.source,
+        target=wanted.target,
+        initial_delivery_count=0,
+    )
+    return AnswerLink(session, wanted.handle, node), answer
 
 
 async def _attach_receiver(session: Session, wanted: Attach) -> tuple[ReceiverLink, Attach]:
@@ -108,6 +128,7 @@ async def _attach_receiver(session: Session, wanted: Attach) -> tuple[ReceiverLi
         is_settled=wanted.snd_settle_mode == _SETTLED,
         selection=selection,
         on_closed=on_closed,
+        is_service_bus=is_url(source.address),
     )
     answer = Attach(
         wanted.name,

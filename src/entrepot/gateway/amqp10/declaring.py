@@ -17,6 +17,7 @@ from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.queue.queue import Queue
 from entrepot.broker.queue.settings import QueueSettings, QueueSpec
 from entrepot.broker.router.event import (
+    DEFAULT_EXCHANGE,
     Binding,
     Destination,
     DestinationKind,
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 _TEMPORARY = "amq.gen-"  # As in RabbitMQ, where rights may name it.
 _SUBSCRIPTION = "amqp-subscription-"
 _NAME_BYTES = 16
+_DEAD_LETTERS = "/$DeadLetterQueue"  # Behind the name of a queue, in Azure Service Bus,
+_DELIVERIES_MAX = 10  # where a message becomes one after so many.
 _PLAIN = QueueSettings()
+_KEPT = QueueSettings(keeps_all=True)  # Messages of Azure Service Bus do not say so themselves.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,27 @@ async def queue_named(connection: Connection, address: Address) -> Queue:
         raise Amqp10Error(Condition.NOT_FOUND, text, Scope.LINK)
     if connection.context.dialect.is_reserved(name):
         raise QueueNameRefused(f"queue name '{name}' is reserved")
+    if address.is_service_bus:
+        return await _service_bus_queue(connection, name)
     return await _make(connection, QueueDeclaration(name))
+
+
+async def _service_bus_queue(connection: Connection, name: str) -> Queue:
+    """Make a queue as Azure Service Bus has it, and the one for its dead letters."""
+    if name.lower().endswith(_DEAD_LETTERS.lower()):
+        return await _make(connection, QueueDeclaration(name, settings=_KEPT))
+    dead_letters = name + _DEAD_LETTERS
+    if find(connection, dead_letters) is None:
+        await _make(connection, QueueDeclaration(dead_letters, settings=_KEPT))
+    settings = QueueSettings(
+        keeps_all=True,
+        dead_letter_exchange=DEFAULT_EXCHANGE,
+        dead_letter_key=dead_letters,
+        dead_letter_at_least_once=True,
+        dead_letters_expired=False,
+        delivery_limit=_DELIVERIES_MAX - 1,  # Of deliveries after the first.
+    )
+    return await _make(connection, QueueDeclaration(name, settings=settings))
 
 
 async def consumed_queue(connection: Connection, address: Address) -> Queue:

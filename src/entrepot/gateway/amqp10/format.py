@@ -11,7 +11,7 @@ that the broker changes. Messages of other formats are translated: see docs/MAPP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -194,8 +194,17 @@ class Amqp10Format:
 
     # --- for the receiver of a message of any format
 
-    def sections(self, envelope: Envelope, body: Buffer, attempts: int) -> tuple[bytes, bytes]:
-        """Return what comes before the bytes of the body, and what comes after them."""
+    def sections(
+        self,
+        envelope: Envelope,
+        body: Buffer,
+        attempts: int,
+        told: Mapping[Value, Value] | None = None,
+    ) -> tuple[bytes, bytes]:
+        """Return what comes before the bytes of the body, and what comes after them.
+
+        `told` is added to the annotations.
+        """
         if envelope.format is self:
             kind, header, footer, note, middle = split(envelope.head)
             if note.deaths:
@@ -206,6 +215,8 @@ class Amqp10Format:
             deaths = envelope.format.deaths(envelope.head)
             if deaths:
                 middle = _with_deaths_annotation(middle, deaths)
+        if told is not None:
+            middle = _with_annotations(middle, told)
         if attempts:
             found = message.read_header(header)
             header = message.write_header(
@@ -252,7 +263,6 @@ def _middle_bytes(middle: Middle) -> bytes:
 
 
 def _with_deaths_annotation(middle: bytes, deaths: Sequence[Death]) -> bytes:
-    found = _middle(middle)
     entries = [
         {
             Symbol("queue"): each.queue,
@@ -264,8 +274,12 @@ def _with_deaths_annotation(middle: bytes, deaths: Sequence[Death]) -> bytes:
         | ({} if each.time_ms is None else {Symbol("first-time"): Timestamp(each.time_ms)})
         for each in deaths
     ]
-    annotations = {**found.annotations, Symbol(_DEATHS): entries}
-    return _middle_bytes(found._replace(annotations=annotations))
+    return _with_annotations(middle, {Symbol(_DEATHS): entries})
+
+
+def _with_annotations(middle: bytes, added: Mapping[Value, Value]) -> bytes:
+    found = _middle(middle)
+    return _middle_bytes(found._replace(annotations={**found.annotations, **added}))
 
 
 def _text(value: Value) -> str | None:

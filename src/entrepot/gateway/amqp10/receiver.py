@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = 2**32
 _UINT = Struct(">I")
+_GUID_BYTES = 16
 _COPIED_BYTES_MAX = 8_192  # A longer body is a chunk of its own, and is not copied.
 _TRUE, _FALSE = b"\x41", b"\x42"
 _TRANSFER = b"\0\x53\x14\xc0"  # A list with the descriptor of a transfer.
@@ -49,10 +50,12 @@ class ReceiverLink:
         is_settled: bool,
         selection: Selection | None = None,
         on_closed: Callable[[], Awaitable[None]] | None = None,
+        is_service_bus: bool = False,
     ) -> None:
         """`is_settled`: messages are sent as settled. `on_closed` deletes what the link made.
 
-        Without a `selection` the client gets all messages.
+        Without a `selection` the client gets all messages. A client of Azure Service Bus is told
+        more about them, and takes the tag of a delivery for a GUID.
         """
         self.session = session
         self.handle = handle
@@ -67,6 +70,11 @@ class ReceiverLink:
         if selection is not None:
             selection.on_end = self._all_looked_at
         self._handle_bytes = types.uint(handle)
+        prefix = b""
+        if is_service_bus:
+            prefix = session.connection.context.entropy.token(_GUID_BYTES - _UINT.size)
+        self._tag_lead = bytes((0xA0, len(prefix) + _UINT.size)) + prefix
+        self._is_service_bus = is_service_bus
         self._credit = 0
         self._count = 0  # Of messages that were delivered, or drained.
         self._is_started = False
@@ -98,7 +106,10 @@ class ReceiverLink:
         frames: list[list[Buffer]] = []
         for place, (envelope, body) in enumerate(taken.run.messages):
             tried = 0 if attempts is None else attempts[place]
-            lead, tail = AMQP_1_0.sections(envelope, body, tried)
+            told = None
+            if self._is_service_bus:
+                told = _service_bus_told(taken.offsets[place], taken.run.time_ms)
+            lead, tail = AMQP_1_0.sections(envelope, body, tried, told)
             frames += self._transfers(first + place, lead, body, tail)
         return frames
 
@@ -128,7 +139,7 @@ class ReceiverLink:
                 self._handle_bytes,
                 b"\x70",
                 told,
-                b"\xa0\x04",
+                self._tag_lead,
                 told,
                 b"\x43",
                 _TRUE if self.auto_ack else _FALSE,
@@ -223,3 +234,11 @@ class ReceiverLink:
 
     def facts(self) -> ConsumerFacts:
         return ConsumerFacts(self.tag, self.queue.name, self.auto_ack, is_active=self.is_active)
+
+
+def _service_bus_told(offset: int, time_ms: int) -> dict[types.Value, types.Value]:
+    """Return the annotations of the message at an offset of its queue."""
+    return {
+        types.Symbol("x-opt-sequence-number"): offset + 1,
+        types.Symbol("x-opt-enqueued-time"): types.Timestamp(time_ms),
+    }

@@ -37,16 +37,19 @@ if TYPE_CHECKING:
     from entrepot.gateway.amqp10.session import Session
 
 ACCEPTED, RELEASED = Accepted(), Released()
+_BATCH = 0x80013700  # The format of a message that has others in its body.
+_SCHEDULED = b"x-opt-scheduled-enqueue-time"  # An annotation of Azure Service Bus.
 
 
 class Delivery:
     """A message that a client sends, until its last transfer has come."""
 
-    __slots__ = ("chunks", "is_settled", "number", "size", "state", "told")
+    __slots__ = ("chunks", "format", "is_settled", "number", "size", "state", "told")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.chunks: list[bytes] = []
+        self.format = 0  # Of the message.
         self.size = 0
         self.is_settled = False
         self.state: Any = None
@@ -113,6 +116,7 @@ class SenderLink:
         if transfer.aborted:
             self._forget(delivery)
             return None
+        delivery.format = transfer.message_format or delivery.format
         delivery.is_settled = delivery.is_settled or bool(transfer.settled)
         delivery.state = transfer.state or delivery.state
         delivery.chunks.append(payload)
@@ -167,17 +171,40 @@ class SenderLink:
         return None
 
     def _serve(self, delivery: Delivery, run: Run) -> None:
-        parts = wire.split(b"".join(delivery.chunks))
-        if len(parts.body) > self._connection.context.message_bytes_max:
-            text = f"a message of {len(parts.body)} bytes"
-            raise Amqp10Error(Condition.MESSAGE_TOO_LARGE, text, Scope.LINK)
-        message = self._envelope_for(parts), parts.body
+        data = b"".join(delivery.chunks)
+        parts = wire.split(data)
+        if self._address is not None and self._address.is_service_bus and _SCHEDULED in data:
+            error = Error(Condition.NOT_IMPLEMENTED.value, "messages are not scheduled", {})
+            self.session.settle(delivery.number, Rejected(error))
+            return
+        if delivery.format == _BATCH:
+            run.publish()
+            self._serve_batch(delivery, parts)
+            return
+        message = self._message(parts)
         if isinstance(delivery.state, TransactionalState):
             transaction = self._connection.transactions.find(delivery.state.txn_id)
             run.publish()
             transaction.hold(message, self.session, delivery)
         else:
             run.add(message, delivery)
+
+    def _serve_batch(self, delivery: Delivery, parts: wire.Parts) -> None:
+        """Publish messages that came as the body of one, and are settled together."""
+        if isinstance(delivery.state, TransactionalState):
+            raise Amqp10Error(Condition.NOT_IMPLEMENTED, "a batch in a transaction", Scope.LINK)
+        messages = [self._message(wire.split(each)) for each in wire.data_of(parts)]
+        exchange = messages[0][0].exchange
+        if any(envelope.exchange != exchange for envelope, _ in messages):
+            text = "a batch for several exchanges"
+            raise Amqp10Error(Condition.NOT_IMPLEMENTED, text, Scope.LINK)
+        publish(self.session, messages, [delivery])
+
+    def _message(self, parts: wire.Parts) -> Message:
+        if len(parts.body) > self._connection.context.message_bytes_max:
+            text = f"a message of {len(parts.body)} bytes"
+            raise Amqp10Error(Condition.MESSAGE_TOO_LARGE, text, Scope.LINK)
+        return self._envelope_for(parts), parts.body
 
     def _envelope_for(self, parts: wire.Parts) -> Envelope:
         """Return the envelope of a message; the last one, if that was alike. Raises PeerError."""
@@ -253,7 +280,10 @@ class Run:
 
 
 class InFlight(Publication):
-    """A run that is published and not committed. Its bytes count as uncommitted until it is."""
+    """A run that is published and not committed. Its bytes count as uncommitted until it is.
+
+    It has a delivery for each message, or one for all.
+    """
 
     __slots__ = ("_connection", "_deliveries", "_session", "_size", "nowhere")
 
@@ -276,6 +306,8 @@ class InFlight(Publication):
             if isinstance(failure, Refused) and failure.places is not None:
                 places = failure.places
             lost = dict.fromkeys(places)
+        if len(self._deliveries) == 1:  # Of one message or of a batch, all of which must be there.
+            lost, self.nowhere = ({0: None} if each else {} for each in (lost, self.nowhere))
         for place, delivery in enumerate(self._deliveries):
             if not delivery.is_settled:
                 self._session.settle(delivery.number, self._outcome(place, lost, failure))

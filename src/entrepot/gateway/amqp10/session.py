@@ -67,7 +67,7 @@ class Session:
         self._window = amqp_limits.INCOMING_WINDOW  # How many more it may send.
         self._next_outgoing = 0  # Of our next transfer, in 32 bits.
         self._remote_window = begin.incoming_window  # How many more of ours the client takes.
-        self.links: dict[int, SenderLink | ReceiverLink] = {}  # By the client's handle.
+        self.links: dict[int, attaching.AnyLink] = {}  # By the client's handle.
         self._detaching: dict[int, None] = {}  # Handles of links that we ended, until Detach.
         self.unsettled = Unacked()  # Deliveries to the client, by their full number.
         self._next_delivery = 0  # The number of the next one, in full.
@@ -309,11 +309,10 @@ class Session:
             return
         conclude(held, outcome)
         if not wanted.settled:
+            told = Rejected() if isinstance(state, Rejected) else state  # The error is its own.
             for run in held:
                 last_one = (run.tag_end - 1) % _NUMBERS
-                self.send(
-                    Disposition(False, run.tag_first % _NUMBERS, last_one, True, wanted.state)
-                )
+                self.send(Disposition(False, run.tag_first % _NUMBERS, last_one, True, told))
 
     def _full(self, number: int) -> int:
         """Return the full number of a delivery."""

@@ -202,6 +202,20 @@ def plain_kind(size: int) -> Body:
     return Body(DATA, 0xA0 if size < 256 else 0xB0)
 
 
+def data_of(parts: Parts) -> list[bytes]:
+    """Return the values of a body that is one or more sections of data. Raises Amqp10Error."""
+    if parts.body_kind.section == DATA:
+        return [parts.body]
+    found = []
+    reader = Reader(parts.body)
+    while not reader.is_at_end:
+        value = _section(reader) == DATA and reader.value()
+        if not isinstance(value, bytes):
+            raise malformed("a body that must be data")
+        found.append(value)
+    return found
+
+
 # --- single sections
 
 

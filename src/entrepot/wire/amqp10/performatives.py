@@ -264,7 +264,8 @@ def _symbols(values: tuple[str, ...]) -> bytes:
 
 
 def _composite(value: Value) -> bytes:
-    return value if isinstance(value, bytes) else encode(value)
+    """Encode a composite value, or what a peer has put in its place: it may be sent back."""
+    return encode(value) if type(value) in _SCHEMA else types.encode(value)
 
 
 def _error(value: Value) -> Error:

@@ -36,6 +36,9 @@ PERFORMATIVES = [
     Begin(3, 1, 2, 3, 4, properties={Symbol("k"): "v"}),
     Attach("link", 7, True, 1, 0, Source("q", 2, "never"), Target("z", capabilities=("queue",))),
     Attach("tx", 1, target=Coordinator(("amqp:local-transactions",))),
+    # What no standard names is read, and may have to be written again in an answer.
+    Attach("odd", 2, source=Described(ULong(0x99), [ULong(1)]), target=b"\xff"),
+    Attach("odd", 3, source=Source("q", default_outcome=Described(Symbol("x"), "y"))),
     Flow(1, 2, 3, 4, 5, 6, 7, drain=True),
     Disposition(True, 5, 9, True, Rejected(Error("amqp:not-found", "gone"))),
     Disposition(True, 5, state=TransactionalState(b"tx", Accepted())),
