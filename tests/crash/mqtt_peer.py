@@ -118,15 +118,18 @@ class Publisher(Peer):
 
 
 class Subscriber(Peer):
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address, "subscriber")
+    def __init__(
+        self, address: tuple[str, int], client_id: str = "subscriber", filter: str = "crash/#"
+    ) -> None:
+        super().__init__(address, client_id)
+        self._filter = filter
         self.got: dict[int, Counter[int]] = {1: Counter(), 2: Counter()}  # By QoS.
         self._received: set[int] = set()  # Identifiers of QoS 2, until PUBREL.
         self.is_subscribed = threading.Event()
 
     def speak(self, raw: Raw) -> None:
         if not self.is_subscribed.is_set():
-            raw.send(Subscribe(1, (Subscription("crash/#", 2),)))
+            raw.send(Subscribe(1, (Subscription(self._filter, 2),)))
             raw.read()
             self.is_subscribed.set()
         while not self.is_over.is_set():

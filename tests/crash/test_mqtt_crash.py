@@ -10,6 +10,8 @@ cut, and all of it goes on. Both know what they have sent and got. Any number of
 
 import argparse
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -18,13 +20,14 @@ from entrepot import testing
 from entrepot.wire.mqtt.packets import Ack, Subscribe, Subscription
 from entrepot.wire.mqtt.properties import PacketType
 from entrepot.wire.mqtt.scan import Publishes
-from tests.crash.mqtt_peer import KEPT, Publisher, Subscriber
+from tests.crash.mqtt_peer import KEPT, Peer, Publisher, Subscriber
 from tests.crash.mqtt_proxy import MqttProxy
 from tests.end_to_end.mqtt_peers import Raw, publish
 
 FINISH_S_MAX = 60.0
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.parametrize(
     "kills", [pytest.param(5, id="5"), pytest.param(30, id="30", marks=pytest.mark.slow)]
 )
@@ -77,6 +80,58 @@ def test_kill(kills: int) -> None:
     assert publisher.connections >= 1 + kills // 2
 
 
+@pytest.mark.parametrize(
+    ("messages", "kills"), [(1_000, 3), pytest.param(8_000, 20, marks=pytest.mark.slow)]
+)
+@pytest.mark.timeout(600)
+def test_a_group_that_shares_gets_each_message_once(messages: int, kills: int) -> None:
+    """Three sessions share a subscription with QoS 2 while the broker is killed: each message comes
+    to one of them, once."""
+    random = Random(kills)
+    with testing.broker() as broker:
+        members = [
+            Subscriber(broker.mqtt_address, f"member-{number}", "$share/group/crash/#")
+            for number in range(3)
+        ]
+        publisher = Publisher(broker.mqtt_address, (2,), messages)
+        for member in members:
+            member.start()
+        assert all(member.is_subscribed.wait(30) for member in members)
+        publisher.start()
+        peers = [publisher, *members]
+
+        def missing() -> int:
+            got = set().union(*[dict(member.got[2]) for member in members])
+            return len(set(range(messages)) - got)
+
+        for kill in range(kills):
+            _wait(peers, lambda kill=kill: missing() <= messages * (kills - kill) // (kills + 1))
+            time.sleep(random.uniform(0, 0.2))
+            broker.kill()
+            broker.start()
+        _wait(peers, lambda: publisher.is_done and not missing())
+        time.sleep(0.5)  # What would come twice comes now.
+        for peer in peers:
+            peer.is_over.set()
+            peer.join(10)
+            assert peer.error is None
+    total = sum((member.got[2] for member in members), Counter[int]())
+    doubled = [number for number, count in total.items() if count > 1]
+    print(f"{messages} messages to a group, {kills} kills: 0 lost, {len(doubled)} doubled")
+    assert not doubled
+    assert all(member.got[2] for member in members)
+
+
+def _wait(peers: Sequence[Peer], is_reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + FINISH_S_MAX
+    while not is_reached():
+        for peer in peers:
+            assert peer.error is None, peer.error
+        assert time.monotonic() < deadline, "nothing goes on"
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.parametrize("is_ordered", [True, False])
 def test_what_is_sent_again_is_not_overtaken(is_ordered: bool) -> None:
     """After a crash the broker has to look whether it has a message that is sent again; what the
@@ -183,6 +238,7 @@ def test_a_network_that_cuts_delays_and_repeats() -> None:
     print(run_through_proxy(10_000, 0))
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_network_in_trouble_and_kills() -> None:

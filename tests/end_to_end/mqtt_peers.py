@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -71,6 +70,8 @@ class Client:
         self.paho.on_subscribe = self._on_subscribe
         self.paho.on_unsubscribe = self._on_subscribe
         self.paho.on_publish = self._on_publish
+        if transport == "tcp":  # Else each small packet after another waits for 40 ms.
+            self.paho.on_socket_open = self._on_socket_open
         if user is not None:
             self.paho.username_pw_set(*user)
         if will is not None:
@@ -178,6 +179,9 @@ class Client:
             change()
             self._changed.notify_all()
 
+    def _on_socket_open(self, _: object, __: object, connected: Any) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
     def _on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
         self._told(lambda: self.got.append(message))
 
@@ -281,7 +285,8 @@ def _one_by_one(event: Event) -> Iterator[Event]:
     if isinstance(event, Publishes):
         ids: list[list[int]] = [[each] for each in event.ids] or [[]] * len(event.messages)
         for message, some in zip(event.messages, ids, strict=True):
-            one = copy(event)
+            first = event.is_repeated << 3 | event.qos << 1 | event.is_retained
+            one = Publishes(first, event.version, b"", 0)
             one.messages, one.ids = [message], some
             yield one
     elif isinstance(event, Acks):

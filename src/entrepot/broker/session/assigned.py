@@ -85,6 +85,10 @@ class Assignments:
         return number in self._messages or number in self._over
 
     @property
+    def is_any(self) -> bool:
+        return bool(self._messages or self._over)
+
+    @property
     def numbers(self) -> list[int]:
         return [*self._messages, *self._over]
 

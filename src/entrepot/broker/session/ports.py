@@ -71,7 +71,16 @@ class Way(NamedTuple):
 class Broadcast:
     """Messages on their way to all who hear them. Each of these gets this same object."""
 
-    __slots__ = ("_parts", "_send", "encoded", "envelopes", "publication", "run", "sender")
+    __slots__ = (
+        "_parts",
+        "_send",
+        "encoded",
+        "envelopes",
+        "is_first",
+        "publication",
+        "run",
+        "sender",
+    )
 
     def __init__(
         self,
@@ -85,7 +94,10 @@ class Broadcast:
         self.run = run
         self.publication = publication
         self.sender = sender  # The session that publishes it.
-        self.envelopes = distinct(run.messages)  # Of the messages, each once.
+        messages = run.messages
+        # Of the messages, each once.
+        self.envelopes = (messages[0][0],) if len(messages) == 1 else distinct(messages)
+        self.is_first = send is None  # Nobody can have got the messages before.
         self._send = send  # Publishes to a queue. None means: as any other run.
         self._parts: dict[tuple[int, int], Broadcast] | None = None  # Made for the first one.
         # For gateways: the run as bytes, encoded for one receiver. It serves others. Keys are
@@ -104,11 +116,6 @@ class Broadcast:
             run = self.run._replace(messages=messages[start:end])
             part = self._parts[start, end] = Broadcast(run)
         return part
-
-    @property
-    def is_first(self) -> bool:
-        """Return whether nobody can have got the messages before."""
-        return self._send is None
 
     def store(self, queue: Queue, run: Run, publication: Publication | None) -> None:
         """Publish the run, or a part of it, to a queue."""

@@ -41,6 +41,7 @@ from entrepot.broker.session.records import (
 from entrepot.broker.session.retained_feed import RetainedFeed
 from entrepot.broker.session.session import KEEP, Session
 from entrepot.broker.session.shared import Queues, SharedSubscriptions, is_shared
+from entrepot.broker.subject.apart import Apart
 from entrepot.broker.subject.filter import QUEUE, of_path_filter
 from entrepot.broker.subject.listener import Listener
 from entrepot.broker.subject.listeners import Listeners
@@ -82,7 +83,9 @@ class SessionRegistry:
         entropy: Entropy,
         turns: Turns,
         faults: Faults,
+        apart: Apart | None = None,
     ) -> None:
+        """`apart` refuses some subscriptions. None means: it refuses none."""
         self.store = store
         self._vhost = vhost
         self._queues = queues
@@ -93,6 +96,7 @@ class SessionRegistry:
         self._entropy = entropy
         self._turns = turns
         self.faults = faults
+        self._apart = apart
         self._sessions: dict[str, Session] = {}  # By client id.
         self.kept_count = 0  # Of these, those that outlive their connection.
         self.shared = SharedSubscriptions(queues, listeners)
@@ -100,6 +104,7 @@ class SessionRegistry:
         self._deadlines = Deadlines[tuple[str, Session]]()
         self._timer = Timer(clock, turns, self._on_time)
         self._deletions: dict[asyncio.Future[None], None] = {}  # Of queues, under way.
+        self._is_abandoned = False
 
     # --- finding
 
@@ -214,6 +219,8 @@ class SessionRegistry:
         if session.receiver is not receiver:
             return
         session.stop()
+        if self._is_abandoned:
+            return
         if expiry_ms != KEEP:
             session.expiry_ms = _bounded(expiry_ms)
         if not with_will and session.will is not None:
@@ -356,6 +363,7 @@ class SessionRegistry:
             try:
                 granted.append(await self._subscribe(session, each))
             except PeerError as error:
+                log.warning("client %r: not subscribed: %s", session.client_id, error)
                 granted.append(Granted(None, str(error)))
             if len(granted) % limits.CHANGES_AT_ONCE_MAX == 0:
                 await self._turns.next()
@@ -363,11 +371,43 @@ class SessionRegistry:
             await heard(self.store.when_committed)
         return granted
 
-    async def _subscribe(self, session: Session, wanted: Subscription) -> Granted:
-        text = wanted.filter
-        is_new = text not in session.subscriptions
+    def subscribe_now(
+        self, session: Session, wanted: Sequence[Subscription]
+    ) -> list[Granted] | None:
+        """Subscribe, if nothing has to be awaited for that. Otherwise do nothing, and return None.
+
+        So what is published in the same turn, after the client has asked, is heard already.
+        """
+        is_simple = (
+            not session.is_durable
+            and self._sessions.get(session.client_id) is session
+            and len(wanted) < limits.CHANGES_AT_ONCE_MAX
+            and self._retained.damage is None
+            and not any(is_shared(each.filter) for each in wanted)
+        )
+        return [self._subscribe_now(session, each) for each in wanted] if is_simple else None
+
+    def _subscribe_now(self, session: Session, wanted: Subscription) -> Granted:
+        try:
+            self._check(session, wanted)
+        except PeerError as error:
+            log.warning("client %r: not subscribed: %s", session.client_id, error)
+            return Granted(None, str(error))
+        if wanted.quality and session.queue is None:
+            self._use_queue(session, self._queues.in_memory(_queue_name(session.number), _KEPT))
+        return self._subscribed(session, wanted)
+
+    def _check(self, session: Session, wanted: Subscription) -> None:
+        """Raise PeerError if the session must not subscribe to that."""
+        if self._apart is not None:
+            self._apart.check_filter(wanted.filter)
+        is_new = wanted.filter not in session.subscriptions
         if is_new and len(session.subscriptions) >= limits.SESSION_SUBSCRIPTIONS_MAX:
             raise SessionRefused("the session has too many subscriptions")
+
+    async def _subscribe(self, session: Session, wanted: Subscription) -> Granted:
+        self._check(session, wanted)
+        text = wanted.filter
         if is_shared(text):
             if text.startswith(QUEUE):
                 wanted = wanted._replace(quality=min(wanted.quality, Quality.AT_LEAST_ONCE))
@@ -381,6 +421,11 @@ class SessionRegistry:
                 queue, session.queue = session.queue, None
                 self._drop_queue(session, queue)
             raise SessionRefused("the session has ended")
+        return self._subscribed(session, wanted)
+
+    def _subscribed(self, session: Session, wanted: Subscription) -> Granted:
+        text = wanted.filter
+        is_new = text not in session.subscriptions
         session.subscribed(wanted)
         if is_new and text not in session.members:
             self._listeners.add(of_path_filter(text), session)
@@ -395,6 +440,9 @@ class SessionRegistry:
             queue = await self._queues.prepare_hidden(name, _KEPT)
         else:
             queue = self._queues.in_memory(name, _KEPT)
+        self._use_queue(session, queue)
+
+    def _use_queue(self, session: Session, queue: Queue) -> None:
         if session.queue is None:
             session.queue = queue
             if session.is_attached:
@@ -508,6 +556,13 @@ class SessionRegistry:
                 receiver.ended("the virtual host is deleted")
             self._remove(session)
             yield from self._ending(session)
+
+    def abandon(self) -> None:
+        """Publish and record nothing any more: another node has the sessions."""
+        self._is_abandoned = True
+        self._timer.stop()
+        self._deadlines = Deadlines()
+        self.store.abandon()
 
     async def close(self) -> None:
         self._timer.stop()

@@ -96,6 +96,13 @@ class Session(Sender):
 
     # --- the verbs of a gateway
 
+    def subscribe_now(self, wanted: Sequence[Subscription]) -> list[Granted] | None:
+        """Subscribe to filters, which must be valid, if nothing has to be awaited for that.
+
+        None means: nothing is done, and `subscribe` must be called.
+        """
+        return self._home.subscribe_now(self, wanted)
+
     async def subscribe(self, wanted: Sequence[Subscription]) -> list[Granted]:
         """Subscribe to filters, which must be valid. Returns when that is committed.
 
@@ -175,29 +182,22 @@ class Session(Sender):
     def acknowledge(self, numbers: Sequence[int]) -> None:
         """Settle messages that the receiver has. Unknown numbers are passed over."""
         offsets: list[int] = []
+        in_flight, assigned, shared = self._in_flight, self.assigned, self._shared
+        is_any_assigned = assigned.is_any
         for number in numbers:
-            offset = self._in_flight.pop(number, None)
+            offset = in_flight.pop(number, None)
             if offset is not None:
                 offsets.append(offset)
-            elif number in self.assigned:
-                self.assigned.acknowledge(number)
-            elif number > _SPAN:
-                self._acknowledge_shared(number)
+            elif is_any_assigned and number in assigned:
+                assigned.acknowledge(number)
+            elif (origin := shared.pop(number, None)) is not None:
+                member, lane, place = origin
+                member.settle(lane, place)
         if offsets:
             assert self.queue is not None
             self.queue.settle(self, 0, _row(offsets))
-        self._wake_if_starved()
-
-    def _acknowledge_shared(self, number: int, *, keeps_number: bool = False) -> None:
-        """Settle a message. Its number may have to stay in use until it is completed."""
-        if number not in self._shared:
-            return
-        found = self._shared.pop(number)
-        if keeps_number:
-            self._shared[number] = None
-        if found is not None:
-            member, lane, offset = found
-            member.settle(lane, offset)
+        if self._is_starved:  # Otherwise there is nothing to deliver.
+            self.wake()
 
     def received(self, numbers: Sequence[int]) -> None:
         """Record that the receiver has these messages, and then release their numbers."""
@@ -214,8 +214,10 @@ class Session(Sender):
                 self._recording[number] = None
             elif number not in self._recording:
                 others.append(number)
-                if number > _SPAN:
-                    self._acknowledge_shared(number, keeps_number=True)
+                if (origin := self._shared.get(number)) is not None:
+                    member, lane, place = origin
+                    member.settle(lane, place)
+                    self._shared[number] = None  # In use until it is completed.
         if others and self.receiver is not None:
             self.receiver.release(others)
         if assigned:
@@ -440,8 +442,9 @@ class Session(Sender):
         """Take messages that match its subscriptions: for the queue, or for the receiver now."""
         way: Way | None = None
         is_stored = False
+        ways = self._ways
         for envelope in broadcast.envelopes:
-            own = self._ways.of(envelope.subject)
+            own = ways.only or ways.of(envelope.subject)
             stores = own.quality > 0 and envelope.handling.is_persistent
             if way is None:
                 way, is_stored = own, stores
@@ -468,8 +471,7 @@ class Session(Sender):
             return False
         if queue.has_waiting or self._room_for_others(receiver) < len(run.messages):
             return False
-        numbers = [self._next_shared() for _ in run.messages]
-        receiver.deliver(Parcel(run, numbers, way, False))
+        receiver.deliver(Parcel(run, [self._next_shared() for _ in run.messages], way, False))
         return True
 
     def _hear_each(self, broadcast: Broadcast) -> None:

@@ -39,6 +39,9 @@ class Home(Protocol):
     @property
     def faults(self) -> Faults: ...
 
+    def subscribe_now(
+        self, session: Session, wanted: Sequence[Subscription]
+    ) -> list[Granted] | None: ...
     async def subscribe(
         self, session: Session, wanted: Sequence[Subscription]
     ) -> list[Granted]: ...

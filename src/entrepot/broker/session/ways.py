@@ -20,11 +20,11 @@ _ANY = Way(Quality.EXACTLY_ONCE)  # Of a message whose subscription has ended me
 
 
 class Ways:
-    __slots__ = ("_index", "_known", "_only", "_subscriptions")
+    __slots__ = ("_index", "_known", "_subscriptions", "only")
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, Subscription] = {}  # By filter.
-        self._only: Way | None = None  # Of the only subscription, if there is one.
+        self.only: Way | None = None  # Of the only subscription, if there is one.
         self._known: dict[str, Way] = {}  # By subject, a cache.
         self._index: FilterIndex[Subscription] | None = None  # Made when it is needed.
 
@@ -46,13 +46,13 @@ class Ways:
     def _changed(self) -> None:
         if self._known:
             self._known = {}
-        self._only = None
+        self.only = None
         if len(self._subscriptions) == 1:
-            self._only = way_of([*self._subscriptions.values()])
+            self.only = way_of([*self._subscriptions.values()])
 
     def of(self, subject: str) -> Way:
         """Return how the session gets what is published on a subject."""
-        way = self._only
+        way = self.only
         if way is None:
             way = self._known.get(subject)
             if way is None:

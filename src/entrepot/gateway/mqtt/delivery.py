@@ -20,7 +20,7 @@ from entrepot.core.message import Envelope, Message
 from entrepot.core.ports import Buffer
 from entrepot.gateway.mqtt.answers import short
 from entrepot.gateway.mqtt.format import MQTT
-from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, encoding_key, topic_of
+from entrepot.gateway.mqtt.sharing import Encoder, SharedEncoding, topic_of
 from entrepot.wire.mqtt import limits as mqtt_limits
 from entrepot.wire.mqtt.deliver import Outgoing, encode_numbered, encode_one, encode_plain, head
 from entrepot.wire.mqtt.packets import Ack, write
@@ -92,7 +92,8 @@ class Delivery:
     # --- Receiver
 
     def room(self) -> int:
-        left = limits.BACKLOG_BYTES_HIGH - self._outbox.backlog
+        outbox = self._outbox
+        left = limits.BACKLOG_BYTES_HIGH - outbox.bytes_waiting - outbox.link.backlog
         if left <= 0:
             self._is_backlogged = True
             return 0
@@ -101,7 +102,8 @@ class Delivery:
 
     def receive(self, broadcast: Broadcast, way: Way) -> None:
         messages = broadcast.run.messages
-        if self._outbox.backlog > limits.BACKLOG_BYTES_HIGH:
+        outbox = self._outbox
+        if outbox.bytes_waiting + outbox.link.backlog > limits.BACKLOG_BYTES_HIGH:
             self.dropped += len(messages)
             return
         self._counted.delivered += len(messages)
@@ -109,18 +111,20 @@ class Delivery:
             self._receive_each(broadcast, way)
             return
         encoded = broadcast.encoded
-        key = encoding_key(self._is_5, way.keeps_retain, way.identifiers)
+        key = self._is_5, way.keeps_retain, way.identifiers  # See `encoding_key`.
         data = encoded.get(key)
         if data is None:
-            data = encoded[key] = self._encoded(messages, way)
-        self._outbox.send(data)
+            if len(messages) > 1:
+                data = Encoder(self._is_5, way, 0).run(messages, 0).data
+            else:
+                data = self._encoded_alone(messages[0], way)
+            encoded[key] = data
+        outbox.send(data)
 
-    def _encoded(self, messages: Sequence[Message], way: Way) -> bytes:
-        if len(messages) > 1:
-            return Encoder(self._is_5, way, 0).run(messages, 0).data
-        envelope, body = messages[0]
+    def _encoded_alone(self, message: Message, way: Way) -> bytes:
+        envelope, body = message
         if not self._is_5 and not way.keeps_retain:
-            return encode_plain(topic_of(envelope), body)
+            return encode_plain(envelope.path or topic_of(envelope), body)
         return encode_one(Encoder(self._is_5, way, 0).outgoing(envelope, body, 0))
 
     def _receive_each(self, broadcast: Broadcast, way: Way) -> None:
@@ -180,7 +184,7 @@ class Delivery:
         if len(body) > _SMALL_BYTES:
             return False
         self._in_flight[number] = _PUBACK if qos == 1 else _PUBREC
-        data = encode_numbered(qos, topic_of(envelope), number, body)
+        data = encode_numbered(qos, envelope.path or topic_of(envelope), number, body)
         self._counted.delivered += 1
         self._message_bytes = len(data)
         self._outbox.send(data)

@@ -9,11 +9,11 @@ from entrepot.gateway.outbox import joined
 
 
 class Outbox:
-    __slots__ = ("_chunks", "_is_closed", "_link", "_wake", "bytes_waiting")
+    __slots__ = ("_chunks", "_is_closed", "_wake", "bytes_waiting", "link")
 
     def __init__(self, link: Link, wake: Callable[[], None]) -> None:
         """`wake` schedules a turn, which writes the outbox."""
-        self._link = link
+        self.link = link
         self._wake = wake
         self._chunks: list[Buffer] = []
         self._is_closed = False
@@ -22,19 +22,22 @@ class Outbox:
     @property
     def backlog(self) -> int:
         """Return how many bytes the operating system has not taken yet."""
-        return self.bytes_waiting + self._link.backlog
+        return self.bytes_waiting + self.link.backlog
 
     def send(self, chunk: Buffer) -> None:
         if not self._is_closed:
-            self._chunks.append(chunk)
+            chunks = self._chunks
+            if not chunks:  # Otherwise a turn is scheduled already.
+                self._wake()
+            chunks.append(chunk)
             self.bytes_waiting += len(chunk)
-            self._wake()
 
     def send_all(self, chunks: Sequence[Buffer]) -> None:
         if not self._is_closed:
+            if not self._chunks:
+                self._wake()
             self._chunks += chunks
             self.bytes_waiting += sum(map(len, chunks))
-            self._wake()
 
     def take(self) -> list[Buffer]:
         """Remove and return all chunks, to be written now."""

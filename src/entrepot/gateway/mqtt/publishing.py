@@ -106,7 +106,8 @@ class Publishing:
             if denied:
                 messages = [message for message in messages if id(message[0]) not in denied]
             if messages:
-                encoded = None if denied or run.is_retained else _as_they_came(run)
+                is_shared = len(messages) > 1 and not denied and not run.is_retained
+                encoded = _as_they_came(run) if is_shared else None
                 self._send(messages, None, is_retained=run.is_retained, encoded=encoded)
             return
         if run.version == V5:
@@ -220,16 +221,20 @@ class Publishing:
         if is_repeated:
             self.repeats += 1
             in_flight.on_end = self.repeat_ended
+        nobody: Sequence[Message] | None = None
         try:
-            nobody = self._subjects.publish(
-                messages,
-                timing,
-                sender=self._session,
-                is_retained=is_retained,
-                is_repeated=is_repeated,
-                check=self._check if self._is_limited else None,
-                encoded=encoded,
-            )
+            if len(messages) == 1 and not is_retained and not is_repeated:
+                nobody = self._subjects.publish_alone(messages, timing, self._session)
+            if nobody is None:
+                nobody = self._subjects.publish(
+                    messages,
+                    timing,
+                    sender=self._session,
+                    is_retained=is_retained,
+                    is_repeated=is_repeated,
+                    check=self._check if self._is_limited else None,
+                    encoded=encoded,
+                )
         except PeerError:
             if is_repeated:
                 self.repeat_ended()
@@ -300,9 +305,9 @@ def _refuse(adapter: MqttPeer, reason: Reason) -> None:
 def _as_they_came(run: Publishes) -> dict[object, bytes] | None:
     """Return the packets of a run for those who get them as they are: most clients.
 
-    None means: it is a single message, which is encoded as fast, or nobody gets them like that.
+    None means: nobody gets them like that. A single message is encoded as fast.
     """
-    packets = run.packets() if len(run.messages) > 1 else None
+    packets = run.packets()
     if packets is None:
         return None
     is_5 = run.version == V5

@@ -7,7 +7,7 @@ again when it is delivered, so that a filter shows nobody what they must not rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from entrepot.gateway.mqtt.outbox import Outbox
 
 _QUEUE = "$queue/"
+Wanted = dict[int, ports.Subscription]  # What is permitted, by place in the packet.
 
 
 class Subscribing:
@@ -43,12 +44,15 @@ class Subscribing:
         self._session = session
         self._vhost = vhost
 
-    async def subscribe(self, packet: Subscribe) -> None:
-        """Subscribe to the filters that are permitted, then send retained messages."""
+    def subscribe(self, packet: Subscribe) -> Awaitable[None] | None:
+        """Subscribe to the filters that are permitted, then send retained messages.
+
+        Returns what must be awaited, if it takes longer than this turn.
+        """
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         reasons: dict[int, Reason] = {}  # Of refused filters, by place.
-        wanted: dict[int, ports.Subscription] = {}
+        wanted: Wanted = {}
         for place, each in enumerate(packet.subscriptions):
             try:
                 filter = self._rewrite(each.filter)
@@ -59,22 +63,39 @@ class Subscribing:
                 wanted[place] = _wanted(each, filter, identifier)
             else:
                 reasons[place] = Reason.NOT_AUTHORIZED
-        subscriptions = [*wanted.values()]
+        granted = self._session.subscribe_now([*wanted.values()])
+        if granted is None:
+            return self._subscribe(packet, wanted, reasons)
+        self._subscribed(packet, wanted, granted, reasons)
+        return None
+
+    async def _subscribe(
+        self, packet: Subscribe, wanted: Wanted, reasons: dict[int, Reason]
+    ) -> None:
         granted: list[ports.Granted] = []
-        if subscriptions:
-            try:
-                granted = await self._session.subscribe(subscriptions)
-            except SessionRefused:
-                reasons |= dict.fromkeys(wanted, Reason.QUOTA_EXCEEDED)
-            except (PeerError, StorageError):
-                reasons |= dict.fromkeys(wanted, Reason.UNSPECIFIED_ERROR)
+        try:
+            if wanted:
+                granted = await self._session.subscribe([*wanted.values()])
+        except SessionRefused:
+            reasons |= dict.fromkeys(wanted, Reason.QUOTA_EXCEEDED)
+        except (PeerError, StorageError):
+            reasons |= dict.fromkeys(wanted, Reason.UNSPECIFIED_ERROR)
+        self._subscribed(packet, wanted, granted, reasons)
+
+    def _subscribed(
+        self,
+        packet: Subscribe,
+        wanted: Wanted,
+        granted: Sequence[ports.Granted],
+        reasons: dict[int, Reason],
+    ) -> None:
         for place, answer in zip(wanted, granted, strict=False):
             quality = answer.quality
             reasons[place] = Reason.QUOTA_EXCEEDED if quality is None else Reason(quality)
         codes = tuple(reasons[place] for place in range(len(packet.subscriptions)))
         self._outbox.send(write(Suback(packet.packet_id, codes), self._terms.version))
         if granted:
-            self._session.send_retained(subscriptions, granted)
+            self._session.send_retained([*wanted.values()], granted)
 
     async def unsubscribe(self, packet: Unsubscribe) -> None:
         try:

@@ -23,20 +23,20 @@ class Envelopes:
     Connections share them. When there are too many, all are forgotten.
     """
 
-    __slots__ = ("_count", "_plain", "_with_properties", "make", "renames")
+    __slots__ = ("_count", "_with_properties", "make", "plain", "renames")
 
     def __init__(self, make: MakeEnvelope = plain_envelope) -> None:
         self.make = make
         self.renames = False  # Whether a message ever got another topic than it came with.
         # By QoS and RETAIN, and topic. Most messages have no properties.
-        self._plain: list[dict[bytes, Envelope]] = [{} for _ in range(KEPT + 1)]
+        self.plain: list[dict[bytes, Envelope]] = [{} for _ in range(KEPT + 1)]
         self._with_properties: dict[tuple[int, bytes, bytes], Envelope] = {}
         self._count = 0
 
     def get(self, flags: int, topic: bytes, properties: bytes) -> Envelope | None:
         if properties:
             return self._with_properties.get((flags, topic, properties))
-        return self._plain[flags].get(topic)
+        return self.plain[flags].get(topic)
 
     def put(self, flags: int, topic: bytes, properties: bytes, envelope: Envelope) -> None:
         if len(topic) + len(properties) > limits.ENVELOPES_CACHED_BYTES_MAX:
@@ -44,13 +44,13 @@ class Envelopes:
         if self._count >= limits.ENVELOPES_CACHED_MAX:
             self._count = 0
             self._with_properties.clear()
-            for each in self._plain:
+            for each in self.plain:
                 each.clear()
         self._count += 1
         if properties:
             self._with_properties[flags, topic, properties] = envelope
         else:
-            self._plain[flags][topic] = envelope
+            self.plain[flags][topic] = envelope
 
     @property
     def count(self) -> int:

@@ -141,6 +141,7 @@ class Scanner:
         "_is_client",
         "_message_bytes_max",
         "_packet_bytes_max",
+        "_plain",
         "_state",
         "_transitions",
         "is_over",
@@ -166,6 +167,7 @@ class Scanner:
         self._message_bytes_max = message_bytes_max
         self._packet_bytes_max = LOGIN_FRAME_BYTES_MAX
         self._envelopes = Envelopes() if envelopes is None else envelopes
+        self._plain = self._envelopes.plain
         self._aliases: dict[int, str] | None = None  # Made for the first one.
         self._aliases_max = 0
         # Of packets with an alias, which means something on this connection only.
@@ -319,7 +321,10 @@ class Scanner:
         if body > stop:
             raise malformed("a topic that is longer than its packet")
         topic = block[at:topic_end]
-        envelope = self._envelopes.get(flags, topic, properties)
+        if properties:
+            envelope = self._envelopes.get(flags, topic, properties)
+        else:  # Mostly.
+            envelope = self._plain[flags].get(topic)
         if envelope is None:
             envelope = self._envelope(flags, topic, properties)
             run.has_aliases = run.has_aliases or self._aliases is not None

@@ -10,7 +10,7 @@ import pytest
 
 from entrepot.core import limits
 from entrepot.wire.mqtt.limits import IN_FLIGHT_MAX
-from entrepot.wire.mqtt.packets import V5, V311, Ack, Connect, Pingreq
+from entrepot.wire.mqtt.packets import V5, V311, Ack, Connect, Pingreq, Subscribe, Subscription
 from entrepot.wire.mqtt.properties import PacketType, Properties
 from entrepot.wire.mqtt.scan import Publishes
 from tests.unit.gateway.mqtt.node import Client, Node, on_node, publication
@@ -31,6 +31,22 @@ async def test_a_run_of_qos_0_is_handed_on_as_it_came(node: Node) -> None:
     assert bodies == [b"%d" % each for each in range(9)]
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+@on_node
+async def test_what_is_published_after_a_subscribe_is_heard(node: Node, qos: int) -> None:
+    """Also in the same turn, before the client has its SUBACK."""
+    context = node.context()
+    publisher, subscriber = Client(context), Client(context)
+    await publisher.open("publisher")
+    await subscriber.open("subscriber")
+    subscriber.send(Subscribe(7, (Subscription("a/+", qos),)))
+    publisher.send(publication("a/b", b"x", qos, 1 if qos else 0))
+    suback, message = await subscriber.told()
+    assert suback.startswith("Suback")
+    assert "a/b" in message
+
+
+@pytest.mark.pure  # To refer weakly to a compiled adapter ends the process.
 @on_node
 async def test_a_closed_connection_is_freed_at_once(node: Node) -> None:
     """And not by a collection of garbage: by then it may be old, and not looked at."""
