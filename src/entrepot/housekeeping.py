@@ -9,9 +9,10 @@ busy machine three times that. All of them take about ten MiB of memory.
 partitions it takes more than a second. Most of these objects live as long as the process. So
 objects that survived a long collection are frozen (`gc.freeze`), and later collections visit only
 objects made since. A frozen object is still freed when its last reference goes; only cycles of
-frozen objects are not, and a closed connection is one. So when the process has become large, and
-has grown by half since the last time, all objects are unfrozen and visited once: as soon as nobody
-asks for anything, because that may take seconds; or at last, if it goes on growing, all the same.
+frozen objects are not, and a closed connection is one. So when there are very many objects, half
+as many again as after the last time, all of them are unfrozen and visited once: as soon as nobody
+asks for anything, because that may take seconds; or at last, if there are more and more, all the
+same. What counts is how many there are: a large message is memory, too, but nothing to visit.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ NEW_MAX = 4  # Collections of the middle generation: some 7,000 new objects each
 # After a collection that took longer, the survivors are frozen. In processor time: on a busy
 # machine every collection takes long, and connections that are frozen are not collected.
 LOOK_S_MAX = 0.01
-MEMORY_MAX = 512 * limits.MIB  # Of the process, before all objects are visited for the first time.
-GROWTH = 1.5  # How much larger it has become when they are visited again,
-BUSY_GROWTH = 2.5  # and how much more until others have to wait for it, perhaps for seconds.
-IDLE_SHARE_MAX = 0.02  # Of the processor, since the last look, if nobody asks for anything.
+MEMORY_MIN = 512 * limits.MIB  # Of the process at its peak, before its objects are counted.
+BLOCKS_MAX = 6_000_000  # Of memory, for objects, before all are visited for the first time.
+GROWTH = 1.5  # How many times as many there are when they are visited again,
+BUSY_GROWTH = 4.0  # and how many more until others have to wait for it, perhaps for seconds.
+IDLE_SHARE_MAX = 0.005  # Of the processor, since the last look, if nobody asks for anything.
 _NEVER = 1_000_000_000
 
 
@@ -97,6 +99,12 @@ def memory_peak() -> int:
     return peak if sys.platform == "darwin" else peak * limits.KIB
 
 
+def blocks() -> int:
+    """Return how many blocks of memory Python's objects take. In a large process that takes some
+    milliseconds; a small one has none worth counting."""
+    return sys.getallocatedblocks() if memory_peak() > MEMORY_MIN else 0
+
+
 def processor_time() -> float:
     """Return how long the process has run on a processor, in seconds."""
     used = getrusage(RUSAGE_SELF)
@@ -117,7 +125,8 @@ async def collect_garbage(clock: Clock, took: Callable[[float], None] | None = N
     `took` is called with the seconds of each collection.
     """
     gc.freeze()  # Objects made during the start live as long as the process.
-    memory_max, looked_s, used_s = float(MEMORY_MAX), clock.monotonic(), processor_time()
+    blocks_max, looked_s, used_s = float(BLOCKS_MAX), clock.monotonic(), processor_time()
+    count_at_s = looked_s
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)  # Full collections happen only below.
     try:
@@ -125,12 +134,16 @@ async def collect_garbage(clock: Clock, took: Callable[[float], None] | None = N
             await _until_there_is_much()
             used_before_s, used_s = used_s, processor_time()
             is_idle = used_s - used_before_s < IDLE_SHARE_MAX * (clock.monotonic() - looked_s)
-            peak = memory_peak()
-            if peak > (memory_max if is_idle else BUSY_GROWTH * memory_max):
-                gc.unfreeze()
-                memory_max = GROWTH * peak
             begun_s = clock.monotonic()
+            visits_all = False
+            if begun_s >= count_at_s:
+                count_at_s = begun_s + LOOK_EVERY_S / 2
+                visits_all = blocks() > (blocks_max if is_idle else BUSY_GROWTH * blocks_max)
+            if visits_all:
+                gc.unfreeze()
             gc.collect()
+            if visits_all:
+                blocks_max = max(BLOCKS_MAX, GROWTH * blocks())
             if took is not None:
                 took(clock.monotonic() - begun_s)
             looked_s, used_before_s, used_s = clock.monotonic(), used_s, processor_time()

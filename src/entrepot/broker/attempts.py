@@ -24,7 +24,7 @@ class Attempts:
     def __init__(self) -> None:
         self.pages: dict[int, dict[int, int]] = {}  # Page -> offset -> count. No page is empty.
         self._count = 0  # Offsets in all pages.
-        self._changed: dict[int, None] = {}  # Pages to be recorded.
+        self.changed: dict[int, None] = {}  # Pages to be recorded.
         self.recorded: dict[int, None] = {}  # Pages of which there is a record.
 
     def items(self) -> Iterator[tuple[int, int]]:
@@ -49,7 +49,7 @@ class Attempts:
                     self._count += 1
                     page = self.pages.setdefault(number, {})
                 page[offset] = attempts(offset)
-                self._changed[number] = None
+                self.changed[number] = None
 
     def settled(self, offsets: range) -> None:
         """Forget the counts of settled messages."""
@@ -63,7 +63,7 @@ class Attempts:
         disk."""
         self.keep(kept)
         pages = [page for page in self.recorded if page * PAGE + PAGE > kept.stop]
-        self._changed.update(dict.fromkeys(pages))
+        self.changed.update(dict.fromkeys(pages))
 
     def keep(self, kept: range) -> None:
         """Forget the counts outside the range. Offsets above it may be given to other messages."""
@@ -71,20 +71,20 @@ class Attempts:
             for offset in [each for each in counts if each not in kept]:
                 self._drop(page, offset)
                 if offset >= kept.stop:
-                    self._changed[page] = None
+                    self.changed[page] = None
 
     def _drop(self, page: int, offset: int) -> None:
         del self.pages[page][offset]
         self._count -= 1
         if not self.pages[page]:
             del self.pages[page]
-            self._changed[page] = None
+            self.changed[page] = None
 
     # --- records
 
     def take(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield each changed page and the value of its record; None means: delete the record."""
-        changed, self._changed = self._changed, {}
+        changed, self.changed = self.changed, {}
         for page in changed:
             if page in self.pages:
                 self.recorded[page] = None

@@ -207,28 +207,24 @@ class LedgerStore:
 
     def _write(self) -> None:
         self._writing, self._is_gathering = None, False
+        dirty, self._dirty = self._dirty, {}
+        waiters, self._waiters = self._waiters, []
         try:
-            self._write_now()
+            for settlements in dirty:
+                self._gather(settlements.lane.topic, settlements.take_records())
+            if self._unwritten:
+                self._append()
+            self._may_wait = True
+        except StorageError as error:
+            self._failed(error)
+            for waiter in waiters:
+                self._call(waiter, error)
+            return
         except Exception as error:
             # What was settled and not written is lost: it will be delivered again.
             self._topics.faults.caught(f"what {self._whose} settled is not written", error)
             self._failure = StorageError("stopped after an internal error")
             self._unwritten.clear()
-
-    def _write_now(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        for settlements in dirty:
-            self._gather(settlements.lane.topic, settlements.take_records())
-        waiters, self._waiters = self._waiters, []
-        if self._unwritten:
-            try:
-                self._append()
-            except StorageError as error:
-                self._failed(error)
-                for waiter in waiters:
-                    self._call(waiter, error)
-                return
-        self._may_wait = True
         for waiter in waiters:
             self._call(self.when_committed, waiter)
 

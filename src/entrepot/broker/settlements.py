@@ -143,7 +143,9 @@ class Settlements:
         self._changed.clear()
         made += [self._deferral(offset) for offset in self._deferred_changed]
         self._deferred_changed.clear()
-        made += [Record(self._key(_ATTEMPTS, page), value) for page, value in self._attempts.take()]
+        if self._attempts.changed:
+            taken = self._attempts.take()
+            made += [Record(self._key(_ATTEMPTS, page), value) for page, value in taken]
         if self._offset_recorded != self._offset_low:
             self._offset_recorded = self._offset_low
             key = _LOW_KEY.pack(_LOW, *self._name)

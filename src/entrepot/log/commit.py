@@ -30,6 +30,7 @@ from entrepot.log.segment import Segment
 log = logging.getLogger("entrepot.log")
 
 Marked = tuple[Partition, Mark]  # A partition, and up to where it is to be permanent.
+Owned = tuple[Partition, Segment]  # A segment of the partition.
 
 _FILES_PER_SYNC = 64  # Each is held open until its sync is done, even if the pool drops it.
 
@@ -92,7 +93,10 @@ class Committer:
     async def _commit_beside(self, partitions: Sequence[Partition]) -> None:
         partitions = [partition for partition in partitions if partition.stopped is None]
         try:
-            await self._commit_directly([(each, each.end_mark()) for each in partitions])
+            marks = [(each, each.end_mark()) for each in partitions]
+            for part in _slices(marks):
+                await self._sync_slice(part)
+            _advance(marks)
         except Exception as error:
             self._give_up(partitions, error)
 
@@ -135,15 +139,10 @@ class Committer:
         direct: Sequence[Marked] = marks
         if len(marks) > limits.SEGMENTS_SYNCED_DIRECTLY_MAX:
             direct = await self._commit_by_journal(marks)
-        await self._commit_directly(direct)
-        if direct is not marks:
-            _advance(marks)
-        self.latency.add(asyncio.get_running_loop().time() - begun_s)
-
-    async def _commit_directly(self, marks: Sequence[Marked]) -> None:
-        for part in _slices(marks):
+        for part in _slices(direct):
             await self._sync_slice(part)
         _advance(marks)
+        self.latency.add(asyncio.get_running_loop().time() - begun_s)
 
     async def _commit_by_journal(self, marks: Sequence[Marked]) -> Sequence[Marked]:
         """Commit through the journal what may go there; return the others, to be synced."""
@@ -169,15 +168,46 @@ class Committer:
             await asyncio.shield(_start(self._sync_slice(part)))
 
     async def _sync_slice(self, marks: Sequence[Marked]) -> None:
-        """Sync one partition at most once at a time: the system reports a failure only once."""
+        """Sync the segments of a slice, and the names of new ones.
+
+        One partition is synced at most once at a time: the system reports a failure only once. An
+        active segment that is new needs its name permanent, too, before anything in it is
+        acknowledged. Partitions are synced in slices because each file of a slice is open at once.
+        """
         partitions = [partition for partition, _ in marks]
         done = await self._occupy(partitions)
         try:
-            await self._sync_segments(marks)
+            full: list[Owned] = []
+            active: list[Owned] = []
+            for partition, mark in marks:
+                for segment in partition.unsynced:
+                    if segment.offset_base <= mark.offset:
+                        is_full = segment is not partition.segments[-1]
+                        (full if is_full else active).append((partition, segment))
+            seals = await self._seal(full) if full else []
+            named = [partition for partition in partitions if partition.unsynced_names]
+            for partition in named:
+                seals += partition.take_unsynced_views()
+            await self._sync_files(active, named, seals)
+            for partition, mark in marks:
+                if partition.stopped is None:
+                    if not partition.offset_synced:
+                        self._mark_begun(partition)
+                    partition.synced(mark)
         except Exception as error:
             self._give_up(partitions, error)
         finally:
             self._let_go(partitions, done)
+
+    async def _seal(self, full: Sequence[Owned]) -> list[File]:
+        """Sync full segments, write their seals, and return these, to be synced.
+
+        A seal promises that all bytes of its segment, and the name of the next one, are permanent.
+        """
+        rolled = dict.fromkeys(partition for partition, _ in full)
+        await self._sync_files(full, [p for p in rolled if p.unsynced_names])
+        await self.save_epochs([*rolled])
+        return self._seals([each for each in full if each[0].epochs.is_saved])
 
     @asynccontextmanager
     async def exclusively(self, partition: Partition) -> AsyncIterator[None]:
@@ -200,38 +230,6 @@ class Committer:
         for partition in partitions:
             del self._syncing[partition]
         done.set_result(None)
-
-    async def _sync_segments(self, marks: Sequence[Marked]) -> None:
-        """Sync the segments, and the names of new ones.
-
-        A seal promises that all bytes of its segment, and the name of the next one, are permanent.
-        So the full segments and the names are synced first, then their seals and the active
-        segments. An active segment that is new needs its name permanent, too, before anything in it
-        is acknowledged. Partitions are synced in slices because each file of a slice is open at
-        once.
-        """
-        full: list[tuple[Partition, Segment]] = []
-        last: list[tuple[Partition, Segment]] = []
-        for partition, mark in marks:
-            for segment in partition.unsynced:
-                if segment.offset_base <= mark.offset:
-                    is_full = segment is not partition.segments[-1]
-                    (full if is_full else last).append((partition, segment))
-        seals: list[File] = []
-        if full:
-            rolled = dict.fromkeys(partition for partition, _ in full)
-            await self._sync_files(full, [p for p in rolled if p.unsynced_names])
-            await self.save_epochs([*rolled])
-            seals = self._seals([each for each in full if each[0].epochs.is_saved])
-        named = [partition for partition, _ in marks if partition.unsynced_names]
-        for partition in named:
-            seals += partition.take_unsynced_views()
-        await self._sync_files(last, named, seals)
-        for partition, mark in marks:
-            if partition.stopped is None:
-                if not partition.offset_synced:
-                    self._mark_begun(partition)
-                partition.synced(mark)
 
     async def save_epochs(self, partitions: Sequence[Partition]) -> None:
         """Make the epochs permanent that are not. A segment in which one begins gets no seal
@@ -256,7 +254,7 @@ class Committer:
 
     async def _sync_files(
         self,
-        segments: Sequence[tuple[Partition, Segment]],
+        segments: Sequence[Owned],
         named: Sequence[Partition] = (),
         seals: Sequence[File] = (),
     ) -> None:
@@ -293,7 +291,7 @@ class Committer:
         log.error("partition stopped: %s", reason)
         partition.stop(reason)
 
-    def _seals(self, segments: Sequence[tuple[Partition, Segment]]) -> list[File]:
+    def _seals(self, segments: Sequence[Owned]) -> list[File]:
         """Write the seals of full segments. Where that fails the index is rebuilt later."""
         seals: list[File] = []
         for partition, segment in segments:

@@ -35,7 +35,7 @@ from entrepot.log.files import FilePool, in_slices, load, replace
 from entrepot.log.gaps import filled
 from entrepot.log.journal import Journal, JournalEntry, read_journals, remove_journals
 from entrepot.log.partition import Batches, Partition
-from entrepot.log.policy import Policy
+from entrepot.log.policy import Durability, Policy
 from entrepot.log.recovery import (
     Progress,
     SavedView,
@@ -93,6 +93,7 @@ class Log:
         self._refused: dict[PartitionId, RecoveryPoint] = {}
         self._journaled: dict[PartitionId, list[JournalEntry]] = {}
         self._recovered: list[Partition] = []
+        self._to_sync: list[Partition] = []  # Of these, those that are made permanent first.
         self._progress = Progress(clock)
         self._begun_anew: list[Partition] = []  # By recovery: see `anew`.
         self._generation = 0
@@ -217,6 +218,7 @@ class Log:
                 self._clock.now_ms(),
                 point=point,
                 check_all=self._check_all,
+                is_left_to_system=self._is_left_to_system(policy),
                 progress=self._progress,
             )
             partition = Partition(identity, directory, policy, self._pool, self._clock, segments)
@@ -229,9 +231,17 @@ class Log:
         partition.recovered()
         partition.offset_synced = max(partition.offset_synced, point.offset_end or 0)
         self._recovered.append(partition)
+        if count or offset is not None or not self._is_left_to_system(policy):
+            self._to_sync.append(partition)
         if offset is not None:
             self._begun_anew.append(partition)
         return Opened(partition, newest_view(self._disk, partition))
+
+    def _is_left_to_system(self, policy: Policy) -> bool:
+        """Return whether what a killed process wrote is as permanent as it was promised to be: a
+        start that wrote and synced it again would take as long as the disk takes for all of it."""
+        is_synced = policy.flush_after_ms is not None or policy.flush_messages is not None
+        return policy.durability is Durability.OS and not is_synced and not self.power_failed
 
     @staticmethod
     def _know_epochs(partition: Partition, index: EpochIndex) -> None:
@@ -252,14 +262,16 @@ class Log:
         return Opened(partition, None)
 
     async def ready(self, was_known: Callable[[str], object] = bool) -> None:
-        """Make recovered data permanent, remove leftovers and start the maintenance.
+        """Make recovered data as permanent as was promised, remove leftovers and start the
+        maintenance.
 
         Called once every partition is open.
 
         Directories that no topic owns are removed if `was_known` knows their topic's name.
         """
         behind = [p for p in self._recovered if p.segments and p.stopped is None]
-        await self.committer.sync([(p, p.end_mark()) for p in behind])
+        to_sync = [p for p in self._to_sync if p.segments and p.stopped is None]
+        await self.committer.sync([(p, p.end_mark()) for p in to_sync])
         await self._sync_emptied()
         for partition in behind:
             if partition.stopped is None:
@@ -267,6 +279,7 @@ class Log:
             if partition.policy.compacts:
                 self._disk.remove(f"{partition.directory}/{layout.SWAP}")
         self._recovered.clear()
+        self._to_sync.clear()
         self._journaled.clear()
         is_written = await self._write_recovery_checkpoint()
         self._disk.remove(layout.CLEAN_CHECKPOINT)
@@ -424,6 +437,7 @@ class Log:
         Its name may be used again once `dropped` returns.
         """
         partition.stop(f"{partition.directory} is deleted")
+        partition.leave_view()
         del self.partitions[partition.id]
         self._refused.pop(partition.id, None)
         self._not_in_checkpoint[partition.id] = None

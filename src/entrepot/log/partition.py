@@ -90,7 +90,8 @@ class Partition(Segments):
         # Called after the log was cut, with a state that was saved as of an offset: the view is
         # to be folded from there again.
         self.on_cut: Callable[[int, bytes], None] = lambda offset, state: None
-        # Called with the header, first offset and bytes of each batch, before it is visible.
+        # Called with the header, first offset and bytes of each batch that has a producer's id,
+        # before it is visible.
         self.fold: Callable[[BatchHeader, int, Buffer], None] = lambda *batch: None
         # Returns the broker's state of this partition, to be saved with each new segment. None
         # until the state is complete: a segment opened before that must not save an empty one.
@@ -155,12 +156,10 @@ class Partition(Segments):
             raise StorageError(self.stopped)
         if is_stamped:
             self._check_follows(batches)
-        size = count = 0
-        for header, _ in batches:
-            size += header.size
-            count += header.offset_delta_last + 1
+        sizes = [header.size for header, _ in batches]
+        size = sum(sizes)
         try:
-            active = self._active_for(size, count)
+            active = self._active_for(size, sum([h.offset_delta_last + 1 for h, _ in batches]))
             file = self._pool.get(active.path, create=active.size == 0)
         except OSError as error:
             raise StorageError(f"{self.directory}: {error.strerror}") from error
@@ -169,7 +168,7 @@ class Partition(Segments):
         position, epoch = active.size, self.leader_epoch
         chunks: list[Buffer] = []
         added: list[Glance] = []
-        for header, batch in batches:
+        for (header, batch), batch_size in zip(batches, sizes, strict=True):
             epoch = header.leader_epoch if is_stamped else epoch
             chunks.append(_STAMP.pack(offset, header.length, epoch))
             if isinstance(batch, list):
@@ -177,7 +176,7 @@ class Partition(Segments):
                 chunks += batch[1:]
             else:
                 chunks.append(memoryview(batch)[_STAMP.size :])
-            last, batch_size = offset + header.offset_delta_last, header.size
+            last = offset + header.offset_delta_last
             added.append(Glance(position, offset, batch_size, last, header.timestamp_max))
             offset, position = last + 1, position + batch_size
         if ahead is not None:
@@ -193,8 +192,10 @@ class Partition(Segments):
             self._note_epochs(batches if is_stamped else (), offset_first)
         for glance, (header, batch) in zip(added, batches, strict=True):
             active.note(glance)
-            # A batch in chunks has no producer id, so the view needs its header only.
-            self.fold(header, glance.offset_first, batch[0] if isinstance(batch, list) else batch)
+            if header.producer_id >= 0:
+                # The view reads the body of markers only, which never come in chunks.
+                head = batch[0] if isinstance(batch, list) else batch
+                self.fold(header, glance.offset_first, head)
         self._last = added[-1]
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)
@@ -420,7 +421,14 @@ class Partition(Segments):
             self._call(self.on_durable)
         else:
             self._reveal(mark)
-        self._forget_recent(mark.offset)  # Listeners may have read it: see `newest`.
+        # From here on the journal needs no batch below the mark, and listeners have read it: see
+        # `newest`.
+        if self._recent and self._recent[-1][0] >= mark.offset:
+            self._recent = [each for each in self._recent if each[0] >= mark.offset]
+            self._recent_bytes = sum(len(data) for _, data in self._recent)
+        else:
+            self._recent.clear()
+            self._recent_bytes = 0
 
     def _keep(self, mark: Mark) -> None:
         """Note that what is below the mark is durable."""
@@ -468,15 +476,6 @@ class Partition(Segments):
             return recent[-1][1] if last.offset_last < self.high_watermark else None
         return None
 
-    def _forget_recent(self, offset_end: int) -> None:
-        """Drop the batches below that offset from memory."""
-        if self._recent and self._recent[-1][0] >= offset_end:
-            self._recent = [each for each in self._recent if each[0] >= offset_end]
-            self._recent_bytes = sum(len(data) for _, data in self._recent)
-        else:
-            self._recent.clear()
-            self._recent_bytes = 0
-
     def when_committed(self, offset_end: int, waiter: Waiter) -> None:
         """Call the waiter once everything below `offset_end` is committed, or the partition has
         stopped."""
@@ -522,6 +521,17 @@ class Partition(Segments):
             self.fail_waiters(StorageError(reason))
             if self.is_replicated:
                 self._call(self.on_durable)
+
+    def leave_view(self) -> None:
+        """Let go of the broker's view, for good.
+
+        The two name each other. A partition that is deleted would stay in memory until all objects
+        are looked through for garbage, and everybody waits for that.
+        """
+        offset_stable = self.offset_stable()
+        self.offset_stable = lambda: offset_stable
+        self.on_cut = lambda offset, state: None
+        self.view_snapshot = self.offset_needed = None
 
     def _call(self, waiter: Callable[..., object], *arguments: object) -> None:
         """Call a waiter or listener. If it fails, the others are called all the same."""

@@ -12,7 +12,8 @@
    partition is refused, files as they are, and the reason says where.
 5. What the journal has and the segments have not is appended again, unless it was cut off.
 
-Nothing is served until all of it is synced; that is the caller's part.
+Nothing is served until all of it is synced; that is the caller's part. Where syncs are left to
+the system, and it has been running since, there is nothing to wait for: 4 and 5 are all.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ def recover_segments(
     *,
     point: RecoveryPoint,
     check_all: bool,
+    is_left_to_system: bool = False,
     progress: Progress | None = None,
 ) -> list[Segment]:
     """Return the segments of a directory, repaired where no acknowledged record is lost.
 
-    Raises Corruption otherwise.
+    What is left to the system needs no sync, so that it is not written again. Raises Corruption.
     """
     finish_swap(disk, directory)
     _sweep(disk, directory)
@@ -123,7 +125,7 @@ def recover_segments(
     check_end(disk, directory, segments[-1] if segments else None, point)
     _remove_others(disk, segments, directory)
     for segment in segments:
-        if not segment.sealed:
+        if not segment.sealed and not is_left_to_system:
             _rewrite(disk, segment, point.offset_end or 0)
     return segments
 

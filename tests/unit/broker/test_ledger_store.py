@@ -9,6 +9,7 @@ from entrepot.broker.ledger_store import LedgerStore
 from entrepot.broker.virtual_host.queue_maker import LEDGERS as TOPIC
 from entrepot.core import batch, limits
 from entrepot.core.errors import StorageError
+from entrepot.core.faults import Faults
 from entrepot.core.record import Record
 from tests.unit.broker.queue.lane_bed import LaneBed, identity, run, take
 from tests.unit.log.bed import simulated
@@ -145,6 +146,19 @@ async def test_a_stopped_partition_is_told_and_kept_away_from(bed: LaneBed) -> N
     bed.kill()
     await bed.start("a")
     assert bed.ready("a")[-7:] == [3, 4, 5, 6, 7, 8, 9]
+
+
+@simulated
+async def test_who_waits_is_told_when_a_write_fails_by_a_mistake_of_ours(bed: LaneBed) -> None:
+    """A lane's records cannot be made: the store stops, and says so to all who wait."""
+    await started(bed, "a")
+    bed.faults = Faults()
+    bed.settle("a", 0)
+    (settlements,) = bed.store._dirty
+    settlements._changed["?"] = None  # type: ignore[index]  # No number of a page.
+    with pytest.raises(StorageError, match="internal error"):
+        await bed.settlements("a")
+    assert bed.faults.count == 1
 
 
 @simulated

@@ -192,6 +192,28 @@ async def test_a_kill_loses_nothing(bed: Bed, durability: Durability) -> None:
 
 
 @simulated
+async def test_what_is_left_to_the_system_is_not_written_again(bed: Bed) -> None:
+    """Or else a start after a kill takes as long as the disk takes for all that is unsynced."""
+    policy = Policy(Durability.OS)
+    await bed.start("t", policy=policy)
+    await bed.do(bed.log.remember_boot())
+    await bed.write("t", b"a")
+    bed.kill()
+    bed.disk.fail_next("write", errno.EIO, "*.log")
+    bed.disk.fail_next("sync", errno.EIO, "*.log")
+    await bed.start("t", policy=policy)
+    assert bed.values("t") == [b"a"]
+    assert bed["t"].high_watermark == 1
+    assert bed["t"].offset_synced == 0, "it is not permanent yet"
+    bed.kill()  # The next disk has no faults.
+    await bed.start("t", policy=policy)
+    await bed.stop()
+    bed.crash()
+    await bed.start("t", policy=policy)
+    assert bed.values("t") == [b"a"]
+
+
+@simulated
 async def test_a_start_knows_a_kill_from_a_power_failure(bed: Bed) -> None:
     async def start() -> bool:
         await bed.start("t", policy=Policy(Durability.OS))

@@ -183,7 +183,7 @@ async def test_nobody_sees_a_batch_that_is_not_folded(bed: Bed, durability: Dura
 
     partition.listen("here", look)
     for number in range(0, 8, 2):
-        one, two = make(b"a"), make(b"bb")
+        one, two = (make(each, producer=1) for each in (b"a", b"bb"))
         partition.when_committed(number + 2, look)
         bed.append("t", one, two)
         assert folded[number:] == [(number, len(one)), (number + 1, len(two))]

@@ -1,13 +1,10 @@
 """How much is read from the disk at once: as many runs as take a turn, for all queues together."""
 
 import asyncio
-from collections.abc import Iterator
-
-import pytest
+from collections.abc import Sequence
 
 from entrepot.broker.queue.log_lane import LogLane
 from entrepot.broker.queue.queue import Queue
-from entrepot.broker.queue.shelf import Book
 from entrepot.core import limits
 from tests.unit.broker.queue.bed import Eater
 from tests.unit.broker.virtual_host.bed import Host
@@ -16,23 +13,6 @@ from tests.unit.log.bed import simulated
 TURN = limits.QUEUE_TURN_BYTES_MAX // limits.QUEUE_READ_RUN_BYTES
 COUNT = 4 * TURN
 READS_MAX = 2 * TURN  # What is read with the last one of a turn may be as much again.
-
-loads: list[int] = []
-
-
-@pytest.fixture(autouse=True)
-def _count_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    load = LogLane._load
-
-    def counting(self: LogLane, position: int) -> list[Book]:
-        books = load(self, position)
-        loads.append(len(books))
-        return books
-
-    monkeypatch.setattr(LogLane, "_load", counting)
-    loads.clear()
-    yield
-    loads.clear()
 
 
 async def filled(bed: Host, *names: str, **arguments: object) -> list[Queue]:
@@ -57,12 +37,16 @@ def forget(queue: Queue) -> None:
         lane._cache.drop_before(lane._shelf, lane.offset_end)
 
 
-def read_by(bed: Host, *calls: object) -> int:
-    """Return how many runs these calls read, all in one iteration of the loop."""
-    loads.clear()
+def loaded(queues: Sequence[Queue]) -> int:
+    return sum(lane.loaded for queue in queues for lane in queue.lanes)
+
+
+def read_by(bed: Host, queues: Sequence[Queue], *calls: object) -> int:
+    """Return how many runs of the queues these calls read, all in one iteration of the loop."""
+    before = loaded(queues)
     for call in calls:
         bed.call(call)
-    return sum(loads)
+    return loaded(queues) - before
 
 
 EXPECTED = " ".join(str(number) for number in range(COUNT))
@@ -74,7 +58,7 @@ async def test_queues_read_together_what_one_may(bed: Host) -> None:
     eaters = [Eater() for _ in queues]
     for queue, eater in zip(queues, eaters, strict=True):
         bed.call(queue.add_consumer, eater)
-    assert 0 < read_by(bed, *[queue.dispatch for queue in queues]) <= READS_MAX
+    assert 0 < read_by(bed, queues, *[queue.dispatch for queue in queues]) <= READS_MAX
     await asyncio.sleep(10)
     assert [eater.has for eater in eaters] == [EXPECTED] * len(queues)
 
@@ -89,7 +73,7 @@ async def test_who_goes_does_not_make_others_wait_for_what_it_had(bed: Host) -> 
     bed.call(queue.remove_consumer, eater)
     await asyncio.sleep(1)
     forget(queue)
-    assert read_by(bed, lambda: queue.release(eater)) <= READS_MAX
+    assert read_by(bed, [queue], lambda: queue.release(eater)) <= READS_MAX
     await asyncio.sleep(10)
     assert queue._ready_bytes == len(EXPECTED.replace(" ", ""))
 
@@ -106,7 +90,7 @@ async def test_what_came_back_one_by_one_is_read_in_turns(bed: Host) -> None:
     await asyncio.sleep(1)
     forget(queue)
     bed.call(queue.add_consumer, second)
-    assert 0 < read_by(bed, queue.dispatch) <= READS_MAX
+    assert 0 < read_by(bed, [queue], queue.dispatch) <= READS_MAX
     await asyncio.sleep(10)
     assert second.has == " ".join(str(number) for number in range(0, COUNT, 2))
 
@@ -117,6 +101,6 @@ async def test_groups_are_searched_for_in_turns(bed: Host) -> None:
     queue.become_fair()
     eater = Eater()
     bed.call(queue.add_consumer, eater)
-    assert 0 < read_by(bed, queue.dispatch) <= READS_MAX
+    assert 0 < read_by(bed, [queue], queue.dispatch) <= READS_MAX
     await asyncio.sleep(10)
     assert eater.has == EXPECTED
