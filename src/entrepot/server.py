@@ -8,13 +8,14 @@ text is one line for the user.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
 import resource
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,6 +73,7 @@ from entrepot.gateway.mqtt.format import MQTT
 from entrepot.gateway.rabbitmq.dialect import RabbitDialect
 from entrepot.gateway.rabbitmq.exchange_arguments import LINKS, PREDECLARED
 from entrepot.gateway.rabbitmq.rights import DEFAULT_EXCHANGE_NAME
+from entrepot.gateway.relay import MAGIC, Needs, Relay
 from entrepot.log.disk import FileDisk
 from entrepot.log.object_store import open_store
 from entrepot.net.sockets import SocketNet
@@ -97,12 +99,14 @@ if TYPE_CHECKING:
     from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
     from entrepot.gateway.stomp.context import Context as StompContext
     from entrepot.linking.manager import QueueManager
+    from entrepot.tracing import OpenTelemetry
     from entrepot.wire.http.request import Request
     from entrepot.wire.http.response import Response
 
 log = logging.getLogger("entrepot.server")
 
 _SECRET_CHARACTERS_MIN = 32
+_SPANS_SENT_S_MAX = 2  # A stop waits no longer for the collector.
 _KAFKA_GROUP_NAMES = {
     "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
     "min_session_timeout_ms": "group.min.session.timeout.ms",
@@ -230,7 +234,22 @@ def _secret(path: str | None) -> str:
     return found
 
 
+def _tracing(config: Config) -> OpenTelemetry | None:
+    if not config.tracing.endpoint:
+        return None
+    from entrepot.tracing import MISSING, over_http
+
+    endpoint, service = config.tracing.endpoint, config.tracing.service
+    try:
+        return over_http(endpoint, service=service, version=_version(), node=str(config.node_id))
+    except ImportError:
+        raise StartError(MISSING) from None
+
+
 class Server:
+    _cluster: ClusterNode | None = None  # None means: this node is alone.
+    _relay: Relay | None = None  # None means: what clients want of queues is here.
+
     def __init__(
         self,
         config: Config,
@@ -243,6 +262,7 @@ class Server:
         self._config = config
         self._origins = origins  # Where settings were given, for those who look at them.
         self._doors = doors
+        self._store_worker = store_worker
         self._secret = _secret(config.cluster.secret_file)
         self._listeners: list[Listener] = []
         self._bridges: list[Bridge] = []
@@ -255,6 +275,7 @@ class Server:
         self._system_topics: SystemTopics | None = None
         self._feed = Feed()
         self._live: tuple[Live, StaticFiles] | None = None
+        self._tracing = _tracing(config)
         try:
             self.broker = Broker(
                 doors.disk,
@@ -264,12 +285,7 @@ class Server:
                 node_id=config.node_id,
                 check_all=config.recovery == "full",
                 groups=_groups(config.groups),
-                access=AccessSettings(
-                    is_enforced=config.security.authorization,
-                    super_users=tuple(map(user_named, config.security.super_users)),
-                    default_exchange_name=DEFAULT_EXCHANGE_NAME,
-                    has_nodes=self._nodes_log_in,
-                ),
+                access=self._access(),
                 worker=worker,
                 codec_worker=codec_worker,
                 stores=Stores(doors.open_store, store_worker),
@@ -278,18 +294,27 @@ class Server:
                 predeclared=self._predeclared(),
                 faults=doors.faults,
                 is_clustered=self._is_clustered,
+                tracer=self._tracing,
             )
             self.broker.manager_name = config.manager.name
             self.broker.has_queues = not self._is_clustered or config.cluster.queues
         except InvalidConfig as error:
             raise StartError(str(error)) from None
-        self._cluster: ClusterNode | None = None
         self._login = LoginPolicy(
             self.broker.users,
             self.broker.access,
             asks_users=config.security.authentication == "sasl",
             is_open=config.security.insecure,
             secret=self._secret if self._nodes_log_in else "",
+        )
+
+    def _access(self) -> AccessSettings:
+        security = self._config.security
+        return AccessSettings(
+            is_enforced=security.authorization,
+            super_users=tuple(map(user_named, security.super_users)),
+            default_exchange_name=DEFAULT_EXCHANGE_NAME,
+            has_nodes=self._nodes_log_in,
         )
 
     @property
@@ -320,6 +345,7 @@ class Server:
             if self._is_clustered:
                 self._cluster = self.broker.cluster = self._join()
                 cluster_id = await self._enter(self._cluster)
+                self._relay = self._new_relay(self._cluster)
             await self.broker.open(cluster_id)
         except BlockingIOError:
             raise StartError(f"{self._config.data_dir}: another broker is using it") from None
@@ -365,6 +391,9 @@ class Server:
                 net.close()
         await asyncio.sleep(0)  # Adapters are told, and cancel what they wait for.
         await self.broker.close()
+        if self._tracing is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._store_worker(self._tracing.stop), _SPANS_SENT_S_MAX)
         log.info("stopped")
         logging.getLogger("entrepot").removeHandler(self._feed)
 
@@ -452,10 +481,8 @@ class Server:
             assert doors.tls_net is not None
             adapter = self._kafka(sessions, "kafka_tls", advertised.kafka_tls_port)
             await self._listen(doors.tls_net, "kafka_tls", config.ports.kafka_tls, adapter)
-        if self._cluster is None:
+        if self._serves_queues():
             await self._listen_for_queues()
-        else:
-            await self._listen_for_shared_queues()
         started_ms = doors.clock.now_ms()
         if config.ports.http is not None:
             http = self._http("http", started_ms)
@@ -464,8 +491,6 @@ class Server:
             assert doors.tls_net is not None
             http = self._http("http_tls", started_ms)
             await self._listen(doors.tls_net, "http_tls", config.ports.http_tls, http)
-        if config.ports.sqs is not None and self._cluster is None:
-            await self._listen(doors.net, "sqs", config.ports.sqs, self._sqs("sqs"))
 
     @property
     def _nodes_speak_tls(self) -> bool:
@@ -477,46 +502,56 @@ class Server:
         do so otherwise, too."""
         return "amqp_tls" if self._nodes_speak_tls else "amqp"
 
-    async def _listen_for_shared_queues(self) -> None:
-        config, doors = self._config, self._doors
-        if not config.cluster.queues:
-            log.warning("in a cluster AMQP, MQTT, STOMP and SQS are not served yet")
-            return
-        log.warning("in a cluster MQTT, STOMP, SQS and AMQP 1.0 are not served yet")
-        if getattr(config.ports, self._forwarding_port) is None:
+    def _serves_queues(self) -> bool:
+        """Return whether clients of queues are served. If not, it is logged why."""
+        if self._cluster is None:
+            return True
+        if not self._has_queues:
+            log.warning("AMQP, MQTT, STOMP and SQS are not served: cluster.queues is off")
+            return False
+        if getattr(self._config.ports, self._forwarding_port) is None:
             log.warning("queues are not served: ports.%s is off", self._forwarding_port)
-            return
-        replies = Replies(doors.entropy)
-        if config.ports.amqp is not None:
-            amqp = self._amqp(replies, "amqp")
-            await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
-        if config.ports.amqp_tls is not None:
-            assert doors.tls_net is not None
-            amqp = self._amqp(replies, "amqp_tls")
-            await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
+            return False
+        return True
+
+    def _new_relay(self, cluster: ClusterNode) -> Relay:
+        """Return what serves those protocols that are passed on byte by byte."""
+        doors = self._doors
+        net = doors.tls_net if self._nodes_speak_tls else doors.net
+        assert net is not None
+        secret = self._secret.encode()
+        needs = Needs(cluster.queues, net, doors.entropy, doors.faults, self._login, secret)
+        cluster.queues.listen(self, self._queues_moved)
+        return Relay(needs)
+
+    def _queues_moved(self) -> None:
+        assert self._cluster is not None
+        if not self._cluster.queues.is_here and self._system_topics is not None:
+            self._system_topics.stop()
+            self._system_topics = None
+
+    def _relayed(
+        self, protocol: str, accept: Callable[[Link], ServingReceiver]
+    ) -> Callable[[Link], ServingReceiver]:
+        """Return what accepts clients, whichever node has the queues."""
+        return accept if self._relay is None else self._relay.accepts(protocol, accept)
 
     async def _listen_for_queues(self) -> None:
         config, doors = self._config, self._doors
         replies = Replies(doors.entropy)
-        if config.ports.amqp is not None:
-            amqp = self._either_amqp(replies, "amqp")
-            await self._listen(doors.net, "amqp", config.ports.amqp, amqp)
-        if config.ports.amqp_tls is not None:
-            assert doors.tls_net is not None
-            amqp = self._either_amqp(replies, "amqp_tls")
-            await self._listen(doors.tls_net, "amqp_tls", config.ports.amqp_tls, amqp)
-        if config.ports.mqtt is not None:
-            await self._listen(doors.net, "mqtt", config.ports.mqtt, self._mqtt("mqtt"))
-        if config.ports.mqtt_tls is not None:
-            assert doors.tls_net is not None
-            mqtt = self._mqtt("mqtt_tls")
-            await self._listen(doors.tls_net, "mqtt_tls", config.ports.mqtt_tls, mqtt)
-        if config.ports.stomp is not None:
-            await self._listen(doors.net, "stomp", config.ports.stomp, self._stomp("stomp"))
-        if config.ports.stomp_tls is not None:
-            assert doors.tls_net is not None
-            stomp = self._stomp("stomp_tls")
-            await self._listen(doors.tls_net, "stomp_tls", config.ports.stomp_tls, stomp)
+        make: dict[str, Callable[[str], Callable[[Link], ServingReceiver]]] = {
+            "amqp": partial(self._either_amqp, replies),
+            "mqtt": self._mqtt,
+            "stomp": self._stomp,
+            "sqs": self._sqs,
+        }
+        for protocol, accept in make.items():
+            for name in (protocol, f"{protocol}_tls"):
+                port = getattr(config.ports, name, None)
+                if port is not None:
+                    net = doors.tls_net if name != protocol else doors.net
+                    assert net is not None
+                    await self._listen(net, name, port, accept(name))
 
     def _kafka(
         self, sessions: FetchSessions, endpoint: str, advertised_port: int | None
@@ -585,10 +620,13 @@ class Server:
     # All but Kafka are imported for their first client: the start does not wait for them.
 
     def _either_amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
-        """Return what accepts AMQP 0-9-1 and 1.0 on one port: their first bytes differ."""
+        """Return what accepts AMQP 0-9-1 and 1.0 on one port, and in a cluster other nodes: their
+        first bytes differ."""
         older, newer = self._amqp(replies, endpoint), self._amqp_1_0(endpoint)
 
         def choose(first: bytes) -> Callable[[Link], ServingReceiver]:
+            if first == MAGIC and self._relay is not None:
+                return self._relay.accept_node
             return newer if first in (b"AMQP\0\1\0\0", b"AMQP\3\1\0\0") else older
 
         return lambda link: Greeting(link, 8, choose)
@@ -618,7 +656,7 @@ class Server:
 
             return Amqp10Adapter(link, context())
 
-        return accept
+        return self._relayed(f"amqp10{_tls(endpoint)}", accept)
 
     def _amqp(self, replies: Replies, endpoint: str) -> Callable[[Link], ServingReceiver]:
         messages = self._messages.setdefault(endpoint, MessageCount())
@@ -697,7 +735,7 @@ class Server:
 
             return StompAdapter(link, context())
 
-        return accept
+        return self._relayed(f"stomp{_tls(endpoint)}", accept)
 
     def _mqtt(
         self, endpoint: str, counted_as: str | None = None
@@ -706,16 +744,16 @@ class Server:
 
         @cache
         def context() -> MqttContext:
-            self._begin_system_topics()
             is_tls = endpoint.endswith("_tls")
             return self._mqtt_context(*self.endpoints[endpoint], messages, is_tls=is_tls)
 
         def accept(link: Link) -> ServingReceiver:
             from entrepot.gateway.mqtt.adapter import MqttAdapter
 
+            self._begin_system_topics()
             return MqttAdapter(link, context())
 
-        return accept
+        return self._relayed(f"mqtt{_tls(endpoint)}", accept)
 
     def _mqtt_context(
         self, host: str, port: int, messages: MessageCount, *, is_tls: bool = False
@@ -759,6 +797,8 @@ class Server:
         config, doors = self._config, self._doors
         if not config.sns.endpoints:
             return
+        if self._is_clustered:
+            raise StartError("sns.endpoints: in a cluster messages are not sent to HTTP, so far")
         from entrepot.gateway.sqs.sns import url
         from entrepot.gateway.sqs.sns.endpoints import Endpoints as SnsEndpoints
         from entrepot.net.tls import TlsNet, client_context
@@ -851,7 +891,7 @@ class Server:
         """
         ports, is_tls = self._config.ports, endpoint.endswith("_tls")
         tls = "_tls" if is_tls else ""
-        has_queues = self._cluster is None
+        has_queues = self._has_queues
         has_mqtt = ports.mqtt is not None or (is_tls and ports.mqtt_tls is not None)
         has_stomp = ports.stomp is not None or (is_tls and ports.stomp_tls is not None)
 
@@ -984,7 +1024,7 @@ class Server:
             handle = Sqs(context)
             return lambda link: HttpAdapter(link, handle, clock, faults, BODY_BYTES_MAX)
 
-        return lambda link: accept_as()(link)
+        return self._relayed("sqs", lambda link: accept_as()(link))
 
     async def _listen(
         self, net: Net, protocol: str, port: int, adapter: Callable[[Link], ServingReceiver]
@@ -1017,6 +1057,10 @@ def _version() -> str:
         return version("entrepot")
     except PackageNotFoundError:  # Run from a source tree that is not installed.
         return "0"
+
+
+def _tls(endpoint: str) -> str:
+    return "_tls" if endpoint.endswith("_tls") else ""
 
 
 def _bracketed(host: str) -> str:

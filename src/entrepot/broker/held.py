@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from entrepot.broker.replication import Holders
@@ -41,11 +42,19 @@ class Held(NamedTuple):
         return None
 
 
+class Stands(NamedTuple):
+    """Where a node is; what is empty is not known, or a place of its own."""
+
+    rack: str
+    machine: str
+
+
 def moves_off(
-    node: int, others: Sequence[int], held: Iterable[tuple[K, str, Sequence[int]]]
+    node: int, others: Mapping[int, Stands], held: Iterable[tuple[K, str, Sequence[int]]]
 ) -> Steps[dict[K, list[int]]]:
-    """Return where all that a node holds can go: each partition to the one of the others that
-    holds least. `held` are all partitions, what people call them, and their replicas.
+    """Return where all that a node holds can go: each partition to another rack and machine than
+    its other replicas, if there is one, and of these nodes to the one that holds least. `held` are
+    all partitions, what people call them, and their replicas.
 
     Raises InvalidAssignment where there are not enough others.
     """
@@ -65,9 +74,20 @@ def moves_off(
             raise InvalidAssignment(
                 f"{name} has {len(kept) + 1} copies, and there are only {len(others)} other nodes"
             )
-        chosen = min(free, key=counts.__getitem__)
+        chosen = min(free, key=partial(_badness, kept, others, counts))
         counts[chosen] += 1
         moves[partition] = [*kept, chosen]
         if number % _STEP == 0:
             yield
     return moves
+
+
+def _badness(
+    kept: Sequence[int], others: Mapping[int, Stands], counts: Mapping[int, int], node: int
+) -> tuple[bool, bool, int]:
+    """Return what is bad about a node as the place of another replica, the worst first."""
+    stands = others[node]
+    used = [others[each] for each in kept if each in others]
+    has_rack = bool(stands.rack) and any(each.rack == stands.rack for each in used)
+    has_machine = bool(stands.machine) and any(each.machine == stands.machine for each in used)
+    return has_rack, has_machine, counts[node]

@@ -78,6 +78,11 @@ class LoginPolicy:
         """Return the user who exists without being stored; None with authentication on."""
         return None if self.asks_users else GUEST
 
+    @property
+    def is_for_this_machine(self) -> bool:
+        """Return whether the only user with a password may come from this machine only."""
+        return not self.asks_users and not self._is_open
+
     def stored(self, user: str) -> object:
         """Return what is stored of a user, to compare by identity: it is another object, or None,
         when the password was changed or the user deleted."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from entrepot.broker.ports import TopicStorage
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.core import batch, limits
-from entrepot.core.errors import InvalidBatch, StorageError
+from entrepot.core.errors import InvalidBatch, NotLeader, PeerError, StorageError
 from entrepot.core.ports import Clock
 from entrepot.core.record import Record
 from entrepot.log.partition import Waiter
@@ -56,6 +56,13 @@ class RecordStore:
         partition = self._served.partition
         self._offset_end = partition.offset_end
         try:
+            self._served.check_leads()
+            self._served.check_knows_end()
+        except PeerError as error:  # A moment's trouble: nothing is damaged.
+            self.failure = StorageError(f"{self._topic} cannot be read now: {error}")
+            log.warning("%s", self.failure)
+            return
+        try:
             partition.check_served()
             for data in partition.batches():
                 for record in batch.records(data):
@@ -94,6 +101,16 @@ class RecordStore:
             self._writing.cancel()
         self.failure = StorageError("the broker is stopping")
 
+    def abandon(self) -> None:
+        """Write nothing any more: another node has these records."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        self.failure = NotLeader("another node has the queues")
+        self._unwritten.clear()
+        waiters, self._waiters = self._waiters, []
+        self._tell(waiters, self.failure)
+
     # --- use
 
     def put(self, *records: Record) -> None:
@@ -118,7 +135,7 @@ class RecordStore:
         elif self._served is None:
             waiter(None)
         else:
-            self._served.when_committed(self._offset_end, waiter)
+            self._served.when_safe(self._offset_end, waiter)
 
     def _write(self) -> None:
         self._writing = None

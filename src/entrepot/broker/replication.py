@@ -48,6 +48,12 @@ class Holders(NamedTuple):
     in_sync: tuple[int, ...]
     target: tuple[int, ...] = ()  # While it moves: the nodes that will hold it,
     origin: tuple[int, ...] = ()  # and those that did. `replicas` has all of them.
+    moves_with: str = ""  # The partition that it moves with, if it does not move by itself.
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Return the nodes that hold it, or will when it has moved."""
+        return self.target or self.replicas
 
 
 class Peer(NamedTuple):

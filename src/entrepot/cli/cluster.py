@@ -7,10 +7,10 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import click
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from entrepot.client.client import Client
     from entrepot.client.cluster import Broker, PartitionInfo, TopicInfo
     from entrepot.cluster.prefixed import PrefixedCoordinator
+
+Moves: TypeAlias = Mapping[tuple[str, int], Sequence[int]]
 
 _NODES_MAX = 16  # On one machine.
 _PORTS_APART = 16  # Node 17 would meet ports of other protocols.
@@ -49,6 +51,10 @@ def cluster() -> None:
     "--etcd", "etcd_urls", metavar="URL", multiple=True,
     help="Use this etcd, as in http://127.0.0.1:2379; else one is started.",
 )  # fmt: skip
+@click.option(
+    "--first-node", "first", type=click.IntRange(0), default=1, show_default=True,
+    help="The number of the first one, where other machines have nodes of the cluster, too.",
+)  # fmt: skip
 @click.option("--any-ports", is_flag=True, help="Take free ports, and not those people know.")
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True,
@@ -58,18 +64,23 @@ def start(
     count: int,
     data_dir: str,
     etcd_urls: tuple[str, ...],
+    first: int,
     any_ports: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Start a cluster on this machine, until Ctrl-C.
+    """Start a cluster on this machine, or this machine's nodes of one, until Ctrl-C.
 
     An etcd is started for it, and nodes 1, 2, 3: node 1 listens where a broker alone does (Kafka
     on 9092), each further one on the next port. Kill one, and see what happens.
+
+    With --etcd and --first-node each of several machines runs a few nodes, one for each core.
     """
     from entrepot.cli.local_cluster import LocalCluster, interruptible
 
     arguments = [word for each in settings for word in ("--set", each)]
-    local = LocalCluster(Path(data_dir), count, arguments, etcd_urls=etcd_urls, any_ports=any_ports)
+    local = LocalCluster(
+        Path(data_dir), count, arguments, etcd_urls=etcd_urls, any_ports=any_ports, first=first
+    )
     with interruptible() as signals:
         try:
             local.start()
@@ -302,17 +313,19 @@ def reassign(place: str, nodes: str, bootstrap: str) -> None:
 def drain(node: int, bootstrap: str) -> None:
     """Move all that a node holds to the others, so that it can be taken away.
 
-    Each partition goes to the node that holds least. Returns when the node holds nothing.
+    Each partition goes to another machine, if there is one, and there to the node that holds
+    least. Returns when the node holds nothing.
     """
     talk(bootstrap, partial(_drain, node=node))
 
 
 async def _drain(client: Client, node: int) -> None:
-    from entrepot.broker.held import moves_off
+    from entrepot.broker.held import Stands, moves_off
+    from entrepot.broker.virtual_host.queue_maker import LEDGERS
     from entrepot.core.errors import InvalidAssignment
 
     seen = await _look(client)
-    others = [broker.id for broker in seen.brokers if broker.id != node]
+    others = {each.id: Stands("", each.host) for each in seen.brokers if each.id != node}
     held = (
         ((each.topic, each.info.index), f"{each.topic}:{each.info.index}", each.info.replicas)
         for each in seen.places
@@ -321,30 +334,43 @@ async def _drain(client: Client, node: int) -> None:
         moves = finish(moves_off(node, others, held))
     except InvalidAssignment as error:
         raise click.ClickException(str(error)) from None
-    await _move_all(client, moves)
+    ledgers = (LEDGERS, 0)
+    if ledgers in moves:  # Queues move with them, to the same nodes.
+        await _begin_to_move(client, {ledgers: moves[ledgers]})
+    rest = {each: target for each, target in moves.items() if each != ledgers}
+    await _begin_to_move(client, rest, but=f"with {LEDGERS}" if ledgers in moves else "")
+    await _wait_moved(client, moves, lambda each, replicas: node not in replicas)
 
 
-async def _move_all(client: Client, moves: dict[tuple[str, int], list[int]]) -> None:
+async def _move_all(client: Client, moves: Moves) -> None:
     """Move partitions, and wait until they have arrived."""
+    await _begin_to_move(client, moves)
+    await _wait_moved(client, moves, lambda each, replicas: set(replicas) == set(moves[each]))
+
+
+async def _begin_to_move(client: Client, moves: Moves, but: str = "") -> None:
+    """Let these partitions move. Those that are refused with such a text move by themselves."""
     from entrepot.client.admin import Admin
 
-    admin, left = Admin(client), dict(moves)
-    failed = await admin.reassign(moves)
+    failed = await Admin(client).reassign(moves)
+    failed = {each: why for each, why in failed.items() if not but or but not in str(why)}
     if failed:
         (topic, number), why = next(iter(failed.items()))
         raise click.ClickException(f"{topic}:{number}: {why} ({len(failed)} not moved)")
+
+
+async def _wait_moved(
+    client: Client, moves: Moves, is_there: Callable[[tuple[str, int], Sequence[int]], bool]
+) -> None:
     click.echo(f"{len(moves)} partitions move")
+    left = [*moves]
     with progress(len(moves)) as advance:
         while left:
             await asyncio.sleep(_STEP_S)
             places = (await _look(client)).places
-            seen = {(place.topic, place.info.index): place for place in places}
+            seen = {(place.topic, place.info.index): place.info.replicas for place in places}
             there = len(left)
-            left = {
-                each: target
-                for each, target in left.items()
-                if each in seen and set(seen[each].info.replicas) != set(target)
-            }
+            left = [each for each in left if each in seen and not is_there(each, seen[each])]
             advance(there - len(left))
     click.echo("they are there")
 

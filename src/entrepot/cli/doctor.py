@@ -27,7 +27,7 @@ def doctor(config_file: str | None, data_dir: str | None, as_json: bool) -> None
     """Look for what a broker would suffer from on this machine.
 
     Descriptors, memory, the clock, ports, the data directory and how fast its disk syncs, this
-    Python, and Java for Spark. Exit code 1 when something is bad.
+    Python, and for Spark Java and a compiled decoder. Exit code 1 when something is bad.
     """
     from entrepot.cli.doctor_checks import findings
 

@@ -69,6 +69,7 @@ def findings(config: Config, directory: Path) -> Findings:
         ("sequence", lambda: sequence(directory)),
         ("ports", lambda: ports(config, directory)),
         ("java", java),
+        ("decoder", decoder),
     )
     for name, check in checks:
         try:
@@ -360,6 +361,18 @@ def java() -> Findings:
     except NoJava as error:
         text, _, advice = str(error).partition(". ")
         yield Finding("java", WARN, f"for Spark: {text}", advice)
+
+
+def decoder() -> Findings:
+    """Of Spark's source: whether its loop over records was compiled."""
+    if find_spec("pyspark") is None:
+        return
+    if find_spec("entrepot.spark._columns") is None:
+        text = "for Spark: not compiled; reading takes several times as long"
+        advice = "apt install gcc python3-dev, and install entrepot again."
+        yield Finding("decoder", WARN, text, advice)
+    else:
+        yield Finding("decoder", OK, "for Spark: compiled")
 
 
 def _graded(name: str, text: str, advice: str, value: float, warn: float, bad: float) -> Finding:

@@ -76,8 +76,10 @@ class LocalCluster:
         *,
         etcd_urls: Sequence[str] = (),
         any_ports: bool = False,
+        first: int = 1,
     ) -> None:
-        """Prepare nodes 1 to `count`; without `etcd_urls` they get an etcd of their own."""
+        """Prepare so many nodes, from the number `first` on; without `etcd_urls` they get an etcd
+        of their own."""
         self.etcd = None if etcd_urls else LocalEtcd(directory / "etcd")
         urls = etcd_urls if self.etcd is None else [self.etcd.url]
         at = [word for url in urls for word in ("--coordinator", url)]
@@ -85,9 +87,9 @@ class LocalCluster:
             LocalNode(
                 number,
                 directory / f"node-{number}",
-                [*at, *_ports(number, any_ports=any_ports), *arguments],
+                [*at, *_ports(number - first, any_ports=any_ports), *arguments],
             )
-            for number in range(1, count + 1)
+            for number in range(first, first + count)
         ]
 
     def start(self) -> None:
@@ -174,14 +176,14 @@ def interruptible() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _ports(number: int, *, any_ports: bool) -> list[str]:
+def _ports(place: int, *, any_ports: bool) -> list[str]:
     """Return the options for ports: each node has the next ones, or any that are free."""
     words: list[str] = []
     defaults = Ports()
     for each in fields(Ports):
         port = getattr(defaults, each.name)
         if port is not None:
-            chosen = 0 if any_ports else port + number - 1
+            chosen = 0 if any_ports else port + place
             words += [f"--{each.name.replace('_', '-')}-port", str(chosen)]
     return words
 

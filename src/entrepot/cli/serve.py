@@ -195,7 +195,8 @@ async def _serve(config: Config, origins: Mapping[str, str]) -> None:
     remove_leftovers(directory)
     await server.start()
     try:
-        endpoints = {name: (end.host, end.port) for name, end in server.endpoints.items()}
+        opened = [(name, server.endpoints[name]) for name in PROTOCOLS if name in server.endpoints]
+        endpoints = {name: (end.host, end.port) for name, end in opened}
         with announced(directory, endpoints):
             _say_ready(config, endpoints)
             with _keeping_house(endpoints, server):

@@ -37,6 +37,7 @@ class Node(msgspec.Struct, frozen=True):
     rack: str = ""  # Empty means: none of the others fails with it.
     tls_port: int = 0  # 0 means: there is none; and so for `port`, and the next.
     amqp_port: int = 0
+    disk_bytes: int = 0  # How large its disk is; 0 means: that is not known.
 
 
 class Assignment(msgspec.Struct, frozen=True):

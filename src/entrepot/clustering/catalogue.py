@@ -14,6 +14,8 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,7 +31,7 @@ from entrepot.broker.catalog import (
 from entrepot.broker.transaction_coordinator import TOPIC as TRANSACTIONS
 from entrepot.broker.virtual_host.queue_maker import LEDGERS
 from entrepot.broker.virtual_host.records import DEFAULT_VHOST
-from entrepot.cluster.placement import place
+from entrepot.cluster.placement import place, with_room
 from entrepot.cluster.state import (
     CATALOG,
     Assignment,
@@ -56,8 +58,17 @@ log = logging.getLogger("entrepot.cluster")
 _RETRY_S = 0.5
 _PATIENCE_S = 30.0  # How long a change is waited for that is made, but not here yet.
 MIN_IN_SYNC = "min.insync.replicas"
+RETENTION = "retention.bytes"
 _TRANSACTIONS_IN_SYNC_MIN = 2
 _CHANGES = limits.REPLICAS_CHANGED_AT_ONCE_MAX
+
+
+class LedWith(NamedTuple):
+    """A partition, and who holds it, where another one is to be, and led by its leader."""
+
+    key: str
+    leader: int
+    replicas: tuple[int, ...]
 
 
 class SharedCatalogue:
@@ -232,9 +243,16 @@ class SharedCatalogue:
         )
 
     async def create_topic(
-        self, topic: Topic, replication: int | None, assignments: Sequence[Sequence[int]] | None
+        self,
+        topic: Topic,
+        replication: int | None,
+        assignments: Sequence[Sequence[int]] | None,
+        led_with: LedWith | None = None,
     ) -> None:
-        placed = self._placed(topic, 0, topic.partition_count, replication, assignments)
+        if led_with is not None:
+            placed = self._placed_with(topic, led_with)
+        else:
+            placed = self._placed(topic, 0, topic.partition_count, replication, assignments)
         if topic.name == LEDGERS:
             placed = list(map(_led_with_itself, placed))
         elif topic.name == TRANSACTIONS:
@@ -326,6 +344,8 @@ class SharedCatalogue:
         """Return the changes that place these partitions on nodes. Raises InvalidReplication,
         InvalidAssignment."""
         nodes = self._alive()
+        bytes_max = self._bytes_max(topic)
+        roomy = with_room(nodes, bytes_max)
         if assignments is None:
             factor = self._replication if replication is None else replication
             if not 1 <= factor <= len(nodes):
@@ -333,11 +353,18 @@ class SharedCatalogue:
                     f"Unable to replicate the partition {factor} time(s): "
                     f"{len(nodes)} broker(s) are registered"
                 )
+            if factor > len(roomy):
+                raise InvalidReplication(
+                    f"Unable to replicate the partition {factor} time(s): with retention.bytes="
+                    f"{bytes_max} it fits on the disks of {len(roomy)} broker(s)"
+                )
+            nodes = roomy
             begin = topic.id.int % len(nodes)
             placed: Sequence[Sequence[int]] = place(nodes, end, factor, begin)[first:]
         else:
             placed = assignments
             self._check(placed, end - first, [node.id for node in nodes])
+            self.check_room(topic, list(chain(*placed)))
         alive = {node.id: None for node in nodes}
         changes: list[Change] = []
         for number, replicas in enumerate(placed, first):
@@ -345,6 +372,33 @@ class SharedCatalogue:
             assignment = Assignment(tuple(replicas), in_sync, in_sync[0], 0)
             changes.append(Put(partition_key(PartitionId(topic.id, number)), encode(assignment)))
         return changes
+
+    def check_room(self, topic: Topic, wanted: Sequence[int]) -> None:
+        """Raise InvalidAssignment if a partition of the topic may become larger than the disk of
+        one of these nodes."""
+        nodes, bytes_max = self._alive(), self._bytes_max(topic)
+        roomy = [each.id for each in with_room(nodes, bytes_max)]
+        for node in nodes:
+            if node.id in wanted and node.id not in roomy:
+                raise InvalidAssignment(
+                    f"a partition with retention.bytes={bytes_max} does not fit on the disk of "
+                    f"broker {node.id}, which has {node.disk_bytes} bytes"
+                )
+
+    def _bytes_max(self, topic: Topic) -> int:
+        """Return how large a partition of the topic may become; -1 means: without a bound."""
+        defaults = self._broker.defaults.settings
+        return int(topic.settings.get(RETENTION, defaults.get(RETENTION, "-1")))
+
+    def _placed_with(self, topic: Topic, other: LedWith) -> list[Change]:
+        """Return the changes that place these partitions where another one is. Nodes that are not
+        there copy them when they come back."""
+        alive = {node.id: None for node in self._alive()}
+        in_sync = tuple(each for each in other.replicas if each in alive or each == other.leader)
+        assignment = Assignment(other.replicas, in_sync, other.leader, 0, led_with=other.key)
+        value = encode(assignment)
+        numbers = range(topic.partition_count)
+        return [Put(partition_key(PartitionId(topic.id, each)), value) for each in numbers]
 
     @staticmethod
     def _check(placed: Sequence[Sequence[int]], count: int, alive: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from entrepot.broker.catalog import Topic
 from entrepot.broker.consumer_group.offsets import TopicPartition
 from entrepot.broker.replication import Holders, Peer
 from entrepot.broker.transaction import ProducerIdentity
+from entrepot.broker.virtual_host.queue_maker import LEDGERS
 from entrepot.client.sasl import Credentials
 from entrepot.cluster.controller import move, settle, stay
 from entrepot.cluster.joining import join
@@ -48,7 +50,7 @@ from entrepot.cluster.state import (
 from entrepot.clustering.calls import Calls
 from entrepot.clustering.catalogue import SharedCatalogue
 from entrepot.clustering.fetcher import Fetcher
-from entrepot.clustering.queues import QueuesHome
+from entrepot.clustering.queues import STORES, QueuesHome
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core.coordinator import Coordinator, Expected, Put, Snapshot
 from entrepot.core.errors import (
@@ -107,6 +109,7 @@ class ClusterNode:
         self._settings = settings
         self._credentials = credentials
         self._membership: Membership | None = None
+        self._disk_bytes = 0  # Of this node's disk.
         self._nodes: dict[int, Node] = {}
         self._registrations: dict[int, int] = {}  # The revision of each node's registration.
         self._controller = NOBODY
@@ -150,13 +153,14 @@ class ClusterNode:
             is_empty=not disk.names(layout.PARTITIONS),
             tell=log.warning,
         )
+        self._disk_bytes = (await disk.space()).size
         return await self._catalogue.cluster_id()
 
     async def start(self, host: str, port: int, tls_port: int = 0, amqp_port: int = 0) -> None:
         """Take part: other nodes, and clients, find this one there. Return when it knows its
         roles."""
         settings = self._settings
-        node = Node(settings.node, host, port, settings.rack, tls_port, amqp_port)
+        node = Node(settings.node, host, port, settings.rack, tls_port, amqp_port, self._disk_bytes)
         self._membership = Membership(
             self._coordinator, self._clock, node, settings.lease_seconds, self
         )
@@ -227,6 +231,7 @@ class ClusterNode:
             assignment.in_sync,
             assignment.target,
             assignment.origin,
+            LEDGERS if assignment.led_with not in ("", partition_key(partition)) else "",
         )
 
     def role(self, partition: PartitionId) -> PartitionRole:
@@ -242,7 +247,10 @@ class ClusterNode:
         replication: int | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        await self._catalogue.create_topic(topic, replication, assignments)
+        if topic.name in STORES:
+            await self._queues.create_store(topic)
+        else:
+            await self._catalogue.create_topic(topic, replication, assignments)
 
     async def delete_topic(self, topic: Topic) -> None:
         await self._catalogue.delete_topic(topic)
@@ -268,9 +276,19 @@ class ClusterNode:
         await self._put(partition, successor, revision)
 
     async def reassign(self, partition: PartitionId, replicas: Sequence[int] | None) -> None:
+        await self._reassign(partition, replicas)
+        key = partition_key(partition)
+        for each, (assignment, _) in list(self._assignments.items()):
+            if assignment.led_with == key and each != partition:
+                with suppress(NotMoving):
+                    await self._reassign(each, replicas, moves_with=key)
+
+    async def _reassign(
+        self, partition: PartitionId, replicas: Sequence[int] | None, moves_with: str = ""
+    ) -> None:
         present, revision = self._assigned(partition)
-        if present.led_with:
-            raise InvalidAssignment("queues do not move to other nodes yet")
+        if present.led_with not in ("", partition_key(partition), moves_with):
+            raise InvalidAssignment(f"queues move together, with {LEDGERS}:0")
         if replicas is not None:
             strangers = [node for node in replicas if node not in (*self._nodes, *present.replicas)]
             if strangers:
@@ -278,6 +296,10 @@ class ClusterNode:
                     f"The manual partition assignment includes broker {min(strangers)}, but no "
                     "such broker is registered."
                 )
+            topic = self._broker.any_topic_by_id(partition.topic)
+            self._catalogue.check_room(
+                topic, [each for each in replicas if each not in present.replicas]
+            )
             # With all of them in sync it is done at once.
             successor: Assignment | None = settle(move(present, replicas), self._nodes)
         elif not present.origin:

@@ -20,9 +20,9 @@ from entrepot.broker.broker import Broker
 from entrepot.broker.catalog import Topic, topic_deleted_record
 from entrepot.broker.ledger_store import LEDGER_SETTINGS
 from entrepot.broker.replication import Cluster, Holders, Peer
-from entrepot.broker.virtual_host.queue_maker import LEDGERS
+from entrepot.broker.virtual_host.queue_maker import LEDGERS, RETAINED, SESSIONS
 from entrepot.cluster.state import CATALOG, HOME, NOBODY, Assignment, encode, partition_key
-from entrepot.clustering.catalogue import SharedCatalogue, key_of, put_of
+from entrepot.clustering.catalogue import LedWith, SharedCatalogue, key_of, put_of
 from entrepot.clustering.roles import PartitionRole
 from entrepot.core import limits
 from entrepot.core.coordinator import Change, Coordinator, Expected, Put
@@ -39,6 +39,7 @@ from entrepot.core.record import Record
 
 log = logging.getLogger("entrepot.cluster")
 
+STORES = (SESSIONS, RETAINED)  # Topics of the home's own, besides the ledgers.
 MOVED = "the queues are at another node now"
 _RETRY_S = 0.1
 _LOOK_S = 0.5  # How often to look whether this node is still the home.
@@ -167,7 +168,7 @@ class QueuesHome:
     def _is_of_queue(self, identity: PartitionId) -> bool:
         catalog = self._broker.catalog
         topic = catalog.by_id.get(identity.topic) or catalog.hidden.get(identity.topic)
-        return topic is not None and topic.is_queue
+        return topic is not None and (topic.is_queue or topic.name in STORES)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -280,6 +281,7 @@ class QueuesHome:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(NotLeader(MOVED))
+        self._broker.vhosts.abandon_sessions()
         for session in self._broker.sessions:
             session.close(MOVED)
         self._broker.vhosts.lay_down()
@@ -374,9 +376,20 @@ class QueuesHome:
 
     def settings(self) -> dict[str, str]:
         holders = self._holders()
-        count = self._replication if holders is None else len(holders.replicas)
+        count = self._replication if holders is None else len(holders.wanted)
         usual = int(self._broker.defaults.settings.get("min.insync.replicas", "1"))
         return {"min.insync.replicas": str(max(usual, count // 2 + 1))}
+
+    async def create_store(self, topic: Topic) -> None:
+        """Make a topic of the home's own, led where the ledgers are. Raises StorageError."""
+        ledgers, holders = self._ledgers(), self._holders()
+        if ledgers is None or holders is None or not self._is_up:
+            raise NotLeader(MOVED)
+        settings = {**topic.settings, **self.settings()}
+        topic = Topic(topic.name, topic.id, topic.partition_count, settings)
+        replicas = tuple(dict.fromkeys((*holders.wanted, self._node)))
+        led_with = LedWith(partition_key(ledgers), self._node, replicas)
+        await self._catalogue.create_topic(topic, None, None, led_with)
 
     async def create_queue(self, topic: Topic, record: Record) -> None:
         ledgers, holders = self._ledgers(), self._holders()
@@ -384,9 +397,11 @@ class QueuesHome:
             raise NotLeader(MOVED)
         await self.changes_committed()  # The same queue may have been deleted just now.
         alive = [peer.id for peer in self._cluster.peers()]
-        in_sync = tuple(each for each in holders.replicas if each in alive or each == self._node)
+        # While the ledgers move away from this node it leads the queue until they have moved.
+        replicas = tuple(dict.fromkeys((*holders.wanted, self._node)))
+        in_sync = tuple(each for each in replicas if each in alive or each == self._node)
         key = partition_key(ledgers)
-        assignment = Assignment(holders.replicas, in_sync, self._node, 0, led_with=key)
+        assignment = Assignment(replicas, in_sync, self._node, 0, led_with=key)
         partitions = [PartitionId(topic.id, number) for number in range(topic.partition_count)]
         value = encode(assignment)
         changes: list[Change] = [Put(partition_key(each), value) for each in partitions]

@@ -21,6 +21,8 @@ UNFINISHED_BYTES_MAX = 256 * MIB
 UNFINISHED_MS_MAX = 60_000
 # Of a kind that metrics list one by one: partitions, queues, partitions that groups read.
 METRICS_ROWS_MAX = 1_000
+SPANS_AT_ONCE_MAX = 100  # Messages of one run, or request, that spans are made of.
+SPANS_WAITING_MAX = 10_000  # To be sent; others are dropped.
 DISK_FREE_BYTES_LOW = 512 * MIB  # With less free, health and metrics say so.
 
 # Batches.

@@ -240,10 +240,20 @@ class CountingPump(Pump[E], Generic[E, D]):
         self.reads += 1
         is_idle = not self._events and self._awaited is None and self._is_open
         self.decode(size)
-        if is_idle and len(self._events) == 1 and self.may_serve():
-            self._serve_alone(self._events.popleft())
-        else:
+        if not is_idle or len(self._events) != 1 or not self.may_serve():
             self.work()
+            return
+        # One event and no others before it, as most messages come: it needs no look at the clock.
+        self._is_working = True
+        try:
+            work = self.serve(self._events.popleft())
+        except PeerError as error:
+            self.failed(error)
+        else:
+            if work is not None:
+                self.wait_for(work)
+        self.flush()
+        self.pace()
 
     def decode(self, size: int) -> None:
         """Add the events that are complete with so many more bytes."""
@@ -253,19 +263,6 @@ class CountingPump(Pump[E], Generic[E, D]):
         self._events.extend(self._scan(size))
         self._unfinished_bytes = self._inbox.unfinished_bytes
         self._events_bytes = held - self._unfinished_bytes
-
-    def _serve_alone(self, event: E) -> None:
-        """Take a turn with one event and no others before it: most messages come like this."""
-        self._is_working = True
-        try:
-            work = self.serve(event)
-        except PeerError as error:
-            self.failed(error)
-        else:
-            if work is not None:
-                self.wait_for(work)
-        self.flush()
-        self.pace()
 
     def drop_input(self, empty: D) -> None:
         """Free the input now, not when this is collected: put an empty codec in its place."""

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrepot.cluster.placement import place
+from entrepot.cluster.placement import place, with_room
 from entrepot.cluster.state import Node
 
 RACKS = st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=9)
@@ -33,3 +33,29 @@ def test_followers_of_a_leader_are_not_always_the_same() -> None:
     nodes = [Node(number, "", 0) for number in range(4)]
     placed = place(nodes, 12, 2)
     assert {each[1] for each in placed if each[0] == 0} == {1, 2, 3}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=9), st.integers(1, 4))
+def test_replicas_are_on_different_machines_while_there_are_some(
+    machines: list[str], replicas: int
+) -> None:
+    for rack in ("", "one"):
+        nodes = [Node(number, host, 0, rack) for number, host in enumerate(machines)]
+        for each in place(nodes, 12, min(replicas, len(nodes))):
+            there = {machines[number] for number in each}
+            assert len(there) == min(len(each), len(set(machines)))
+
+
+def test_racks_count_before_machines() -> None:
+    nodes = [Node(1, "a", 0, "x"), Node(2, "a", 0, "x"), Node(3, "b", 0, "x"), Node(4, "c", 0, "y")]
+    for each in place(nodes, 12, 2):
+        assert 4 in each
+    for each in place(nodes, 12, 3):
+        assert 4 in each
+        assert 3 in each
+
+
+def test_a_partition_that_may_become_larger_than_a_disk_is_not_placed_there() -> None:
+    nodes = [Node(1, "a", 0, disk_bytes=100), Node(2, "b", 0, disk_bytes=99), Node(3, "c", 0)]
+    assert [node.id for node in with_room(nodes, 100)] == [1, 3]
+    assert with_room(nodes, -1) == nodes

@@ -124,6 +124,8 @@ class Sqs:
         from entrepot.gateway.sqs.sns.application import ACTIONS as SNS_ACTIONS
 
         try:
+            if self._context.broker.cluster is not None:
+                raise SqsError("InvalidAction", "topics of SNS are not served in a cluster, so far")
             parameters = Parameters(sns.structure(fields), are_texts=True)
             result = await self._call(request, peer_host, action, parameters, SNS_ACTIONS)
         except SqsError as error:

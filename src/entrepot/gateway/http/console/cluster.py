@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrepot.broker.held import Held, moves_off
+from entrepot.broker.held import Held, Stands, moves_off
 from entrepot.broker.replication import Cluster
 from entrepot.core.errors import InvalidAssignment
 from entrepot.core.names import PartitionId
@@ -96,7 +96,7 @@ async def drain(call: Call) -> Row:
     cluster = _cluster(call)
     call.require_administrator()
     node, is_preview = call.fields.number("node"), call.fields.truth("preview")
-    others = [each.id for each in cluster.peers() if each.id != node]
+    others = {each.id: Stands(each.rack, each.host) for each in cluster.peers() if each.id != node}
     held = (
         (
             _partition(call, each),
@@ -104,6 +104,7 @@ async def drain(call: Call) -> Row:
             each.holders.target or each.holders.replicas,
         )
         for each in call.broker.held()
+        if not each.holders.moves_with
     )
     try:
         moves = await call.broker.turns.run(moves_off(node, others, held))
