@@ -29,6 +29,7 @@ from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import NO_CONTENT, Response
 
 PREFIX = "api"
+CONSOLE = "console"
 METRICS = "metrics"  # Outside of the prefix, where Prometheus looks for it.
 
 _JSON = ("Content-Type", "application/json")
@@ -40,6 +41,7 @@ _NAMES = {
     403: "not_authorised",
     404: "not_found",
     405: "method_not_allowed",
+    503: "service_unavailable",
 }
 _NOT_FOUND = (
     errors.UnknownExchange,
@@ -47,6 +49,11 @@ _NOT_FOUND = (
     errors.UnknownTopic,
     errors.UnknownVhost,
 )
+# What only the node can tell that has the queues. Any other would show that there are none.
+_OF_QUEUES = (
+    "accounts", "bindings", "channels", "consumers", "definitions", "exchanges", "queues",
+    "retained", "sessions",
+)  # fmt: skip
 _READING = ("GET", "HEAD", "OPTIONS")
 _REFUSED = (errors.ExchangeRefused, errors.QueueNameRefused, errors.VhostRefused)
 
@@ -86,6 +93,7 @@ class Management:
         principal = None if logins is None else logins.principal(request, peer_host)
         if principal is None:
             principal = await log_in(self._context.login, request, peer_host)
+        self._check_home(asked.path)
         method = "GET" if request.method == "HEAD" else request.method
         if method not in functions:
             allowed = (("Allow", ", ".join([*functions, "OPTIONS"])),)
@@ -110,6 +118,18 @@ class Management:
         if isinstance(result, list | dict):
             return Response(200, await turns.run(encoded(result)), (_JSON, _UNCACHED))
         return answer(result)
+
+    def _check_home(self, path: tuple[str, ...]) -> None:
+        """Raise HttpError if another node of the cluster has the queues, and this is of them."""
+        broker = self._context.broker
+        place = path[2] if path[1:2] == (CONSOLE,) and len(path) > 2 else "".join(path[1:2])
+        if broker.cluster is None or not broker.has_queues or place not in _OF_QUEUES:
+            return
+        if broker.cluster.queues.is_here:
+            return
+        peer = broker.cluster.queues.peer()
+        where = "no node now" if peer is None else f"node {peer.id}, {peer.host}"
+        raise HttpError(503, f"the queues are at {where}")
 
 
 def find(path: tuple[str, ...]) -> tuple[dict[str, Function], dict[str, str]]:

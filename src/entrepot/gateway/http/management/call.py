@@ -19,6 +19,7 @@ from entrepot.core.ports import Clock, Space
 from entrepot.core.steps import finish, listed
 from entrepot.gateway.http.console.logins import Logins
 from entrepot.gateway.http.management.fields import Fields
+from entrepot.gateway.http.management.metrics_text import LabelTexts
 from entrepot.gateway.rabbitmq.rights import refusal, vhost_refusal
 from entrepot.wire.http.request import HttpError
 
@@ -63,6 +64,7 @@ class Context:
     sources: Sources = field(default_factory=Sources)
     logins: Logins | None = None  # None means: there is no console.
     settings: Callable[[], list[Setting]] = list
+    label_texts: LabelTexts = field(default_factory=LabelTexts)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def page_in_steps(context: Context, library: Any, space: Space | None) -> Steps[
         yield from write(library, family, page)
     kinds = yield from all_rows(context)
     for rows in kinds:
-        yield from write_rows(library, rows, page)
+        yield from write_rows(library, rows, context.label_texts, page)
     yield from write(library, _left_out(kinds), page)
     return page
 

@@ -14,7 +14,7 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.core.errors import UnknownTopic, UnknownVhost
 from entrepot.core.steps import Steps
 from entrepot.gateway.http.management.call import Context
-from entrepot.gateway.http.management.metrics_text import Column, Labels, Rows, label_of
+from entrepot.gateway.http.management.metrics_text import Column, Labels, Rows
 
 Row = tuple[Labels, tuple[float, ...]]
 Look = Callable[[], Row | None]  # None means: it is gone, or cannot be read.
@@ -59,7 +59,7 @@ def rows_of(
         if len(found) < count_max:
             row = look()
             if row is not None:
-                found[tuple(map(label_of, row[0]))] = row[1]
+                found[row[0]] = row[1]
         yield
     return Rows(kind, labels, columns, found, count)
 

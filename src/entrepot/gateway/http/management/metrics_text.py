@@ -1,8 +1,8 @@
 """Writes metrics in Prometheus' text format, with prometheus-client, in steps.
 
 The library writes names, types, labels and values. Of rows, which are many and have the same labels
-in several metrics, it writes the labels of each once; they are taken from there for the other
-metrics. That is what makes a page of a thousand queues a matter of milliseconds.
+in several metrics, it writes the labels of each once: all metrics take them from there, and so do
+the next scrapes. That is what makes a page of a thousand queues a matter of milliseconds.
 
 prometheus-client is imported for the first scrape, by a worker: it takes a tenth of a second. So
 it is handed in here.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot.core.measures import Histogram
-from entrepot.core.steps import Steps
+from entrepot.core.steps import Steps, parts
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The values of partitions, queues or groups, by labels."""
+    """The values of partitions, queues or groups, by labels. A name need not be Unicode."""
 
     kind: str
     labels: Labels
@@ -66,27 +66,42 @@ def write(library: Any, family: Family, page: bytearray) -> Steps[None]:
         yield
 
 
-def write_rows(library: Any, rows: Rows, page: bytearray) -> Steps[None]:
+class LabelTexts:
+    """The labels of rows as they are written, kept from one scrape to the next.
+
+    They follow from names, which do not change. Only those of the last scrape are kept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[Labels, str]] = {}  # By kind.
+
+    def update(self, library: Any, rows: Rows) -> Steps[Mapping[Labels, str]]:
+        """Return the texts of all rows; have the library write those that are new."""
+        known = self._known.get(rows.kind, {})
+        fresh = [labels for labels in rows.found if labels not in known]
+        written = bytearray()
+        samples = [(tuple(map(label_of, labels)), 0.0) for labels in fresh]
+        yield from write(library, Family("labels", "", rows.labels, samples), written)
+        lines = _samples_of(written)
+        texts = [line[line.index(b"{") : line.rindex(b" ")].decode() for line in lines]
+        yield
+        new = dict(zip(fresh, texts, strict=True))
+        found = {labels: known.get(labels) or new[labels] for labels in rows.found}
+        self._known[rows.kind] = found
+        return found
+
+
+def write_rows(library: Any, rows: Rows, texts: LabelTexts, page: bytearray) -> Steps[None]:
     """Append the texts of all metrics of the rows."""
-    labelled, *others = (
-        Family(column.name, column.text, rows.labels, (), column.is_counter)
-        for column in rows.columns
-    )
-    first = bytearray()
-    samples = [(labels, values[0]) for labels, values in rows.found.items()]
-    yield from write(library, labelled._replace(samples=samples), first)
-    page += first
-    labels = [  # What is before the value, which has no space.
-        line[line.index(b"{") : line.rindex(b" ")].decode() for line in _samples_of(first)
-    ]
+    labels = yield from texts.update(library, rows)
+    # Two names that are not Unicode may look alike; a text may be there only once.
+    values = {labels[each]: row for each, row in rows.found.items()}
     yield
-    values = list(rows.found.values())
-    for place, family in enumerate(others, 1):
+    for place, column in enumerate(rows.columns):
+        family = Family(column.name, column.text, rows.labels, (), column.is_counter)
         page += text_of(library, metric_of(library, family, ()))
         name = PREFIX + family.name + ("_total" if family.is_counter else "")
-        for start in range(0, len(values), LINES_AT_ONCE):
-            end = start + LINES_AT_ONCE
-            some = zip(labels[start:end], values[start:end], strict=True)
+        for some in parts(values.items(), LINES_AT_ONCE):
             page += "".join([f"{name}{each} {row[place]}\n" for each, row in some]).encode()
             yield
 

@@ -10,7 +10,7 @@ from entrepot.core.measures import Histogram
 from entrepot.core.steps import finish
 from entrepot.gateway.http.management import metrics_text
 from entrepot.gateway.http.management.metrics_rows import rows_of
-from entrepot.gateway.http.management.metrics_text import Column, Family, Labels, Rows
+from entrepot.gateway.http.management.metrics_text import Column, Family, Labels, LabelTexts, Rows
 from tests.unit.gateway.http.management.test_metrics import read
 
 COLUMNS = (Column("ready", "Ready."), Column("came", "Came.", True), Column("size", "Size."))
@@ -46,9 +46,10 @@ def test_rows_are_written_as_the_library_writes_them(count: int) -> None:
         ("/", name): (number, 2**52 + number, number * 1_000_000_000)
         for number, name in enumerate(names[:count])
     }
-    page = bytearray()
-    rows = Rows("queue", ("vhost", "queue"), COLUMNS, found, len(found))
-    finish(metrics_text.write_rows(prometheus_client, rows, page))
+    rows, texts = Rows("queue", ("vhost", "queue"), COLUMNS, found, len(found)), LabelTexts()
+    for _ in range(2):  # The second time labels are known.
+        page = bytearray()
+        finish(metrics_text.write_rows(prometheus_client, rows, texts, page))
     expected = b"".join(
         metrics_text.text_of(
             prometheus_client,
@@ -62,6 +63,34 @@ def test_rows_are_written_as_the_library_writes_them(count: int) -> None:
     )
     assert read(page.decode()) == read(expected.decode())
     assert len(read(page.decode())) == 3 * len(found)
+
+
+def test_labels_are_kept_as_long_as_there_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, asked = LabelTexts(), []
+
+    def update(*names: str) -> list[str]:
+        rows = Rows("queue", ("queue",), COLUMNS, {(name,): (1, 2, 3) for name in names}, 9)
+        return list(finish(texts.update(prometheus_client, rows)).values())
+
+    def label_of(name: str) -> str:
+        asked.append(name)
+        return name
+
+    monkeypatch.setattr(metrics_text, "label_of", label_of)
+    assert update("a", "b") == ['{queue="a"}', '{queue="b"}']
+    assert update("b", "c", "a") == ['{queue="b"}', '{queue="c"}', '{queue="a"}']
+    assert asked == ["a", "b", "c"]
+    assert update("a") == ['{queue="a"}']
+    update("a", "b")
+    assert asked == ["a", "b", "c", "b"]
+
+
+def test_two_names_that_look_alike_are_there_once() -> None:
+    found: dict[Labels, tuple[float, ...]] = {("\udcff",): (1, 1, 1), ("\\xff",): (2, 2, 2)}
+    page = bytearray()
+    rows = Rows("queue", ("queue",), COLUMNS, found, 2)
+    finish(metrics_text.write_rows(prometheus_client, rows, LabelTexts(), page))
+    assert page.count(b"entrepot_ready{") == 1
 
 
 def test_the_histogram() -> None:
