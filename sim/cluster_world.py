@@ -18,33 +18,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import errno
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, NamedTuple
-from unittest.mock import patch
-
-from msgspec.structs import replace
 
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.client.client import LATEST, Client, TopicPartition
 from entrepot.client.errors import ClientError
-from entrepot.cluster.replica import Leader
 from entrepot.cluster.state import PARTITIONS, read_assignment
-from entrepot.clustering import roles
-from entrepot.clustering.node import ClusterNode
-from entrepot.clustering.roles import PartitionRole
 from entrepot.config import Cluster, Config, Ports, Topics
 from entrepot.core import batch
 from entrepot.core.errors import InvalidReplication, StorageError, TopicExists
 from entrepot.core.ports import World
 from entrepot.core.record import Record
-from entrepot.log.epochs import EpochEnd
-from entrepot.log.partition import Partition
 from entrepot.log.policy import Durability
 from entrepot.net.unfinished import UnfinishedInput
 from entrepot.server import Server, StartError
 from sim.clock import SimClock
+from sim.cluster_mistakes import planted
 from sim.controller_world import History as Assignments
 from sim.coordinator import Climate, SimService
 from sim.disk import Habits, SimDisk
@@ -116,6 +109,7 @@ class ClusterWorld:
         self.history = History()
         self.assignments = Assignments()
         self.crashes = self.faults = 0
+        self._context = contextvars.copy_context()  # Of no node's process.
 
     # --- nodes
 
@@ -139,6 +133,8 @@ class ClusterWorld:
 
     def _start(self, node: int) -> None:
         machine = self.machines[node]
+        if machine.process is not None:
+            return
         net = self._network.door(f"n{node}", UnfinishedInput())
         door = self.service.door(str(node))
         doors = World(self._clock, self._entropy, machine.disk, net, coordinator=door)
@@ -237,10 +233,20 @@ class ClusterWorld:
             await asyncio.sleep(random.uniform(0.2, 3.0))
             node, power_fails = random.choice(NODES), random.random() < 0.6
             self.history.note(self._loop.time(), "crash", node, power_fails)
-            self._crash(node, power_fails=power_fails)
+            self._crash(node, power_fails=power_fails and self._durability is Durability.FSYNC)
             self.crashes += 1
             await asyncio.sleep(random.choice((0.0, 0.1, 1.0, 4.0)))
             self._start(node)
+
+    def crash_perhaps(self, node: int) -> None:
+        """Kill this node next, once in three times, and start it again after a while."""
+        if self._random.random() < 1 / 3:
+            self._loop.call_soon(self._crash_and_start, node, context=self._context)
+
+    def _crash_and_start(self, node: int) -> None:
+        if not self._is_over and self.machines[node].process is not None:
+            self._crash(node, power_fails=False)
+            self._loop.call_later(4.0, self._start, node)
 
     async def _part(self) -> None:
         random = self._loop.random("links")
@@ -429,59 +435,6 @@ class ClusterWorld:
         return server.broker.served_partition(server.broker.topic(topic), number)
 
 
-# --- mistakes that must be found
-
-
-class _LonelyLeader(Leader):
-    @property
-    def watermark(self) -> int:
-        return self.offset_durable
-
-
-async def _change_alone(node: ClusterNode, role: PartitionRole, wanted: tuple[int, ...]) -> None:
-    """Change the in-sync set without asking anybody."""
-    leader = role.leader
-    assert leader is not None
-    present = leader.assignment
-    leader.assignment = replace(present, in_sync=wanted)
-    leader.refused()
-    role._advance()
-
-
-_follow = PartitionRole.follow
-
-
-def _follow_by_watermark(role: PartitionRole, *arguments: Any) -> None:
-    _follow(role, *arguments)
-    assert role.followed is not None
-    state, partition = role.followed.state, role.followed.served.partition
-
-    def answered(answer: EpochEnd, offset_end: int) -> int | None:
-        state.is_fetching = True
-        return partition.high_watermark
-
-    state.answered = answered  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def planted(bug: str | None) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        match bug:
-            case "leader-alone":
-                stack.enter_context(patch.object(roles, "Leader", _LonelyLeader))
-            case "cut-at-watermark":
-                stack.enter_context(patch.object(PartitionRole, "follow", _follow_by_watermark))
-            case "unfenced-leader":
-                always = property(lambda role: role.leader is not None)
-                stack.enter_context(patch.object(PartitionRole, "leads", always))
-                stack.enter_context(patch.object(ClusterNode, "_change_in_sync", _change_alone))
-                nothing = patch.object(Partition, "check_epoch", lambda partition, epoch: None)
-                stack.enter_context(nothing)
-            case _:
-                assert bug is None, bug
-        yield
-
-
 def cluster_world(
     seconds: float = 20.0,
     *,
@@ -492,9 +445,10 @@ def cluster_world(
     """For `loop.run`."""
 
     async def main(loop: SimLoop) -> Result:
-        with planted(bug):
-            return await ClusterWorld(
-                loop, seconds=seconds, sync_is_noop=sync_is_noop, durability=durability
-            ).run()
+        world = ClusterWorld(
+            loop, seconds=seconds, sync_is_noop=sync_is_noop, durability=durability
+        )
+        with planted(bug, world):
+            return await world.run()
 
     return main

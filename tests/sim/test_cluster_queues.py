@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from entrepot.log.policy import Durability
 from sim.cluster_queue_world import cluster_queue_world
 from sim.history import Violation
 from sim.loop import run
@@ -24,6 +25,14 @@ def test_confirmed_is_there_and_settled_stays_settled(number: int) -> None:
     assert result.settled > 0
     assert result.crashes > 0
     assert result.changes > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durability", [Durability.OS, Durability.INTERVAL])
+def test_kills_with_less_durability(durability: Durability) -> None:
+    result = run(1, cluster_queue_world(12.0, durability=durability))
+    assert result.confirmed > 0
+    assert result.crashes > 0
 
 
 def is_caught(bug: str, seeds: Iterable[int]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from entrepot.log.policy import Durability
 from sim.cluster_transactions import cluster_transactions
 from sim.history import Violation
 from sim.loop import run
@@ -26,6 +27,14 @@ def test_transactions_are_whole_and_batches_are_there_once(number: int) -> None:
     if number == 0:  # Elsewhere too little may work at once for a transaction to end.
         assert result.committed > 0
         assert result.transactional_reads > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durability", [Durability.OS, Durability.INTERVAL])
+def test_kills_with_less_durability(durability: Durability) -> None:
+    result = run(1, cluster_transactions(12.0, durability=durability))
+    assert result.acks > 0
+    assert result.crashes > 0
 
 
 def is_caught(bug: str, seeds: Iterable[int]) -> bool:
