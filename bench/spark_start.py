@@ -170,6 +170,7 @@ def summary(starts: list[Start]) -> str:
 @click.option("--load", default=0, show_default=True, help="Processes that compute meanwhile.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Of Spark.")
 def main(pipelines: tuple[int, ...], runs: int, load: int, conf: tuple[str, ...]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # And what was started, with it.
     starts: dict[int, list[Start]] = {count: [] for count in pipelines}
     with busy(load):
         for _ in range(runs):

@@ -137,6 +137,14 @@ def rows() -> Rows:
     yield from _management()
     yield from stalls_messages.rows()
     yield from stalls_sqs.rows()
+    yield (  # Before rows that need queues: there may be 100,000 partitions.
+        "DELETE /api/vhosts with 10,000 queues",
+        lambda s: lambda: s.http("DELETE", "/api/vhosts/imported"),
+    )
+    yield (
+        "DeleteTopics, 7 x 9,900",
+        lambda s: lambda: s.ask(wide.delete_topics([name for name, _ in s.wide])),
+    )
     yield from stalls_clients.rows()
     yield from _disappearing()
 
@@ -393,14 +401,6 @@ def _import(stage: Stage) -> Work:
 
 
 def _disappearing() -> Rows:
-    yield (
-        "DELETE /api/vhosts with 10,000 queues",
-        lambda s: lambda: s.http("DELETE", "/api/vhosts/imported"),
-    )
-    yield (
-        "DeleteTopics, 7 x 9,900",
-        lambda s: lambda: s.ask(wide.delete_topics([name for name, _ in s.wide])),
-    )
     yield "CreatePartitions, 7 x 9,900", _create_partitions
     yield "DeleteTopics, 20,000 topics", lambda s: lambda: s.ask(wide.delete_topics(s.names))
 

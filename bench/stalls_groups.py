@@ -81,6 +81,7 @@ def _classic_members(stage: Stage) -> Work:
         for _ in range(count):
             crowd.add(ClassicMember, share)
         crowd.run_until(lambda: is_divided(crowd.members, count), 60, "dividing")
+        crowd.close()  # Later rows have as many clients, and there is an end to descriptors.
 
     return work
 

@@ -14,6 +14,7 @@ from bench.spark.sources import Arena, Scenario, scenarios
 from bench.spark.targets import spark_targets
 from bench.table import Readings, tables
 from bench.targets import verdicts
+from entrepot.spark.columns import HAS_COMPILED
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,7 +43,10 @@ def main(
         root = Path(name)
         print(brokers.machine(root))
         with brokers.entrepot("fsync").running(root) as broker, session(root, jars, cores) as spark:
-            print(f"Spark {spark.version}, local[{cores}]")
+            loop = (
+                "C" if HAS_COMPILED else "Python: it was not compiled, and is several times slower"
+            )
+            print(f"Spark {spark.version}, local[{cores}]; entrepot decodes in {loop}")
             arena = Arena(spark, broker, root, records)
             found = contestants(broker, root / DATA, arena.tier, jars)
             running = [each for each in found if _wanted(each.name, only)]

@@ -22,8 +22,7 @@ fi
 
 start_cluster() {
   # shellcheck disable=SC2086 # The command may have arguments.
-  $ENTREPOT cluster start --nodes 3 --any-ports --data-dir "$WORK/cluster" \
-    --set cluster.queues=true >"$WORK/stdout" 2>&1 &
+  $ENTREPOT cluster start --nodes 3 --any-ports --data-dir "$WORK/cluster" >"$WORK/stdout" 2>&1 &
   SERVER=$!
   for _ in $(seq 600); do
     grep -q "^ready" "$WORK/stdout" && break

@@ -23,7 +23,7 @@ shown() {
 [ -n "${PAHO_TESTING:-}" ] || fetch_tests 2>/dev/null || { echo "SKIP  paho-testing: no source"; exit 0; }
 for module in client_test client_test5; do # Each with a broker of its own: they look at everything.
   if [ -z "${MQTT:-}" ]; then
-    start_server --mqtt-port 0
+    start_server --mqtt-port 0 --set mqtt.max_keep_alive_seconds=60
     address=$(sed -n 's/^ *mqtt *//p' "$WORK/stdout")
   else
     address=$MQTT
