@@ -212,6 +212,41 @@ def test_an_event_channel() -> None:
 
 
 @pytest.mark.slow
+def test_a_trace() -> None:
+    """Proves B-09: tracing."""
+    pytest.importorskip("opentelemetry.proto", reason="the extra otel is not installed")
+    assert said("examples.interaction.traced") == [
+        "1 trace:",
+        "order placed (shop)",
+        "  publish shop.orders (entrepot)",
+        "    route (entrepot)",
+        "  deliver orders (entrepot)",
+        "  packed a lamp (worker)",
+    ]
+
+
+@pytest.mark.slow
+def test_rides() -> None:
+    """Proves SYS-43: Uber's, cars that are matched with riders while their positions are new."""
+    assert said("examples.interaction.rides") == [
+        "24 riders have a car each",
+        "cars with two riders: 0",
+        "cars that are not there any more: 0",
+        "cars that are free: 4",
+    ]
+
+
+@pytest.mark.slow
+def test_followers() -> None:
+    """Proves SYS-43: Spotify's, for who is there now and for who comes later."""
+    later = "ben added Blue in Green; ben added Giant Steps; ben plays Naima"
+    assert said("examples.interaction.followers") == [
+        f"ana's phone: {later}; ben plays So What",
+        f"her laptop, switched on later: {later}",
+    ]
+
+
+@pytest.mark.slow
 def test_the_rows_of_scale() -> None:
     """Proves NUM-14: all are acknowledged. How fast is for people to read."""
     heads, *rows = said("examples.interaction.scale", "5000")
