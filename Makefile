@@ -8,7 +8,8 @@ COMPILED := .venv-compiled
 DATA  ?= ./data
 ARGS  ?=
 SEEDS ?= 200
-WORKERS ?= 4  # Tests at a time; they wait more than they work.
+# Tests at a time, which wait more than they work: 6 quick ones, 4 others.
+WORKERS ?=
 FIRST ?= 0
 
 # Or else each of the many brokers and commands that tests start compiles all of it again.
@@ -29,14 +30,14 @@ run: $(VENV)/.installed-run  ## start a broker on ./data (DATA=dir, ARGS='--kafk
 	@exec $(BIN)/entrepot serve --data-dir $(DATA) $(ARGS)
 
 test: $(VENV)/.installed-test  ## the fast tests (ARGS='-k journal')
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --junitxml=build/tests-fast.xml $(ARGS)
+	$(BIN)/python -m pytest -q -n $(or $(WORKERS),6) -m "not slow" --junitxml=build/tests-fast.xml $(ARGS)
 
 test-slow: $(VENV)/.installed-test  ## crashes, Spark, more seeds and examples, large logs
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or hypothesis" \
+	$(BIN)/python -m pytest -q -n $(or $(WORKERS),4) -m "slow or hypothesis" \
 	  --hypothesis-profile thorough --junitxml=build/tests-slow.xml $(ARGS)
 
 test-compiled: $(COMPILED)/.installed-test  ## the contracts, on a compiled broker
-	$(COMPILED)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not pure" \
+	$(COMPILED)/bin/python -m pytest -q -n $(or $(WORKERS),6) -m "not slow and not pure" \
 	  tests/unit tests/property tests/end_to_end $(ARGS)
 
 proofs: $(VENV)/.installed-test  ## did every test run that docs/REQUIREMENTS.md cites?

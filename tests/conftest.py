@@ -67,6 +67,20 @@ def true_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broker, "_launch", _launch_command)
 
 
+@pytest.fixture(
+    params=["fsync", *(pytest.param(each, marks=pytest.mark.slow) for each in ("interval", "os"))]
+)
+def every_durability(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that are started without a durability have this one: they are three products."""
+    command = Broker._command
+
+    def _command(broker: Broker) -> list[str]:
+        broker._settings.setdefault("durability", request.param)
+        return command(broker)
+
+    monkeypatch.setattr(Broker, "_command", _command)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("seeds")
     group.addoption("--seeds", type=int, help=f"how many seeds a test gets: {SEEDS}")

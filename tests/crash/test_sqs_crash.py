@@ -101,6 +101,7 @@ def live(server: testing.Broker, account: Account, seconds: float) -> None:
     assert all(more > less for more, less in zip(now, before, strict=True)), (before, now)
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_protocols_compete_and_the_broker_is_killed(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class Receiver:
         return "Messages" in answer
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_message_is_there_once_and_in_order(tmp_path: Path) -> None:

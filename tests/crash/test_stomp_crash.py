@@ -143,6 +143,7 @@ def kill(directory: Path, rounds: int) -> None:
     assert Verdict.CORRUPT not in [report.verdict for report in verify(FileDisk(directory))]
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_what_had_a_receipt_survives_a_kill(tmp_path: Path) -> None:
     kill(tmp_path / "data", 3)

@@ -60,6 +60,7 @@ async def test_many_publishers_and_consumers(server: Broker) -> None:
         assert again.declaration_result.message_count == 0
 
 
+@pytest.mark.usefixtures("every_durability")
 @in_loop
 async def test_a_server_that_comes_back() -> None:
     with broker() as server:

@@ -64,7 +64,7 @@ def drain(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_what_is_confirmed_survives_kill_9(name: str) -> None:
+def test_what_is_confirmed_survives_kill_9(name: str, every_durability: None) -> None:
     with broker() as server:
         with connected(server) as connection:
             channel = connection.channel()
@@ -145,7 +145,7 @@ def test_a_clean_stop_counts_what_consumers_had(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_sent_again_after_a_kill_comes_once(name: str) -> None:
+def test_what_is_sent_again_after_a_kill_comes_once(name: str, every_durability: None) -> None:
     """Proves D-03: the publisher does not know what arrived, and sends all of it again."""
     ids = [f"{name}-{number}" for number in range(300)]
 

@@ -72,6 +72,7 @@ class ThreeNodes:
             "--kafka-port", str(self.ports[node]), "--http-port", "off",
             "--data-dir", str(self._directory / f"n{node}"),
             "--set", "cluster.session_timeout_ms=2000", "--set", "cluster.min_insync_replicas=2",
+            "--set", "cluster.queues=false",
         ]  # fmt: skip
         errors = (self._directory / f"n{node}.log").open("ab")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)

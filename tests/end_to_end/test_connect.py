@@ -153,7 +153,7 @@ def page() -> Iterator[Any]:
 
     handler = type("Page", (Handler,), {"items": [], "paths": []})
     serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
     handler.url = f"http://127.0.0.1:{serving.server_address[1]}/list?all=1"  # type: ignore[attr-defined]
     yield handler
     serving.shutdown()

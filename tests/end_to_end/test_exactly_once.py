@@ -13,6 +13,8 @@ from tests.end_to_end.exactly_once import experiment
         ("classic", "fsync", 100_000, 10),
         ("consumer", "fsync", 100_000, 10),
         ("classic", "os", 20_000, 3),
+        ("classic", "interval", 20_000, 3),
+        ("consumer", "os", 20_000, 3),
         ("consumer", "interval", 20_000, 3),
     ],
 )

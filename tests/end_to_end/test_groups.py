@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,6 +55,36 @@ def test_members_see_one_sequence(client: entrepot.Client, server: Broker) -> No
     client.delete_group("pair")
 
 
+def test_answers_come_after_what_they_answer(client: entrepot.Client, server: Broker) -> None:
+    """FIFO, causal and total at once: each answers what it hears, and nobody hears it before."""
+    rounds, names = 10, ("asks", "answers", "thanks")
+    heard: dict[str, list[Any]] = {name: [] for name in names}
+    members: dict[str, Any] = {}
+
+    def hear(name: str, event: Any) -> None:
+        if isinstance(event, Sent):
+            heard[name].append((event.sender, event.value))
+            place = names.index(event.sender) + 1
+            if place < len(names) and names[place] == name:
+                members[name].send(event.value)
+
+    with connect(server) as second, connect(server) as third:
+        for each, name in zip((client, second, third), names, strict=True):
+            members[name] = each.group("causal", partial(hear, name), member=name)
+            members[name].join()
+        for number in range(rounds):
+            members["asks"].send(number)
+        eventually(lambda: all(len(each) == 3 * rounds for each in heard.values()))
+    first = heard["asks"]
+    assert heard["answers"] == heard["thanks"] == first
+    for name in names:
+        assert [value for sender, value in first if sender == name] == list(range(rounds))
+    for number in range(rounds):
+        places = [first.index((name, number)) for name in names]
+        assert places == sorted(places)
+    client.delete_group("causal")
+
+
 def test_closed_and_open_groups(client: entrepot.Client, server: Broker) -> None:
     heard: list[Any] = []
     for name, is_closed in (("closed", True), ("open", False)):  # Two groups at once.
@@ -86,8 +117,12 @@ def test_durable_and_volatile_groups(client: entrepot.Client, server: Broker) ->
             client.group(name, member="stays", is_durable=is_durable).join()
             goes = away.group(name, heard.append, member="goes", is_durable=is_durable)
             goes.join()
+            # A position moves when the callback has returned: after the view, after the message.
+            eventually(lambda goes=goes: goes.position >= 0)  # type: ignore[misc]
+            joined = goes.position
             client.group(name, member="stays").send("before")
-            eventually(lambda heard=heard: Sent("stays", "before") in heard)  # type: ignore[misc]
+            eventually(lambda goes=goes, then=joined: goes.position > then)  # type: ignore[misc]
+            assert heard[-1] == Sent("stays", "before")
             positions[name] = goes.position
     for name, heard in told.items():
         heard.clear()
@@ -133,6 +168,7 @@ def test_a_state_machine(client: entrepot.Client, server: Broker) -> None:
     assert states[0][-1] == ("b", "w")
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_state_machines_end_in_equal_states() -> None:

@@ -64,6 +64,7 @@ def test_only_within_the_life_of_a_producer(client: BareClient) -> None:
     assert values_of(client.read("twice")) == [b"a", b"a"]
 
 
+@pytest.mark.usefixtures("every_durability")
 def test_who_wrote_what_survives_a_restart_and_a_kill() -> None:
     with broker() as server:
         with BareClient(server) as client:

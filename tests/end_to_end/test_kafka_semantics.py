@@ -120,6 +120,7 @@ def test_neither_waits_for_the_other(server: Broker, client: BareClient) -> None
     asyncio.run(asyncio.wait_for(work(), WAIT_S))
 
 
+@pytest.mark.usefixtures("every_durability")
 def test_what_was_acknowledged_survives() -> None:
     """kill -9 and a new start. Proves A-04."""
     with broker() as server:

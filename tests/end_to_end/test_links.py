@@ -301,12 +301,14 @@ def _cross(made: dict[str, Broker], count: int, kills: int) -> list[str]:
         return found
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_each_comes_once_while_the_middle_is_killed() -> None:
     found = _cross(chain(announce=""), 1_000, 20)
     assert sorted(map(int, found)) == list(range(1_000))
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_a_manager_that_only_routes_loses_nothing() -> None:
     found = _cross(chain(announce="", store=False), 300, 5)

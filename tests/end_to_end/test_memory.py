@@ -73,6 +73,7 @@ def test_it_is_there_after_a_crash_and_ends_with_its_client(server: Broker) -> N
         assert dict(again.memory("lasting").inner._values) == {"counter": 49, "after": True}
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_sequential_consistency_through_a_kill() -> None:

@@ -246,6 +246,7 @@ def test_a_client_cannot_take_a_bridges_session() -> None:
         assert client.connected == 0x85
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kills_of_either_side(mosquitto: Mosquitto) -> None:

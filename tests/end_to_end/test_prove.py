@@ -10,6 +10,7 @@ from entrepot.prove.trial import run
 ALL = [(semantics, protocol) for semantics in Semantics for protocol in OFFERS[semantics]]
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("semantics", "protocol"), ALL, ids=[f"{each.value}-{over}" for each, over in ALL]

@@ -243,7 +243,7 @@ def test_users_come_change_and_go(house: House) -> None:
     again = command("users", "add", "carl", *where, "--password-stdin", stdin="two\n", code=1)
     assert "there is a user carl already" in again
     listed = command("users", "list", *where).splitlines()
-    assert "carl  SCRAM-SHA-256 SCRAM-SHA-512" in listed
+    assert ["carl", "SCRAM-SHA-256", "SCRAM-SHA-512"] in [line.split() for line in listed]
     for mechanism in MECHANISMS:
         assert house.admin(("carl", "one")).list_topics(timeout=WAIT_S).brokers, mechanism
     changed = house.users("passwd", "carl", *where, stdin="two")

@@ -164,6 +164,7 @@ def test_a_release_comes_again_and_ends_at_the_limit(broker: testing.Broker) -> 
         assert len(member.poll(1.0)) == 0
 
 
+@pytest.mark.usefixtures("every_durability")
 def test_what_was_acknowledged_survives_a_kill(broker: testing.Broker) -> None:
     """And what was not comes again."""
     create(broker, "t", "g")
@@ -199,6 +200,7 @@ def test_a_consumer_that_is_gone_leaves_its_records_to_others(broker: testing.Br
         commit(second)
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_nothing_that_was_accepted_comes_again_through_kills(broker: testing.Broker) -> None:
     """Three consumers, one in ten records released, the broker killed eight times."""

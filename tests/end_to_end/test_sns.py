@@ -271,6 +271,7 @@ def test_a_topic_of_sns_is_a_topic(server: Broker, sns: Any) -> None:
     connection.close()
 
 
+@pytest.mark.usefixtures("every_durability")
 def test_topics_and_subscriptions_survive(tmp_path: Path) -> None:
     with broker(tmp_path / "data", settings={"ports.sqs": 0}) as server:
         sns, sqs = connect_sns(server), connect(server)

@@ -265,6 +265,7 @@ def test_headers_are_ours(server: Broker, endpoint: Hook) -> None:
         assert "evil" not in str(headers).lower()
 
 
+@pytest.mark.usefixtures("every_durability")
 def test_what_waits_survives_kill_9(tmp_path: Path) -> None:
     with hook() as first:
         port = first.port

@@ -186,6 +186,7 @@ def test_queues_that_sqs_does_not_find(sqs: Any, channel: Any) -> None:
 # --- a crash
 
 
+@pytest.mark.usefixtures("every_durability")
 def test_what_was_answered_survives(tmp_path: Path) -> None:
     with broker(tmp_path / "data", settings={"ports.sqs": 0}) as server:
         sqs = connect(server)

@@ -182,6 +182,7 @@ def test_what_a_killed_runner_has_left_open_is_ended(server: Broker) -> None:
         reader.close()
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_record_once_although_a_runner_and_the_broker_are_killed(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """MQTT and STOMP over WebSocket: real clients, and those who mean no good."""
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -178,11 +180,16 @@ def test_stomp_in_texts_and_binary(server: Broker, subprotocol: str | None) -> N
 
 
 def test_under_tls(server: Broker, own: Certificate) -> None:
+    """By the client without threads: one TLS socket is not to be read and written by two."""
     trust = ssl.create_default_context(cafile=own.certificate)
     port = server.endpoints["http_tls"][1]
-    with connect(f"wss://localhost:{port}/mqtt", ssl=trust) as peer:
-        peer.send(CONNECT)
-        assert peer.recv(WAIT_S) == CONNACK
+
+    async def greet() -> object:
+        async with connect_async(f"wss://localhost:{port}/mqtt", ssl=trust) as peer:
+            await peer.send(CONNECT)
+            return await asyncio.wait_for(peer.recv(), WAIT_S)
+
+    assert asyncio.run(greet()) == CONNACK
 
 
 @pytest.mark.parametrize(

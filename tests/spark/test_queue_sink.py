@@ -90,6 +90,7 @@ def test_a_broker_that_was_restarted_is_found_again(new_topic: Callable[..., str
         assert drain(server, queue) == texts(3)
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_a_batch_that_is_repeated_is_in_the_queue_once(new_topic: Callable[..., str]) -> None:
     """The broker is killed in the middle, and all of it is published again."""

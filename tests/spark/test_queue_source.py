@@ -160,6 +160,7 @@ def test_a_killed_driver_reads_the_same_again_and_no_more(server: Broker, queue:
     assert (query.seen, drain(server, queue)) == (texts(10), [])
 
 
+@pytest.mark.usefixtures("every_durability")
 @pytest.mark.slow
 def test_a_restarted_broker_has_forgotten_the_leases(new_topic: Callable[..., str]) -> None:
     with broker(settings=SETTINGS) as server:

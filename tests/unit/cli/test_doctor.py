@@ -170,6 +170,18 @@ def test_java_is_not_asked_for_without_spark(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(checks, "find_spec", lambda _: None)
     found = only(checks.java())
     assert (found.state, "not needed" in found.text) == ("ok", True)
+    assert list(checks.decoder()) == []
+
+
+@pytest.mark.parametrize(("has_loop", "state"), [(True, "ok"), (False, "warn")])
+def test_a_decoder_that_is_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, has_loop: bool, state: str
+) -> None:
+    there = {"pyspark", "entrepot.spark._columns"} if has_loop else {"pyspark"}
+    monkeypatch.setattr(checks, "find_spec", lambda name: name if name in there else None)
+    found = only(checks.decoder())
+    assert (found.state, "not compiled" in found.text) == (state, not has_loop)
+    assert bool(found.advice) is not has_loop
 
 
 def run(arguments: list[str], states: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
