@@ -11,6 +11,8 @@ SEEDS ?= 200
 # Tests at a time, which wait more than they work: 6 quick ones, 4 others.
 WORKERS ?=
 FIRST ?= 0
+# Reports of tests that ran once more.
+AGAIN ?=
 
 # Or else each of the many brokers and commands that tests start compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,7 +43,7 @@ test-compiled: $(COMPILED)/.installed-test  ## the contracts, on a compiled brok
 	  tests/unit tests/property tests/end_to_end $(ARGS)
 
 proofs: $(VENV)/.installed-test  ## did every test run that docs/REQUIREMENTS.md cites?
-	$(BIN)/python -m tests.proofs build/tests-fast.xml build/tests-slow.xml
+	$(BIN)/python -m tests.proofs build/tests-fast.xml build/tests-slow.xml $(wildcard $(AGAIN))
 
 lint: $(VENV)/.installed-dev  ## format check, lint, types, import contracts
 	$(BIN)/ruff format --check --quiet .

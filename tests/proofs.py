@@ -88,16 +88,20 @@ def _functions_of(path: Path) -> frozenset[str]:
 def outcomes_of(reports: Iterable[str]) -> dict[str, str]:
     """Return how each test ended, by its dotted name, from pytest's reports (JUnit XML).
 
-    Of a test with several cases one that failed counts most, then one that passed.
+    What ran again in a later report ended as it did there. Of a test with several cases one that
+    failed counts most, then one that passed.
     """
-    order = (SKIPPED, PASSED, FAILED)
-    outcomes: dict[str, str] = {}
+    cases: dict[tuple[str, str], str] = {}
     for report in reports:
         for case in ElementTree.fromstring(report).iter("testcase"):
-            name = f"{case.get('classname')}.{case.get('name', '').partition('[')[0]}"
             bad = case.find("failure") is not None or case.find("error") is not None
             ended = FAILED if bad else PASSED if case.find("skipped") is None else SKIPPED
-            outcomes[name] = max(ended, outcomes.get(name, SKIPPED), key=order.index)
+            cases[case.get("classname", ""), case.get("name", "")] = ended
+    order = (SKIPPED, PASSED, FAILED)
+    outcomes: dict[str, str] = {}
+    for (where, case_name), ended in cases.items():
+        name = f"{where}.{case_name.partition('[')[0]}"
+        outcomes[name] = max(ended, outcomes.get(name, SKIPPED), key=order.index)
     return outcomes
 
 
