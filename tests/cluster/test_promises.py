@@ -225,10 +225,18 @@ def test_the_controller_dies_and_a_leader_with_it(world: World) -> None:
     assert world.wait_healed(["goes-on"]) == ""
 
 
-def milliseconds(world: World, topic: str, acks: str) -> float:
-    """Return the median time of one record at a time."""
+def producer_with(world: World, topic: str, acks: str) -> Producer:
+    """Return a producer that is connected with the leader."""
     settings = {"bootstrap.servers": world.bootstrap, "acks": acks, "linger.ms": 0}
-    producer, times = Producer({**settings, "log_level": 0}), []
+    producer = Producer({**settings, "log_level": 0})
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def milliseconds(producer: Producer, topic: str) -> float:
+    """Return the median time of one record at a time."""
+    times = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         producer.produce(topic, b"x", partition=0)
@@ -238,11 +246,31 @@ def milliseconds(world: World, topic: str, acks: str) -> float:
 
 
 def test_latency_grows_with_acks(world: World) -> None:
-    """M-12, the other half."""
+    """M-12, the other half: 0 waits for nobody, 1 for the leader, all for the others as well."""
     create(world, "waits")
-    found = {acks: milliseconds(world, "waits", acks) for acks in ("0", "1", "all")}
+    producers = {acks: producer_with(world, "waits", acks) for acks in ("0", "1", "all")}
+    found = {acks: milliseconds(each, "waits") for acks, each in producers.items()}
     print("median ms of one record at a time:", found)
-    assert found["0"] < found["1"] < found["all"]
+
+    def left(acks: str, patience_s: float) -> int:
+        """Send one more. Return how many wait for an answer then."""
+        producers[acks].produce("waits", b"y", partition=0)
+        remaining: int = producers[acks].flush(patience_s)
+        return remaining
+
+    leader = leader_of(world, "waits")
+    world.stop(leader)
+    assert left("0", 30) == 0
+    assert left("1", 0.5) == 1
+    world.resume(leader)
+    assert producers["1"].flush(30) == 0
+    for node in others(world, leader_of(world, "waits")):
+        world.stop(node)
+    assert left("1", 30) == 0
+    assert left("all", 0.5) == 1
+    for node in world.nodes:
+        world.resume(node)
+    assert producers["all"].flush(30) == 0
 
 
 def test_what_one_node_changes_all_have(world: World) -> None:
