@@ -316,7 +316,7 @@ def test_what_is_not_set_is_unset_at_once(world: World) -> None:
     assert world.wait_healed(["later"]) == ""  # The coordinator's last change is of a replica.
     begun_s = time.monotonic()
     admin.incremental_alter_configs([of_broker])[of_broker].result(30)
-    assert time.monotonic() - begun_s < SESSION_S
+    assert time.monotonic() - begun_s < 20  # It waited in vain for a change, for 30 s.
 
 
 class Watching:
