@@ -15,7 +15,7 @@ from functools import partial
 from uuid import UUID
 
 from entrepot.broker.alarm import Alarm
-from entrepot.broker.consumer_group.classic import CONSUMER, ClassicGroup
+from entrepot.broker.consumer_group.classic import CONSUMER, Answers, ClassicGroup
 from entrepot.broker.consumer_group.commits import Commits
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.interest import Topics
@@ -232,8 +232,7 @@ class Coordinator:
             self._empty_since_ms.pop(group_id, None)
             if isinstance(group, ClassicGroup):
                 group.abandon()
-                for token, answer in group.take_answers():
-                    _answer(token, answer, None)
+                self._tell(group.take_answers(), None)
         self._commits.offsets.drop(is_there)
         self._deadlines.cancel_all(lambda key: bool(key[0]) and is_there(key[0]))
 
@@ -446,19 +445,20 @@ class Coordinator:
         if answers:
 
             def answer_all(error: StorageError | None) -> None:
-                # Each answer resumes a request, and there may be ten thousand of them.
-                told = [partial(_answer, token, answer, error) for token, answer in answers]
-                self._turns.start_each(told)
+                self._tell(answers, error)
                 if error is not None:
                     self._not_kept(group, error)
 
             self._store.when_kept(group.id, answer_all)
 
+    def _tell(self, answers: Answers, error: StorageError | None) -> None:
+        """Answer waiting requests. Each answer resumes one, and there may be ten thousand."""
+        self._turns.start_each([partial(_answer, *each, error) for each in answers])
+
     def _not_kept(self, group: ClassicGroup, error: StorageError) -> None:
         """Begin a new generation, because a crash would undo the assignment of this one."""
         log.warning("group %s: %s", group.id, error)
-        for token, answer in group.take_answers():
-            _answer(token, answer, error)
+        self._tell(group.take_answers(), error)
         group.rebalance(self._now())
 
     # --- offsets
