@@ -16,6 +16,7 @@ from kio.schema.alter_share_group_offsets.v0.response import (
     AlterShareGroupOffsetsResponseTopic,
 )
 from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
 
 from entrepot.broker.access import Operation
 from entrepot.broker.catalog import Topic
@@ -60,7 +61,7 @@ def _find(context: Context, name: str) -> Topic | Exception:
 
 def _topics(
     request: AlterShareGroupOffsetsRequest,
-    found: Mapping[str, Topic | Exception],
+    found: Mapping[TopicName, Topic | Exception],
     faults: Mapping[tuple[str, int], Exception],
 ) -> Steps[tuple[AlterShareGroupOffsetsResponseTopic, ...]]:
     topics = []
