@@ -135,6 +135,24 @@ async def test_what_was_changed_is_told_in_many_turns(
     assert len(turns) >= 2 * MANY  # One for each row, and one to write it.
 
 
+@on_node()
+async def test_offsets_of_a_topic_that_is_deleted_are_deleted_in_many_turns(
+    node: Node, turns: list[Turns]
+) -> None:
+    """They are gone when there may be a new topic of that name."""
+    broker = node.context.broker
+    topic = await broker.create_topic("many", MANY)
+    await ask(node, wide.offset_commit("group", TOPICS))
+    turns.clear()
+    await broker.groups.topic_deleted("many")
+    assert len(turns) >= MANY
+    await ask(node, wide.offset_commit("group", TOPICS))
+    assert len(broker.groups.committed("group")) == MANY
+    await broker.delete_topic(topic)
+    await broker.create_topic("many", MANY)
+    assert len(broker.groups.committed("group")) == 0
+
+
 def epoch_of(body: bytes) -> int:
     return wide.epoch_of(bytes(5) + body)  # There is no header here.
 
