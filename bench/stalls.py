@@ -141,10 +141,7 @@ def rows() -> Rows:
         "DELETE /api/vhosts with 10,000 queues",
         lambda s: lambda: s.http("DELETE", "/api/vhosts/imported"),
     )
-    yield (
-        "DeleteTopics, 7 x 9,900",
-        lambda s: lambda: s.ask(wide.delete_topics([name for name, _ in s.wide])),
-    )
+    yield "DeleteTopics, 7 x 9,900, with offsets", _delete_wide
     yield from stalls_clients.rows()
     yield from _disappearing()
 
@@ -239,6 +236,11 @@ def _large_batch(stage: Stage) -> Work:
     batch = wide.record_batch(wide.large_record(100 << 20), 1, int(time.time() * 1_000))
     request = wide.produce([("large", 0, batch)])
     return lambda: stage.ask(request)
+
+
+def _delete_wide(stage: Stage) -> Work:
+    stage.ask(wide.offset_commit("group", stage.wide))
+    return lambda: stage.ask(wide.delete_topics([name for name, _ in stage.wide]))
 
 
 def _waiting_fetch(stage: Stage) -> Work:

@@ -575,15 +575,17 @@ class Broker:
         else:
             self._append_here(deleted)
         self.catalog.apply(deleted)
-        self.groups.topic_deleted(topic.name)
-        # Its directories have its name, so no other topic may have that name until they are gone.
+        forgotten = self.groups.topic_deleted(topic.name)
+        # Its directories have its name, and so have offsets that groups committed: no other topic
+        # may have that name until they are gone.
         self.claims.take(topic.name)
-        await asyncio.shield(asyncio.ensure_future(self._delete(topic)))
+        await asyncio.shield(asyncio.ensure_future(self._delete(topic, forgotten)))
 
-    async def _delete(self, topic: Topic) -> None:
+    async def _delete(self, topic: Topic, forgotten: asyncio.Future[None]) -> None:
         try:
             await self._committed_here()
             await self.drop_partitions(topic)
+            await forgotten
         finally:
             self.claims.release(topic.name)
         log.info("topic %s deleted", topic.name)

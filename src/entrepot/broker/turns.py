@@ -34,6 +34,7 @@ class Turns:
         self._is_ending = False  # Whether `_end` comes at the end of this iteration,
         self._at_end: list[Callable[[], None]] = []  # and what it calls.
         self.spent = 0  # In this iteration; see `spend`.
+        self._begun = 0  # Also in this iteration; see `has_room`.
 
     def begin(self, steps: Steps[T]) -> T | Awaitable[T]:
         """Run the first turn now. Return the result, or an awaitable when more turns are needed."""
@@ -90,6 +91,16 @@ class Turns:
             self._is_calling = True
             asyncio.get_running_loop().call_soon(self._call_waiting)
 
+    def has_room(self) -> bool:
+        """Return whether one more request may begin in this iteration of the loop, and count it.
+
+        If not, too many clients ask at the same time, and it is to begin with `call_soon`. Requests
+        that take less need not ask: so they do not wait for all the others.
+        """
+        self.number()
+        self._begun += 1
+        return self._begun <= limits.REQUESTS_AT_ONCE_MAX and not self._calls
+
     def _call_waiting(self) -> None:
         clock = self._clock
         until_s = clock.monotonic() + limits.TURN_MS / 1_000
@@ -131,7 +142,7 @@ class Turns:
     def _end(self) -> None:
         self._is_ending = False
         self._number += 1
-        self.spent = 0
+        self.spent = self._begun = 0
         calls, self._at_end = self._at_end, []
         for call in calls:
             call()

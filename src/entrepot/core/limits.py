@@ -13,6 +13,8 @@ REQUEST_BYTES_NARROW = 16 * KIB  # A longer request is decoded in turns.
 TURN_MS = 5  # How long one request may keep the loop; then others run before it goes on.
 # Changes of one request that are appended together and committed together.
 CHANGES_AT_ONCE_MAX = 100
+# Requests begun in one iteration of the loop, of those that a task of their own serves.
+REQUESTS_AT_ONCE_MAX = 100
 RESPONSES_WAITING_MAX = 1_000  # Requests of one connection that are appended but not answered.
 CONNECTIONS_MAX = 20_000  # Without TLS; as many again with TLS.
 # Input of all connections that is not processed yet; configurable.

@@ -172,6 +172,35 @@ def test_what_many_calls_set_in_motion_is_spread_over_turns() -> None:
     run(body)
 
 
+def test_so_many_requests_begin_in_an_iteration_of_the_loop_and_others_when_it_is_their_turn() -> (
+    None
+):
+    async def body(turns: Turns) -> None:
+        begun: list[int] = []
+        count = limits.REQUESTS_AT_ONCE_MAX + 20
+
+        def ask(number: int) -> None:
+            if turns.has_room():
+                begun.append(number)
+            else:
+                turns.call_soon(partial(begun.append, number))
+
+        for number in range(count):
+            ask(number)
+        seen = [len(begun)]
+        assert seen == [limits.REQUESTS_AT_ONCE_MAX]
+        await asyncio.sleep(0)
+        ask(count)  # A new iteration, but others wait longer.
+        while len(begun) <= count:
+            seen.append(len(begun))
+            await asyncio.sleep(0)
+        assert begun == [*range(count + 1)]
+        assert max(after - before for before, after in pairwise(seen)) <= STEPS_A_TURN + 1
+        assert turns.has_room()
+
+    run(body)
+
+
 def test_what_is_for_the_end_of_an_iteration_comes_after_all_that_was_ready() -> None:
     async def body(turns: Turns) -> None:
         loop = asyncio.get_running_loop()

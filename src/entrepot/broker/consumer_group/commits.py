@@ -13,11 +13,13 @@ from entrepot.broker.consumer_group.store import GroupStore
 from entrepot.core import limits
 from entrepot.core.errors import StorageError
 from entrepot.core.ports import Clock
+from entrepot.core.steps import Steps, parts
 from entrepot.log.partition import Waiter
 
 log = logging.getLogger("entrepot.groups")
 
 _NO_PRODUCER = (-1, -1)  # Stands for: not in a transaction.
+_FORGOTTEN_AT_ONCE = 1_000  # Offsets of deleted topics, in one record batch.
 
 
 class Commits:
@@ -120,12 +122,18 @@ class Commits:
             for place in wanted
         }
 
-    def forget_topics(self, exists: Callable[[str], object]) -> None:
+    def forget_topics(self, exists: Callable[[str], object]) -> Steps[None]:
         """Delete offsets of topics that do not exist: a new topic of the same name is another
         topic."""
         for group in list(self.offsets.groups()):
-            gone = [place for place in self.offsets.places_of(group) if not exists(place.topic)]
-            self._forget(group, gone)
+            gone: list[TopicPartition] = []
+            for place in self.offsets.places_of(group):
+                if not exists(place.topic):
+                    gone.append(place)
+                yield
+            for some in parts(gone, _FORGOTTEN_AT_ONCE):
+                self._forget(group, some)
+                yield
 
     def expire(
         self,

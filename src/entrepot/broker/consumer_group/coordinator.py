@@ -15,7 +15,7 @@ from functools import partial
 from uuid import UUID
 
 from entrepot.broker.alarm import Alarm
-from entrepot.broker.consumer_group.classic import CONSUMER, ClassicGroup
+from entrepot.broker.consumer_group.classic import CONSUMER, Answers, ClassicGroup
 from entrepot.broker.consumer_group.commits import Commits
 from entrepot.broker.consumer_group.faults import Fault, GroupError
 from entrepot.broker.consumer_group.interest import Topics
@@ -86,7 +86,8 @@ class Coordinator:
         self._groups: dict[str, Group] = {}
         # Wall time in ms; of classic groups that had members.
         self._empty_since_ms: dict[str, int] = {}
-        self._deleted: dict[str, None] = {}  # Topics deleted in this turn of the loop.
+        self._deleted: dict[str, None] = {}  # Topics deleted in this turn of the loop,
+        self._forgetting: asyncio.Future[None]  # and what deletes their offsets.
         # In a cluster: what reads partitions of groups that this node leads since a moment ago.
         self._loading: dict[int, asyncio.Future[None]] = {}
         self._commits = Commits(self._store, clock)
@@ -112,7 +113,7 @@ class Coordinator:
         for group_id in self._commits.offsets.groups():
             if group_id not in self._groups:
                 self._add_classic(group_id)
-        self._commits.forget_topics(self._topics.topics.__contains__)
+        finish(self._commits.forget_topics(self._topics.topics.__contains__))
         self._deadlines.set(_RETENTION, self._now() + _RETENTION_EVERY_MS)
         self._alarm.arm()
 
@@ -232,8 +233,7 @@ class Coordinator:
             self._empty_since_ms.pop(group_id, None)
             if isinstance(group, ClassicGroup):
                 group.abandon()
-                for token, answer in group.take_answers():
-                    _answer(token, answer, None)
+                self._tell(group.take_answers(), None)
         self._commits.offsets.drop(is_there)
         self._deadlines.cancel_all(lambda key: bool(key[0]) and is_there(key[0]))
 
@@ -446,19 +446,20 @@ class Coordinator:
         if answers:
 
             def answer_all(error: StorageError | None) -> None:
-                # Each answer resumes a request, and there may be ten thousand of them.
-                told = [partial(_answer, token, answer, error) for token, answer in answers]
-                self._turns.start_each(told)
+                self._tell(answers, error)
                 if error is not None:
                     self._not_kept(group, error)
 
             self._store.when_kept(group.id, answer_all)
 
+    def _tell(self, answers: Answers, error: StorageError | None) -> None:
+        """Answer waiting requests. Each answer resumes one, and there may be ten thousand."""
+        self._turns.start_each([partial(_answer, *each, error) for each in answers])
+
     def _not_kept(self, group: ClassicGroup, error: StorageError) -> None:
         """Begin a new generation, because a crash would undo the assignment of this one."""
         log.warning("group %s: %s", group.id, error)
-        for token, answer in group.take_answers():
-            _answer(token, answer, error)
+        self._tell(group.take_answers(), error)
         group.rebalance(self._now())
 
     # --- offsets
@@ -546,18 +547,20 @@ class Coordinator:
         await self._commits.delete(group_id, [place for place in there if place not in faults])
         return faults
 
-    def topic_deleted(self, name: str) -> None:
-        """Delete the offsets of a deleted topic, in the next turn of the loop.
+    def topic_deleted(self, name: str) -> asyncio.Future[None]:
+        """Delete the offsets of a deleted topic, from the next turn of the loop on. Return what is
+        done when that is in the log: until then there should be no new topic of that name.
 
         Topics deleted in the same turn are handled together, because all offsets are searched.
         """
         if not self._deleted:
-            asyncio.get_running_loop().call_soon(self._forget_deleted)
+            self._forgetting = asyncio.ensure_future(self._forget_deleted())
         self._deleted[name] = None
+        return self._forgetting
 
-    def _forget_deleted(self) -> None:
+    async def _forget_deleted(self) -> None:
         deleted, self._deleted = self._deleted, {}
-        self._commits.forget_topics(lambda topic: topic not in deleted)
+        await self._turns.run(self._commits.forget_topics(lambda topic: topic not in deleted))
 
     def _expire_offsets(self) -> None:
         """Delete offsets that are unused for long, and empty groups that have none left."""

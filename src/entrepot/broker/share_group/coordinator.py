@@ -359,7 +359,7 @@ class ShareCoordinator:
         return [by_id[topic] for topic in self._find(group_id).partition_counts if topic in by_id]
 
     async def alter_offsets(
-        self, group_id: str, offsets: Sequence[tuple[Topic, Mapping[int, int]]]
+        self, group_id: str, offsets: Iterable[tuple[Topic, Mapping[int, int]]]
     ) -> dict[tuple[str, int], Exception]:
         """Set where a group without members continues to read; create the group if needed.
 

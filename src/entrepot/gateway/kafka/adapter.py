@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from functools import partial
 
 from entrepot.broker.sessions import ConnectionFacts
 from entrepot.core import limits
@@ -20,6 +21,7 @@ from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Link, Unfinished
 from entrepot.gateway.kafka import api_versions, apis
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.login import Login
+from entrepot.gateway.kafka.serving import Serve
 from entrepot.gateway.pump import Cancellable, Pump
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.frames import (
@@ -33,6 +35,16 @@ log = logging.getLogger("entrepot.kafka")
 
 _WAITING_BYTES_MAX = 8 * limits.MIB
 _JOINED_BYTES_MAX = 4 * limits.KIB  # A short answer is one buffer, which is faster to send.
+
+
+class _Nothing:
+    """What a request waits for whose turn has not come: there is nothing to cancel."""
+
+    def cancel(self) -> None:
+        pass
+
+
+_NOTHING = _Nothing()
 
 
 class Answer:
@@ -218,10 +230,34 @@ class KafkaAdapter(Pump[memoryview]):
                 raise MalformedFrame(f"API {header.api_key} version {header.version} is not served")
             answer.chunks = api_versions.unsupported(header.correlation_id)
             return None
+        if header.api_key in apis.AWAITED and not self._context.broker.turns.has_room():
+            self.hold(_NOTHING)
+            later = partial(self._serve_later, handler, header, frame, position, answer)
+            self._context.broker.turns.call_soon(partial(self.guard, later))
+            return None
         result = handler(self._context, header, frame, position, answer)
         if result is None and self._login is not None:
             self._settle(self._login)
         return result
+
+    def _serve_later(
+        self,
+        handler: Serve,
+        header: RequestHeader,
+        frame: memoryview,
+        position: int,
+        answer: Answer,
+    ) -> None:
+        """Serve a request that has waited because very many came at the same time."""
+        if not self._is_open:
+            return
+        try:
+            work = handler(self._context, header, frame, position, answer)
+        except PeerError as error:
+            self.failed(error)
+        else:
+            assert work is not None  # It is one of `apis.AWAITED`.
+            self.wait_for(work)
 
     def _is_first(self, header: RequestHeader) -> bool:
         """Return whether this is the first request for a handler that takes long to import."""

@@ -4,11 +4,11 @@ Records from the offset on are delivered, also if they were settled before; reco
 not delivered any more. A group that does not exist is created.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kio.schema.alter_share_group_offsets.v0.request import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsRequestPartition,
 )
 from kio.schema.alter_share_group_offsets.v0.response import (
     AlterShareGroupOffsetsResponse,
@@ -16,10 +16,11 @@ from kio.schema.alter_share_group_offsets.v0.response import (
     AlterShareGroupOffsetsResponseTopic,
 )
 from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
 
 from entrepot.broker.access import Operation
 from entrepot.broker.catalog import Topic
-from entrepot.core.steps import listed
+from entrepot.core.steps import Steps, listed
 from entrepot.gateway.kafka.context import NO_THROTTLE, Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.groups import check_group, group_reason
@@ -31,11 +32,11 @@ async def handle(
     context: Context, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     found = {each.topic_name: _find(context, each.topic_name) for each in request.topics}
-    wanted: list[tuple[Topic, Mapping[int, int]]] = [
+    wanted: Iterator[tuple[Topic, Mapping[int, int]]] = (  # One topic at a time: it may be wide.
         (topic, {part.partition_index: part.start_offset for part in each.partitions})
         for each in request.topics
         if isinstance(topic := found[each.topic_name], Topic)
-    ]
+    )
     try:
         check_group(context, Operation.READ, request.group_id)
         faults = await context.broker.share_groups.alter_offsets(request.group_id, wanted)
@@ -44,11 +45,10 @@ async def handle(
         return AlterShareGroupOffsetsResponse(
             throttle_time=NO_THROTTLE, error_code=code, error_message=text, responses=()
         )
-    rows = (_topic(each, found[each.topic_name], faults) for each in request.topics)
     return AlterShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        responses=tuple(await context.broker.turns.run(listed(rows))),
+        responses=await context.broker.turns.run(_topics(request, found, faults)),
     )
 
 
@@ -59,25 +59,33 @@ def _find(context: Context, name: str) -> Topic | Exception:
         return error
 
 
-def _topic(
-    asked: AlterShareGroupOffsetsRequestTopic,
-    found: Topic | Exception,
+def _topics(
+    request: AlterShareGroupOffsetsRequest,
+    found: Mapping[TopicName, Topic | Exception],
     faults: Mapping[tuple[str, int], Exception],
-) -> AlterShareGroupOffsetsResponseTopic:
-    rows = []
-    for each in asked.partitions:
-        code, text = ErrorCode.none, None
-        error = found if isinstance(found, Exception) else None
-        error = error or faults.get((asked.topic_name, each.partition_index))
-        if error is not None:
-            code, text = reason_of(error)
-        rows.append(
-            AlterShareGroupOffsetsResponsePartition(
-                partition_index=each.partition_index, error_code=code, error_message=text
-            )
+) -> Steps[tuple[AlterShareGroupOffsetsResponseTopic, ...]]:
+    topics = []
+    for asked in request.topics:
+        topic = found[asked.topic_name]
+        error = topic if isinstance(topic, Exception) else None
+        rows = yield from listed(
+            _partition(each, error or faults.get((asked.topic_name, each.partition_index)))
+            for each in asked.partitions
         )
-    return AlterShareGroupOffsetsResponseTopic(
-        topic_name=asked.topic_name,
-        topic_id=found.id if isinstance(found, Topic) else None,
-        partitions=tuple(rows),
+        told = AlterShareGroupOffsetsResponseTopic(
+            topic_name=asked.topic_name,
+            topic_id=topic.id if isinstance(topic, Topic) else None,
+            partitions=tuple(rows),
+        )
+        topics.append(told)
+        yield
+    return tuple(topics)
+
+
+def _partition(
+    asked: AlterShareGroupOffsetsRequestPartition, error: Exception | None
+) -> AlterShareGroupOffsetsResponsePartition:
+    code, text = (ErrorCode.none, None) if error is None else reason_of(error)
+    return AlterShareGroupOffsetsResponsePartition(
+        partition_index=asked.partition_index, error_code=code, error_message=text
     )

@@ -88,6 +88,9 @@ SERVED: tuple[ServedApi, ...] = (
 
 _BY_KEY: dict[int, ServedApi] = {int(entry.api): entry for entry in SERVED}
 
+# Keys of those whose requests are served by a task of their own, which takes longer.
+AWAITED = {int(each.api): None for each in SERVED if isinstance(each, Awaited | AwaitedWithHeader)}
+
 
 def is_heavy(api_key: int, version: int) -> bool:
     """Return whether this version is served and its handler takes long to import."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -194,6 +196,63 @@ async def test_a_division_that_cannot_be_kept_is_made_anew(node: Node) -> None:
     assert again.generation == joined.generation + 1
     done = await groups.sync("g", syncing("m", again.generation, {"m": b"all"}))
     assert done == SyncAnswer(None, "consumer", "range", b"all")
+
+
+def at_once(answered: Sequence[asyncio.Future[Any]]) -> list[int]:
+    """Return a list that will have how many are answered in each iteration of the loop, from the
+    first answer to the last."""
+    told: list[int] = []
+    left = len(answered)
+    loop = asyncio.get_running_loop()
+
+    def next_iteration() -> None:
+        told.append(0)
+        if left:
+            loop.call_soon(next_iteration)
+
+    def count(_: asyncio.Future[Any]) -> None:
+        nonlocal left
+        if not told:
+            next_iteration()
+        told[-1] += 1
+        left -= 1
+
+    for each in answered:
+        each.add_done_callback(count)
+    return told
+
+
+@pytest.mark.parametrize("end", ["joined", "not kept", "led elsewhere"])
+@on_node()
+async def test_many_who_wait_are_answered_some_at_a_time(node: Node, end: str) -> None:
+    """Each of them asks again, and others have their turn in between."""
+    groups, count = groups_of(node), 4 * limits.CHANGES_AT_ONCE_MAX
+    joins = [asyncio.ensure_future(groups.join("g", joining(name=f"{i}"))) for i in range(count)]
+    answered: list[asyncio.Future[JoinAnswer]] | list[asyncio.Future[SyncAnswer]] = joins
+    if end == "not kept":
+        generation = (await joins[-1]).generation
+        leader = groups.describe("g").members[0].id
+        others = [f"{i}" for i in range(count) if f"{i}" != leader]
+        syncs = [groups.sync("g", syncing(each, generation)) for each in others]
+        answered = [asyncio.ensure_future(each) for each in syncs]
+        await asyncio.sleep(0.02)
+        node.disk.fail_next("write", errno.ENOSPC, OURS)
+        answered.append(asyncio.ensure_future(groups.sync("g", syncing(leader, generation))))
+    told = at_once(answered)
+    if end == "led elsewhere":
+        await asyncio.sleep(0.02)
+        groups.ended_to_lead(groups.partition_of("g"))
+    await asyncio.wait(answered)
+    assert sum(told) == count
+    # The simulated loop shuffles what is ready, so two parts may be counted as one.
+    assert max(told) <= 2 * limits.CHANGES_AT_ONCE_MAX
+    faults = {each.result().fault for each in answered}
+    expected = {
+        "joined": None,
+        "not kept": Fault.COORDINATOR_NOT_AVAILABLE,
+        "led elsewhere": Fault.NOT_COORDINATOR,
+    }
+    assert faults == {expected[end]}
 
 
 @on_node()

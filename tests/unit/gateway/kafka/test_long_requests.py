@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -114,6 +115,42 @@ async def test_what_changes_much_takes_many_turns(
     answer = await ask(node, CHANGING[name]())
     assert len(turns) >= MANY
     assert b"\xff\xff\xff" not in answer[:20]  # No code of an unknown error.
+
+
+@on_node()
+async def test_what_was_changed_is_told_in_many_turns(
+    node: Node, turns: list[Turns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.context.broker.create_topic("many", MANY)
+    groups = node.context.broker.share_groups
+    alter = groups.alter_offsets
+
+    async def altered(*arguments: Any) -> Any:
+        faults = await alter(*arguments)
+        turns.clear()
+        return faults
+
+    monkeypatch.setattr(groups, "alter_offsets", altered)
+    await ask(node, wide.alter_share_group_offsets("share", TOPICS))
+    assert len(turns) >= 2 * MANY  # One for each row, and one to write it.
+
+
+@on_node()
+async def test_offsets_of_a_topic_that_is_deleted_are_deleted_in_many_turns(
+    node: Node, turns: list[Turns]
+) -> None:
+    """They are gone when there may be a new topic of that name."""
+    broker = node.context.broker
+    topic = await broker.create_topic("many", MANY)
+    await ask(node, wide.offset_commit("group", TOPICS))
+    turns.clear()
+    await broker.groups.topic_deleted("many")
+    assert len(turns) >= MANY
+    await ask(node, wide.offset_commit("group", TOPICS))
+    assert len(broker.groups.committed("group")) == MANY
+    await broker.delete_topic(topic)
+    await broker.create_topic("many", MANY)
+    assert len(broker.groups.committed("group")) == 0
 
 
 def epoch_of(body: bytes) -> int:
