@@ -193,6 +193,23 @@ def test_a_filter_must_name_a_topic_where_the_strategy_needs_one(strategy: str) 
     simulated(body, strategy)
 
 
+@pytest.mark.parametrize("strategy", ["hash", "scribe", "meghdoot"])
+def test_what_was_refused_is_not_delivered(strategy: str) -> None:
+    async def body(nodes: Nodes) -> None:
+        node = await nodes.start(0)
+        with pytest.raises(ValueError, match=r"topic|attribute"):
+            node.subscribe(filter_of(("number", "<", 10.0)))
+        nodes.publish(0, "bonds", 1)
+        await nodes.settled(0)
+        node.subscribe(wish(strategy, "bonds"))
+        nodes.publish(0, "bonds", 2)
+        await nodes.settled(0)
+        assert (0, 2.0) in nodes.got
+        assert (0, 1.0) not in nodes.got
+
+    simulated(body, strategy)
+
+
 def test_filters_are_read() -> None:
     text = '{(topic, =, "bonds"), (price,<,80), (kind, below, sport)}'
     with pytest.raises(ValueError, match="sport, at 50, is no number: a text is in quotes"):
