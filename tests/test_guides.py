@@ -35,6 +35,7 @@ NOT_RUN = {
     "docs/guides/compiled.md": 3,
     "docs/guides/connect.md": 2,
     "docs/guides/console.md": 2,
+    "docs/guides/event-routing.md": 2,
     "docs/guides/exactly-once.md": 2,
     "docs/guides/gossip.md": 1,
     "docs/guides/links.md": 1,

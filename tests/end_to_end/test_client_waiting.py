@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
 
 import entrepot
+from entrepot.client.errors import ClientError
 from entrepot.testing import Broker, broker
 
 WAIT_S = 20.0
@@ -132,3 +138,28 @@ def test_who_waits_goes_on_after_a_kill() -> None:
 
     with broker() as server:
         asyncio.run(work(server))
+
+
+def test_ctrl_c_in_a_call_that_waits(server: Broker) -> None:
+    """Who waited takes nothing, and the client goes on."""
+    host, port = server.endpoints["amqp"]
+    with entrepot.Client(f"{host}:{port}") as client:
+        for _ in range(3):
+            timer = threading.Timer(PAUSE_S, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                client.get("interrupted", WAIT_S)
+            timer.join()
+            client.put("interrupted", "a")
+            assert client.get("interrupted", WAIT_S).text == "a"
+
+
+def test_a_client_is_closed_while_another_thread_waits(server: Broker) -> None:
+    host, port = server.endpoints["amqp"]
+    client = entrepot.Client(f"{host}:{port}").__enter__()
+    with ThreadPoolExecutor(1) as others:
+        waiting = others.submit(client.get, "closed", WAIT_S)
+        time.sleep(PAUSE_S)
+        client.close()
+        with pytest.raises((CancelledError, ClientError)):
+            waiting.result(WAIT_S)

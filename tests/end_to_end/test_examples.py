@@ -51,6 +51,19 @@ def test_money_is_neither_lost_nor_paid_twice() -> None:
 
 
 @pytest.mark.slow
+def test_half_messages_delay_levels_and_tags() -> None:
+    """Proves SYS-36: what a shop booked before it was killed is delivered, and nothing else."""
+    assert said("examples.delivery.half_messages") == [
+        "a lamp: the shop is done",
+        "a chair: the shop has died before commit",
+        "a table: the shop has died before booking",
+        "to be packed: a chair, a lamp",
+        "after a second: count the lamps",
+        "more: None",
+    ]
+
+
+@pytest.mark.slow
 def test_a_killed_workers_photo_is_done_by_another() -> None:
     """Proves H-15."""
     assert said("examples.sqs.photos") == [

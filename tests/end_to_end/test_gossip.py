@@ -1,74 +1,24 @@
 """Real processes that gossip over UDP on loopback: killed, stopped, and sent nonsense."""
 
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.end_to_end.datagram_nodes import Process, eventually
+
 PERIOD_S = 0.25
-WAIT_S_MAX = 60.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
-class Node:
-    """A process, and the lines that it has printed."""
-
+class Node(Process):
     def __init__(self, number: int, *arguments: str) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "entrepot.cli", "gossip", "node", "--json"),
-                *("--id", str(number), "--period", str(PERIOD_S), *arguments),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        threading.Thread(target=self._read, daemon=True).start()
-        self.port = self.wait("ready")["port"]
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(json.loads(line))
-
-    def wait(self, what: str, node: int | None = None, begin: int = 0) -> dict[str, Any]:
-        def found() -> list[dict[str, Any]]:
-            lines = self.lines[begin:]
-            return [e for e in lines if e["what"] == what and node in (None, e.get("node"))]
-
-        eventually(found)
-        return found()[0]
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-
-    def summary(self) -> dict[str, Any]:
-        begin = len(self.lines)
-        self.say("?")
-        return self.wait("summary", begin=begin)
-
-    def signal(self, number: int) -> None:
-        os.kill(self.process.pid, number)
-
-
-def eventually(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        super().__init__("gossip", number, "--period", str(PERIOD_S), *arguments)
 
 
 @pytest.fixture
@@ -88,8 +38,7 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
         yield started
     finally:
         for each in started:
-            each.process.kill()
-            each.process.wait()
+            each.end()
 
 
 def alive(*numbers: int) -> dict[str, str]:

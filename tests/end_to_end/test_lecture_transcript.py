@@ -22,12 +22,12 @@ from kafka import KafkaConsumer, KafkaProducer
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
-NAMES = (
-    "kafka-console-consumer",
-    "kafka-console-producer",
-    "kafka-server-start",
-    "kafka-server-stop",
-    "kafka-topics",
+NAMES = tuple(
+    sorted(
+        path.name
+        for path in (ROOT / "bin").iterdir()
+        if path.name.startswith(("kafka-", "zookeeper-", "zkServer")) and path.suffix != ".sh"
+    )
 )
 
 
@@ -218,6 +218,35 @@ def test_names_with_and_without_sh_p09(name: str) -> None:
     script, with_suffix = ROOT / "bin" / name, ROOT / "bin" / f"{name}.sh"
     assert with_suffix.resolve() == script
     assert os.access(with_suffix, os.X_OK)
+
+
+@pytest.mark.parametrize("suffix", ["", ".sh"])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("zookeeper-server-start -daemon config/zookeeper.properties", "kafka-server-start"),
+        ("zookeeper-server-stop", "kafka-server-stop"),
+        ("zkServer start", "entrepot cluster start"),
+        ("zkServer --config /etc stop", "kafka-server-stop"),
+        ("zkServer stop", "nothing was stopped"),
+        ("zkServer status", "entrepot cluster status"),
+        ("zkServer", "entrepot status"),
+    ],
+)
+def test_the_commands_of_zookeeper_say_what_replaces_them_p10(
+    tmp_path: Path, command: str, said: str, suffix: str
+) -> None:
+    """They succeed, so that a script that starts it before Kafka goes on."""
+    name, *arguments = command.split()
+    heard = Terminal(tmp_path, suffix).run(name + suffix, *arguments)
+    assert "no ZooKeeper any more" in heard
+    assert said in heard
+
+
+def test_what_zkserver_cannot_do_is_refused(tmp_path: Path) -> None:
+    ran = Terminal(tmp_path, "").open("zkServer", "dance")
+    assert "neither start, stop" in ran.communicate(timeout=WAIT_S)[1]
+    assert ran.returncode == 2
 
 
 def test_the_scripts_work_through_links_and_from_anywhere(tmp_path: Path) -> None:

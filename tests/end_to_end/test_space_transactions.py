@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ import entrepot
 from entrepot.client.errors import ClientError
 from entrepot.client.messaging import space_transactions
 from entrepot.client.messaging.space_transactions import Conflict
+from entrepot.client.messaging.spaces import Space
+from entrepot.client.messaging.templates import place_of
+from entrepot.client.transaction_writer import TransactionWriter
 from entrepot.testing import Broker, broker
 from tests.end_to_end.test_client import connect, eventually
 
@@ -235,6 +239,111 @@ def test_who_dies_in_a_commit_takes_nothing_along(
             commit()
         assert same.take("job", int, timeout_s=WAIT_S) == ("job", 1)
         assert missing(same, "result", int)
+
+
+def places(partitions: int) -> list[str]:
+    """Return a first field for each partition, of tuples with two fields."""
+    names: dict[int, str] = {}
+    for number in range(1_000):
+        names.setdefault(place_of((f"field {number}", 0), partitions), f"field {number}")
+    return [names[place] for place in range(partitions)]
+
+
+def test_of_two_that_read_what_the_other_takes_one_happens(
+    server: Broker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes in one partition and only reads in the other. Both are about to be committed at
+    the same time, as far as they can: whoever is first waits for the other for a while."""
+    there: list[None] = []
+    both = asyncio.Event()
+    commit = TransactionWriter.commit
+
+    async def late(writer: TransactionWriter) -> None:
+        there.append(None)
+        if len(there) == 2:
+            both.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(both.wait(), 2)
+        await commit(writer)
+
+    async def on_call(space: Space, takes: str, reads: str) -> bool:
+        """Go off duty, if the other one is on duty."""
+        try:
+            async with space.transaction() as transaction:
+                await transaction.read(reads, int, timeout_s=WAIT_S)
+                await transaction.take(takes, int, timeout_s=WAIT_S)
+        except Conflict:
+            return False
+        return True
+
+    async def main() -> None:
+        amqp = "{}:{}".format(*server.endpoints["amqp"])
+        one, other = places(2)
+        async with (
+            entrepot.AsyncClient(amqp, server.bootstrap) as ann,
+            entrepot.AsyncClient(amqp, server.bootstrap) as bob,
+        ):
+            first = await ann.space(name, partitions=2)
+            second = await bob.space(name)
+            for field in (one, other):
+                await first.write(field, 1)
+                await second.read(field, int, timeout_s=WAIT_S)
+            monkeypatch.setattr(TransactionWriter, "commit", late)
+            done = await asyncio.gather(on_call(first, one, other), on_call(second, other, one))
+            assert sorted(done) == [False, True]
+            left = other if done[0] else one
+            assert await first.read(left, int, timeout_s=0) == (left, 1)
+
+    asyncio.run(main())
+
+
+def test_what_is_read_in_two_partitions_was_there_at_once(server: Broker, name: str) -> None:
+    """A tuple goes, and then another comes elsewhere: no transaction reads them both, not even one
+    that has not heard of the first yet and writes nothing itself."""
+
+    async def main() -> None:
+        amqp = "{}:{}".format(*server.endpoints["amqp"])
+        one, other = places(2)
+        async with (
+            entrepot.AsyncClient(amqp, server.bootstrap) as ann,
+            entrepot.AsyncClient(amqp, server.bootstrap) as bob,
+        ):
+            first = await ann.space(name, partitions=2)
+            second = await bob.space(name)
+            await first.write(one, 1)
+            await second.read(one, int, timeout_s=WAIT_S)
+            place = places(2).index(one)
+            reader = second.replica(place)._reader
+            assert reader is not None
+            poll, hears = reader.poll, asyncio.Event()
+            hears.set()
+
+            async def listen(timeout_s: float) -> Any:
+                before = reader.positions[place]
+                entries = await poll(timeout_s)
+                if hears.is_set():
+                    return entries
+                reader.seek(before, place)  # It comes again.
+                await hears.wait()
+                return []
+
+            reader.poll = listen  # type: ignore[method-assign]
+            await first.write(one, 2)  # After this it is listened to in that way.
+            await second.read(one, 2, timeout_s=WAIT_S)
+            hears.clear()
+            await first.take(one, 1)
+            await first.write(other, 1)
+
+            async def both() -> None:
+                async with second.transaction() as transaction:
+                    await transaction.read(one, 1, timeout_s=0)
+                    await transaction.read(other, 1, timeout_s=WAIT_S)
+                    asyncio.get_running_loop().call_later(0.1, hears.set)
+
+            with pytest.raises(Conflict):
+                await both()
+
+    asyncio.run(main())
 
 
 def test_too_much_for_one_transaction(

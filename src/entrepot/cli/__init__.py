@@ -46,7 +46,7 @@ COMMANDS = {
     "doctor": ("doctor", "Look for what a broker would suffer from here."),
     "gossip": ("gossip", "Labs of gossip, and a node that gossips."),
     "multicast": ("multicast", "Labs of multicast; groups of IP multicast."),
-    "routing": ("event_routing", "Labs of event routing over nodes."),
+    "routing": ("event_routing", "Routing of events over nodes: labs, and nodes."),
     "spaces": ("spaces", "Labs of tuple spaces, memory and groups."),
     "prove": ("prove", "Every delivery semantics, while all are killed."),
     "log": ("log", "Look into a data directory: verify it, dump it."),
@@ -60,6 +60,9 @@ COMMANDS = {
     "kafka-transactions": ("kafka_transactions", "transactions, with those commands."),
     "kafka-configs": ("kafka_configs", "Settings of topics and brokers, quotas, passwords."),
     "kafka-acls": ("kafka_acls", "Who may do what, with the flags of Kafka's tool."),
+    "zookeeper-server-start": ("zookeeper", "Says what replaces it."),
+    "zookeeper-server-stop": ("zookeeper", "Says what replaces it."),
+    "zkserver": ("zookeeper", "Says what replaces ZooKeeper's own script."),
     "rabbitmq-server": ("rabbitmq_server", "serve, under RabbitMQ's name."),
     "rabbitmqctl": ("rabbitmqctl", "Queues, virtual hosts, users, as RabbitMQ's tool."),
 }

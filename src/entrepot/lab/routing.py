@@ -36,8 +36,16 @@ COMPANIES = ("Telco", "FooBar", "Acme")
 PUBLISHERS = 4  # Each of its own topic: an advertisement says so.
 SETTLING_ROUNDS = 12
 EVENTS_PER_ROUND = 5
-_EVENTS = ("Publication", "Delivery", "Held", "Wanted", "Addressed", "GroupSend", "GroupMessage")
-_SET_UP = ("Subscription", "Advertisement", "Interests", "GroupJoin")
+EVENT_KINDS = (
+    "Publication",
+    "Delivery",
+    "Held",
+    "Wanted",
+    "Addressed",
+    "GroupSend",
+    "GroupMessage",
+)
+SET_UP_KINDS = ("Subscription", "Advertisement", "Interests", "GroupJoin")
 
 Delivered = Counter[tuple[Peer, int]]  # Which node got which event, and how often.
 
@@ -217,8 +225,8 @@ def run(make: Maker, load: Workload, count: int, seed: int) -> Outcome:
     states = [router.state for router in made.routers]
     return Outcome(
         delivered,
-        sum(sent.get(name, 0) for name in _SET_UP),
-        sum(sent.get(name, 0) for name in _EVENTS),
+        sum(sent.get(name, 0) for name in SET_UP_KINDS),
+        sum(sent.get(name, 0) for name in EVENT_KINDS),
         sum(states),
         max(states),
         sum(hops) / max(len(hops), 1),

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -56,12 +56,14 @@ class Loop:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a blocking client cannot be called from its own loop")
-        future: Future[R] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
+        self._loop.call_soon_threadsafe(call.begin)
         try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # As when Ctrl-C is typed.
+            call.over.acquire()
+        except BaseException:  # As when Ctrl-C is typed.
+            self._loop.call_soon_threadsafe(call.cancel)
             raise
+        return call.result()
 
     def in_thread(self, function: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
         """Return a coroutine function that calls a function in one of the threads."""
@@ -83,6 +85,33 @@ class Loop:
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Call(Generic[R]):
+    """A coroutine that runs in the loop while another thread waits until it is over.
+
+    The library's `Future` for threads takes a quarter more time for that.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, R]) -> None:
+        self.over = threading.Lock()  # Taken until it is over.
+        self.over.acquire()
+        self._work = work
+        self._task: asyncio.Task[R] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.ensure_future(self._work)
+        self._task.add_done_callback(lambda task: self.over.release())
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> R:
+        assert self._task is not None
+        if self._task.cancelled():  # As when another thread closes the client.
+            raise CancelledError
+        return self._task.result()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

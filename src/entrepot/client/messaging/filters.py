@@ -28,6 +28,8 @@ def selector(
 
     Whether a text parses is for the broker to say.
     """
+    if where is id is correlation_id is type is None:
+        return None
     parts: list[str] = []
     for name, value in ((_ID, id), (_CORRELATION_ID, correlation_id), (_TYPE, type)):
         if value is not None:

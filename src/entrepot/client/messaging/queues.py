@@ -395,7 +395,7 @@ class QueueVerbs:
         is_looked_at = False
         if where is None and self._gets is not None and self._gets.failure is None:
             with contextlib.suppress(Unreachable):  # Then it is tried again below.
-                first = await self._gets.get(name, settles=False)
+                first = await self._gets.get(name)
                 if first is not None or timeout_s == 0:
                     if first is not None:
                         first.ack()
@@ -449,7 +449,7 @@ class QueueVerbs:
     async def _first(self, name: str) -> Message | None:
         if self._gets is None or self._gets.failure is not None:
             self._gets = await (await self._keeper.session()).channel()
-        return await self._gets.get(name, settles=False)
+        return await self._gets.get(name)
 
 
 async def _closed(channel: Channel | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from entrepot.client.amqp_connection import CHANNEL, TIMEOUT_S, AmqpConnection, AmqpRefused
@@ -17,10 +18,10 @@ from entrepot.client.errors import BadAnswer, ClientError, Unreachable
 from entrepot.client.messaging.message import Message, as_bytes
 from entrepot.core.ports import Buffer, Link
 from entrepot.wire.amqp.deliver import content
-from entrepot.wire.amqp.frames import ProtocolHeader, method_frame
+from entrepot.wire.amqp.frames import END, ProtocolHeader, method_frame
 from entrepot.wire.amqp.method import Method
 from entrepot.wire.amqp.methods import basic, channel, confirm, connection, decode
-from entrepot.wire.amqp.scan import Acks, Content, Event, MethodFrame
+from entrepot.wire.amqp.scan import METHOD, Acks, Content, Event, MethodFrame
 
 CHANNELS_MAX = 2_000  # As the broker has it, about.
 SPARE_MAX = 16  # Channels that are kept for those who will wait for a message.
@@ -28,7 +29,13 @@ SPARE_MAX = 16  # Channels that are kept for those who will wait for a message.
 OnMessage = Callable[[Message], None]
 OnEnd = Callable[[ClientError | None], None]
 _Answer = TypeVar("_Answer", bound=Method)
-_DELIVER = basic.Deliver.ID[0].to_bytes(2, "big") + basic.Deliver.ID[1].to_bytes(2, "big")
+_ID = Struct(">HH")
+_DELIVER, _GET_OK = _ID.pack(*basic.Deliver.ID), _ID.pack(*basic.GetOk.ID)
+_GOT = Struct(">4xQB")  # The tag of a message that was asked for, and whether it came before.
+_COUNT_BYTES = 4  # At the end of it: how many are left.
+# The frame of an acknowledgement: of a method, the channel, 13 bytes; the tag, of this one only.
+_ACK = Struct(">BHIHHQBB")
+_ACK_BEGIN, _ACK_END = (13, *basic.Ack.ID), (0, END[0])
 
 
 class _Consumer(NamedTuple):
@@ -50,52 +57,49 @@ class Channel:
         self._settled: list[bytes] = []  # Acknowledgements that are sent with what comes next.
         self._lock = asyncio.Lock()
         self._consumers: dict[str, _Consumer] = {}
-        self._ends: dict[bytes, tuple[str, str]] = {}  # Of deliveries: exchange and routing key.
+        self._ends: dict[bytes, tuple[str, str]] = {}  # Of messages: exchange and routing key.
+        self._gets: dict[str, bytes] = {}  # The frame that asks for a message, by queue.
 
     def check(self) -> None:
         if self.failure is not None:
             raise self.failure
 
     def tell(self, *methods: Method) -> None:
-        frames = [method_frame(self.number, each) for each in methods]
+        self._send(b"".join([method_frame(self.number, each) for each in methods]))
+
+    def _send(self, frames: bytes) -> None:
         if self._settled:
-            frames = [*self._settled, *frames]
-            self._settled = []
-        self.session.send(frames)
+            settled, self._settled = self._settled, []
+            frames = b"".join((*settled, frames))
+        self.session.send((frames,))
 
     async def ask(self, method: Method, kind: type[_Answer]) -> _Answer:
         """Raises Unreachable, AmqpRefused, BadAnswer."""
-        found = await self._ask(method)
+        found = await self._ask(method_frame(self.number, method), method.NAME)
         if not isinstance(found, kind):
             raise BadAnswer(f"the broker says {_name(found)}, not {kind.NAME}")
         return found
 
-    async def get(self, queue: str, *, settles: bool) -> Message | None:
-        """Return the queue's first message, or None; with `settles` it is gone from the queue."""
-        found = await self._ask(basic.Get(queue=queue, no_ack=settles))
+    async def get(self, queue: str) -> Message | None:
+        """Return the queue's first message, leased, or None."""
+        frame = self._gets.get(queue)
+        if frame is None:
+            frame = method_frame(self.number, basic.Get(queue=queue))
+            if len(self._gets) < CHANNELS_MAX:
+                self._gets[queue] = frame
+        found = await self._ask(frame, basic.Get.NAME)
+        if isinstance(found, Message):
+            return found
         if isinstance(found, basic.GetEmpty):
             return None
-        if not isinstance(found, tuple) or not isinstance(found[0], basic.GetOk):
-            raise BadAnswer(f"the broker says {_name(found)}, not basic.get-ok")
-        method, head, body = found
-        assert isinstance(method, basic.GetOk)
-        return Message(
-            body,
-            method.routing_key,
-            method.exchange,
-            head,
-            is_redelivered=method.redelivered,
-            tag=method.delivery_tag,
-            holder=None if settles else self,
-        )
+        raise BadAnswer(f"the broker says {_name(found)}, not basic.get-ok")
 
-    async def _ask(self, method: Method) -> object:
+    async def _ask(self, frame: bytes, name: str) -> object:
         async with self._lock:
             self.check()
-            loop = asyncio.get_running_loop()
-            answer = self._answer = loop.create_future()
-            self.tell(method)
-            limit = loop.call_later(TIMEOUT_S, self._not_answered, method.NAME)
+            answer = self._answer = self._loop.create_future()
+            self._send(frame)
+            limit = self._loop.call_later(TIMEOUT_S, self._not_answered, name)
             try:
                 return await answer
             except asyncio.CancelledError:  # Its answer would be taken for that of the next one.
@@ -157,7 +161,7 @@ class Channel:
             return
         if not self._settled:
             self._loop.call_soon(self._send_settled)
-        self._settled.append(method_frame(self.number, basic.Ack(tag)))
+        self._settled.append(_ACK.pack(METHOD, self.number, *_ACK_BEGIN, tag, *_ACK_END))
 
     def _send_settled(self) -> None:
         if self._settled and self.failure is None:
@@ -212,14 +216,7 @@ class Channel:
         if consumer is None:  # Cancelled meanwhile.
             self.give_back(int.from_bytes(payload[tag_end : tag_end + 8], "big"), requeue=True)
             return
-        end = payload[tag_end + 9 :]
-        known = self._ends.get(end)
-        if known is None:
-            method = decode(payload)
-            assert isinstance(method, basic.Deliver)
-            known = method.exchange, method.routing_key
-            if len(self._ends) < CHANNELS_MAX:
-                self._ends[end] = known
+        known = self._names(payload, payload[tag_end + 9 :])
         consumer.on_message(
             Message(
                 as_bytes(body),
@@ -232,8 +229,31 @@ class Channel:
             )
         )
 
-    def hear_content(self, method: Method, head: bytes, body: Buffer) -> None:
-        self._hear_answer((method, head, as_bytes(body)))
+    def hear_got(self, payload: bytes, head: bytes, body: Buffer) -> None:
+        exchange, key = self._names(payload, payload[_GOT.size : -_COUNT_BYTES])
+        tag, is_redelivered = _GOT.unpack_from(payload)
+        message = Message(
+            as_bytes(body),
+            key,
+            exchange,
+            head,
+            is_redelivered=bool(is_redelivered),
+            tag=tag,
+            holder=self,
+        )
+        self._hear_answer(message)
+
+    def _names(self, payload: bytes, end: bytes) -> tuple[str, str]:
+        """Return exchange and routing key, which are the end of a method's fields, and known if
+        they were there before. Raises AmqpError."""
+        known = self._ends.get(end)
+        if known is None:
+            method = decode(payload)
+            assert isinstance(method, basic.Deliver | basic.GetOk)
+            known = method.exchange, method.routing_key
+            if len(self._ends) < CHANNELS_MAX:
+                self._ends[end] = known
+        return known
 
 
 class Session(AmqpConnection):
@@ -311,28 +331,30 @@ class Session(AmqpConnection):
         self.on_gone(failure)
 
     def _hear(self, event: ProtocolHeader | Event) -> None:
-        match event:
-            case Content(number, payload, head, body) if payload.startswith(_DELIVER):
-                found = self._channels.get(number)
+        if isinstance(event, Content):
+            number, payload, head, body = event
+            found = self._channels.get(number)
+            if payload.startswith(_DELIVER):
                 if found is not None:
                     found.hear_delivery(payload, head, body)
-            case Acks(number, is_multiple, tags) if number == CHANNEL:
-                self.on_acks(tags, is_multiple)
-            case Content(number, payload, head, body):
-                self._hear_message(number, decode(payload), head, body)
-            case MethodFrame(number, payload) if number and self._has_begun:
-                self._hear_on(number, decode(payload))
-            case _:
-                super()._hear(event)
+            elif payload.startswith(_GET_OK):
+                if found is not None:
+                    found.hear_got(payload, head, body)
+            else:
+                self._hear_message(number, decode(payload))
+        elif isinstance(event, Acks) and event.channel == CHANNEL:
+            self.on_acks(event.tags, event.is_multiple)
+        elif isinstance(event, MethodFrame) and event.channel and self._has_begun:
+            self._hear_on(event.channel, decode(event.payload))
+        else:
+            super()._hear(event)
 
-    def _hear_message(self, number: int, method: Method, head: bytes, body: Buffer) -> None:
+    def _hear_message(self, number: int, method: Method) -> None:
         if isinstance(method, basic.Return):
             if number == CHANNEL:
                 self.on_return(method)
             elif number in self._channels:
                 self._channels[number].returned = method
-        elif number in self._channels:
-            self._channels[number].hear_content(method, head, body)
 
     def _hear_on(self, number: int, method: Method) -> None:
         found = self._channels.get(number)
@@ -357,8 +379,6 @@ class Session(AmqpConnection):
 
 
 def _name(found: object) -> str:
-    if isinstance(found, tuple):
-        found = found[0]
     return found.NAME if isinstance(found, Method) else "nothing"
 
 

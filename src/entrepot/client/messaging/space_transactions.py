@@ -11,7 +11,11 @@ So there are no locks, and a client that dies leaves none. One that dies in the 
 has the others wait until the broker aborts the transaction, `TIMEOUT_MS` later.
 
 In a space of several partitions records are appended to one after the other, always in the same
-order, each time waiting for those before: so no two transactions wait for each other.
+order, each time waiting for those before: so no two transactions wait for each other. Where a
+transaction has only read, it appends a record that says nothing, and so has its turn there, too:
+until it is over, nobody can take what it has read, and the whole of it happens at one moment. One
+that has read in a single partition and done nothing else needs none: what is known of a partition
+was so at some moment.
 """
 
 from __future__ import annotations
@@ -91,7 +95,7 @@ class SpaceTransaction:
         happened."""
         self._is_over = True
         records = self._records()
-        if not records:
+        if len(records) <= 1 and not (self._taken or self._written):
             self._check_there(self._read.values())
             return
         writer = await self._space.writer()
@@ -113,6 +117,8 @@ class SpaceTransaction:
             found.setdefault(held.place, []).extend(self._space.takes(held))
         for held, record in self._written.values():
             found.setdefault(held.place, []).append(record)
+        for held in self._read.values():
+            found.setdefault(held.place, [self._space.nothing()])
         return dict(sorted(found.items()))
 
     async def _append(
@@ -122,14 +128,13 @@ class SpaceTransaction:
         from entrepot.client.client import TopicPartition
 
         await self._space.read_up([*records])
-        ends = {}
+        wanted, ends = [*self._taken.values(), *self._read.values()], {}
         for place, some in records.items():
             part = TopicPartition(self._space.topic, place)
             first = (await writer.write({part: some}))[part]
             await self._space.replica(place).reached(first)
-            self._check_there(held for held in self._taken.values() if held.place == place)
+            self._check_there(held for held in wanted if held.place == place)
             ends[place] = first + len(some)
-        self._check_there(self._read.values())
         return ends
 
     def _check_there(self, wanted: Iterable[Held]) -> None:

@@ -220,6 +220,10 @@ class Space:
         record = Record(held.id.encode(), None, ((_TAKER, self._taker.encode()),))
         return [record, Record(_renewal_key(held.id), None)] if held.is_renewed else [record]
 
+    def nothing(self) -> Record:
+        """Return a record that changes nothing, of which the topic keeps one for each client."""
+        return Record(f"look/{self._taker}".encode(), None)
+
     def has(self, held: Held) -> bool:
         """Return whether a tuple is in the space, and its lease not over."""
         return held.id in self._tuples and not _is_over(held, self._clock.now_ms())

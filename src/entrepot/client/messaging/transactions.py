@@ -43,7 +43,7 @@ class QueueTransaction:
         """Get a message, as outside; it is ready again if the transaction does not commit."""
         await self._verbs.ensure_queue(name)
         text = selector(where, id, correlation_id, type)
-        found = None if text else await self._channel.get(name, settles=False)
+        found = None if text else await self._channel.get(name)
         if found is None and (text is not None or timeout_s != 0):
             await self._channel.ask(basic.Qos(prefetch_count=1), basic.QosOk)
             found = await first_of(self._channel, name, timeout_s, text)

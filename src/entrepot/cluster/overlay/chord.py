@@ -10,6 +10,7 @@ answer are given up. (Stoica and others, "Chord".)
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import sha256
@@ -63,6 +64,20 @@ class Chord:
         self._next_finger = 0
         self._before_silent = 0  # Ticks since the predecessor has asked for our neighbours.
         self._silent: dict[Peer, int] = {}  # Whom we asked, and for how many ticks.
+
+    def arrange(self, members: Iterable[Peer]) -> None:
+        """Take the place that this node has in the ring of these, which all know each other."""
+        others = sorted((position_of(peer), peer) for peer in members if peer != self.me)
+        self._take_successors([peer for _, peer in others])
+        if not others:
+            return
+        positions = [position for position, _ in others]
+        self.before = others[bisect_left(positions, self.position) - 1][1]
+        for bit in range(BITS):
+            key = (self.position + (1 << bit)) % RING
+            peer = others[bisect_left(positions, key) % len(others)][1]
+            if is_between(key, self.position, position_of(peer)):
+                self.fingers[bit] = peer
 
     # What others ask of it.
 

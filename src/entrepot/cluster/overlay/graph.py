@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from hashlib import sha256
 
 from entrepot.cluster.gossip.peers import some_of
 from entrepot.core.ports import Entropy
@@ -46,6 +48,20 @@ def random_mesh(count: int, degree: int, entropy: Entropy) -> Graph:
             other = ring[index - 1]
             if node != other and other not in graph[node]:
                 _link(graph, node, other)
+    return graph
+
+
+def rings(nodes: Sequence[int], count: int) -> dict[int, list[int]]:
+    """Make a connected graph of some nodes, the same wherever it is made: so many rings through all
+    of them, each in another order. It stays connected without any one of them."""
+    graph: dict[int, list[int]] = {node: [] for node in nodes}
+    for number in range(count):
+        ring = sorted(nodes, key=lambda node: sha256(f"{number} {node}".encode()).digest())
+        for index, node in enumerate(ring):
+            other = ring[index - 1]
+            if node != other and other not in graph[node]:
+                graph[node].append(other)
+                graph[other].append(node)
     return graph
 
 

@@ -63,12 +63,17 @@ def _halve(zones: list[Zone], index: int, dimension: int) -> list[Zone]:
 
 
 class ZoneMap:
-    """What one node knows: its own zone, and those of its neighbours."""
+    """What one node knows: its own zone, and those of its neighbours.
 
-    def __init__(self, zones: Sequence[Zone], me: int) -> None:
-        self.mine = zones[me]
+    Zone `index` is its own; `nodes` are the numbers of the zones' nodes, by default the same.
+    """
+
+    def __init__(self, zones: Sequence[Zone], index: int, nodes: Sequence[int] = ()) -> None:
+        self.mine = zones[index]
         self.neighbours = {
-            peer: zone for peer, zone in enumerate(zones) if peer != me and zone.touches(self.mine)
+            nodes[number] if nodes else number: zone
+            for number, zone in enumerate(zones)
+            if number != index and zone.touches(self.mine)
         }
 
     def next(self, point: Point) -> int | None:

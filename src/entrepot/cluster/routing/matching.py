@@ -10,12 +10,25 @@ safe side only: a cover that is not seen costs a message, one that is not there 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
+from typing import Annotated
 
-Value = str | float
+import msgspec
+from msgspec import Meta
+
+CONSTRAINTS_MAX = 16  # Of one filter.
+
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Text = Annotated[str, Meta(max_length=256)]
+Value = Text | float
 Event = Mapping[str, Value]
+
+_TRIPLE = re.compile(
+    r"""\(\s*([\w.:/-]+)\s*,\s*(=|<|>|below)\s*,\s*("[^"]*"|'[^']*'|[^\s,()"']+)\s*\)"""
+)
 
 
 class Operator(Enum):
@@ -25,9 +38,8 @@ class Operator(Enum):
     BELOW = "below"  # This text, or anything below it: `a/b` is below `a`.
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    attribute: str
+class Constraint(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    attribute: Name
     operator: Operator
     value: Value
 
@@ -79,9 +91,8 @@ class Constraint:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    constraints: tuple[Constraint, ...]
+class Filter(msgspec.Struct, frozen=True, array_like=True):
+    constraints: Annotated[tuple[Constraint, ...], Meta(max_length=CONSTRAINTS_MAX)]
 
     def matches(self, event: Event) -> bool:
         return all(each.matches(event) for each in self.constraints)
@@ -108,3 +119,48 @@ class Filter:
 def filter_of(*constraints: tuple[str, str, Value]) -> Filter:
     """Return a filter of triples such as `("price", "<", 100.0)`."""
     return Filter(tuple(Constraint(name, Operator(op), value) for name, op, value in constraints))
+
+
+def parse_filter(text: str) -> Filter:
+    """Read triples: `{(company, =, "Telco"), (price, <, 100)}`, or without the braces.
+
+    Raises ValueError that says from which place on it cannot be read.
+    """
+    begin, end = 0, len(text.rstrip())
+    if text.startswith("{") and text[:end].endswith("}"):
+        begin, end = 1, end - 1
+    triples: list[tuple[str, str, Value]] = []
+    while found := _TRIPLE.match(text, begin + _blanks(text, begin), end):
+        name, operator, value = found.groups()
+        triples.append((name, operator, _value(value, found.start(3))))
+        begin = found.end() + _blanks(text, found.end())
+        if begin >= end:
+            break
+        if text[begin] != ",":
+            raise ValueError(f"a comma is missing at {begin}: {text}")
+        begin += 1
+    else:
+        raise ValueError(f'no triple such as (price, <, 100) or (company, =, "Telco") at {begin}')
+    if len(triples) > CONSTRAINTS_MAX:
+        raise ValueError(f"a filter has at most {CONSTRAINTS_MAX} triples")
+    made = filter_of(*triples)
+    try:
+        return msgspec.convert(msgspec.to_builtins(made), Filter)  # Within the limits.
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _blanks(text: str, begin: int) -> int:
+    return len(text) - begin - len(text[begin:].lstrip())
+
+
+def _value(text: str, place: int) -> Value:
+    if text[0] in "\"'":
+        return text[1:-1]
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text}, at {place}, is no number: a text is in quotes") from None
+    if not isfinite(number):
+        raise ValueError(f"{text}, at {place}, is no number")
+    return number

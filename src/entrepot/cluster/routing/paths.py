@@ -49,7 +49,8 @@ class GroupTree(Router):
 
     def route(self, sender: Peer | None, publication: Publication) -> Sends:
         body = msgspec.json.encode(dict(publication.event))
-        return self.scribe.send(str(publication.event.get("topic", "")), body)
+        topic = str(publication.event.get("topic", ""))
+        return self.scribe.send(topic, body, publication.name[1])
 
     def receive(self, sender: Peer, message: Any, now: float) -> Sends:
         return self.scribe.receive(sender, message, now)
@@ -98,6 +99,8 @@ class ReversePath(Router):
         if type(message) is Publication:
             return self.route(sender, message)
         topic = message.filter.topic
+        if topic is None:
+            return ()
         filters = self._wanted.setdefault(topic, {}).setdefault(sender, [])
         if any(each.covers(message.filter) for each in filters):
             return ()

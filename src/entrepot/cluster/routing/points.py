@@ -46,8 +46,9 @@ class Points(Router):
         return len(self.own) + len(self._kept)
 
     def subscribe(self, filter: Filter) -> Sends:
+        sends = self._place(Subscription(filter, self.me))
         self.own.append(filter)
-        return self._place(Subscription(filter, self.me))
+        return sends
 
     def receive(self, sender: Peer, message: Any, now: float) -> Sends:
         if type(message) is Publication:

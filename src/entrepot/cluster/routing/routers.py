@@ -42,6 +42,7 @@ Deliver = Callable[[Publication], None]
 class Router:
     """What all strategies share: the node's own subscribers, and what was seen."""
 
+    hears: ClassVar[tuple[type, ...]] = ()
     is_active: bool = False
 
     def __init__(self, me: Peer, deliver: Deliver) -> None:
@@ -67,9 +68,13 @@ class Router:
 
     def publish(self, event: Event) -> Sends:
         self._number += 1
-        return self.route(None, Publication((self.me, self._number), event, 0))
+        return self.route(None, Publication((self.me, self._number), dict(event), 0))
 
     def route(self, sender: Peer | None, publication: Publication) -> Sends:
+        raise NotImplementedError
+
+    def receive(self, sender: Peer, message: Any, now: float) -> Sends:
+        """Take in a message, which is one of those in `hears`."""
         raise NotImplementedError
 
     def tick(self, now: float) -> Sends:
@@ -148,6 +153,8 @@ class Filtering(Router):
         ]
 
     def receive(self, sender: Peer, message: Any, now: float) -> Sends:
+        if sender not in self._wanted:  # No neighbour.
+            return ()
         if type(message) is Publication:
             return self.route(sender, message)
         if type(message) is Subscription:
@@ -277,7 +284,9 @@ class Rendezvous(Router):
             return ()
         return self._meet(message, message.filter.topic)
 
-    def _meet(self, subscription: Subscription, topic: str) -> Sends:
+    def _meet(self, subscription: Subscription, topic: str | None) -> Sends:
+        if topic is None:
+            return ()
         following = self._placement.next(self.me, topic)
         if following is not None:
             return ((following, subscription),)

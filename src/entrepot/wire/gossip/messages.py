@@ -169,7 +169,7 @@ class MemberList(msgspec.Struct, frozen=True, array_like=True, tag=44):
     updates: tuple[MemberUpdate, ...]
 
 
-Body = Annotated[bytes, Meta(max_length=1_000)]
+Body = Annotated[bytes, Meta(max_length=limits.CARRIED_BYTES_MAX)]
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, tag=50, gc=False):
@@ -241,6 +241,20 @@ class GroupMessage(msgspec.Struct, frozen=True, array_like=True, tag=67, gc=Fals
     body: Body
 
 
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag=70, gc=False):
+    """A part of what one node tells another in order, and again until it has arrived."""
+
+    view: Count  # Of which both are members; in another, nothing of it counts.
+    number: Annotated[int, Meta(ge=1, lt=1 << 62)]  # From the sender to the receiver in this view.
+    is_last: bool  # Of the message that it is a part of.
+    body: Body
+
+
+class Arrived(msgspec.Struct, frozen=True, array_like=True, tag=71, gc=False):
+    view: Count
+    number: Count  # All pieces up to this one have come.
+
+
 Message = (
     Push | Pull | PushPull | Reply | Digest | Delta | Rumor | Feedback
     | Event | EventDigest | Solicit | Retransmit
@@ -248,4 +262,5 @@ Message = (
     | Carried
     | Lookup | Found | AskNeighbours | Neighbours
     | GroupJoin | GroupLeave | GroupSend | GroupMessage
+    | Piece | Arrived
 )  # fmt: skip

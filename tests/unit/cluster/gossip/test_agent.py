@@ -62,7 +62,7 @@ def simulated(body: World, *, secret: bytes | None = SECRET, seed: int = 1) -> N
         await body(nodes)
         for node in nodes.nodes:
             node.stop()
-            assert node.agent.too_large == 0
+            assert node.agent.packets.too_large == 0
 
     run(seed, start)
 
@@ -144,7 +144,7 @@ def test_hostile_packets_are_dropped_and_counted() -> None:
         ):
             mallory.send(data, SEED_ADDRESS)
         await asyncio.sleep(2)
-        assert victim.refused == {
+        assert victim.packets.refused == {
             Reason.FORGED: 3, Reason.OVERSIZE: 1, Reason.MALFORMED: 2, Reason.REPLAYED: 2
         }  # fmt: skip
         assert seen == []  # Nobody who cannot seal gets an answer.
@@ -165,6 +165,6 @@ def test_an_unknown_sender_can_only_join_and_gets_little() -> None:
     answers = agent.receive(codec.pack(ANYBODY, [body], START_MS), ("x", 1), 1.0, START_MS)
     assert len(answers) == limits.JOIN_PACKETS_MAX
     assert all(len(data) <= limits.DATAGRAM_BYTES_MAX for _, data in answers)
-    assert agent.too_large == 0
+    assert agent.packets.too_large == 0
     ping = codec.body(Join(MemberUpdate(9_999, "x", 1, 0, 0)))
     assert agent.receive(codec.pack(5, [ping], START_MS), ("x", 1), 1.0, START_MS) == []

@@ -86,3 +86,24 @@ def test_two_rings_become_one_when_one_node_meets_another() -> None:
         for other in range(20):
             chords[node].meet(other)
     assert settle(chords, world) < 40
+
+
+def test_a_ring_that_is_laid_out_at_once() -> None:
+    nodes = [number * 7 + 3 for number in range(60)]
+    chords = [Chord(node) for node in nodes]
+    for chord in chords:
+        chord.arrange(nodes)
+    place = dict(zip(nodes, chords, strict=True))
+    hops = []
+    for number in range(300):
+        key = key_of(f"key {number}")
+        at, way = nodes[number % 60], 0
+        while (following := place[at].next_hop(key)) is not None:
+            at, way = following, way + 1
+        assert at == responsible(nodes, key)
+        hops.append(way)
+    assert sum(hops) / len(hops) < 4
+    assert max(hops) <= 7
+    alone = Chord(5)
+    alone.arrange([5])
+    assert alone.next_hop(key_of("x")) is None
