@@ -31,6 +31,15 @@ export function bytes(value) {
   return `${place && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[place]}`;
 }
 
+export function byteRate(value) {
+  return value === null || value === undefined ? "–" : `${bytes(value)}/s`;
+}
+
+/** Show a number with one digit behind the point, and its unit. */
+export function unit(value, name) {
+  return value === null || value === undefined ? "–" : `${value.toFixed(1)} ${name}`;
+}
+
 export function time(ms) {
   return TIME.format(new Date(ms));
 }
