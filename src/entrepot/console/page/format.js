@@ -54,8 +54,9 @@ export function duration(ms) {
   const seconds = Math.floor(ms / 1000);
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`;
+  const [days, hours, minutes] = [Math.floor(seconds / 86_400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (!days) return `${hours} h${minutes ? ` ${minutes} min` : ""}`;
+  return `${days} d${hours ? ` ${hours} h` : ""}`;
 }
 
 export function plural(count, one, many = `${one}s`) {

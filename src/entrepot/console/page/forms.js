@@ -105,6 +105,19 @@ function labelled(field, element) {
   return h("label", {}, field.label, element, hint);
 }
 
+/** Show something over the page, until it is closed. */
+export function panel(title, ...content) {
+  const opener = document.activeElement;
+  const dialog = h("dialog", { class: "wide", "aria-label": title }, h("form", { method: "dialog" }, h("h2", {}, title), content,
+    h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Close"))));
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    opener?.focus?.();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 /** Ask before something is done. `word` must be typed if it is given. */
 export function confirm({ title, text, action, work, word }) {
   const fields = word ? [{ name: "word", label: `Type ${word} to go on`, required: true }] : [];

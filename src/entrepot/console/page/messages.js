@@ -92,7 +92,9 @@ function body(value, whole) {
   const show = async (number) => {
     chosen = number;
     const text = await all[number][1]();
-    if (chosen === number) content.textContent = text || "(empty)";
+    if (chosen !== number) return;
+    content.textContent = text || "(empty)";
+    content.classList.toggle("as-is", all[number][0] === "Hex");
   };
   const select = h("select", { "aria-label": "Show the value as", onchange: (event) => show(event.target.selectedIndex) },
     all.map(([name], number) => h("option", { value: number }, name)));

@@ -1,4 +1,4 @@
-"""Pages about the broker itself: transactions, connections, sessions, settings, the log on disk, rules."""
+"""Pages about the broker itself: transactions, connections, sessions, settings, disk, rules."""
 
 from __future__ import annotations
 
