@@ -375,7 +375,7 @@ def test_an_open_transaction_is_aborted(server: Broker, page: Browser) -> None:
     page.wait_for("It holds back: read")
     page.press("Abort")
     page.wait_for("The transaction is aborted", "Nothing is under way")
-    with pytest.raises(confluent_kafka.KafkaException, match="FENCED|fenced"):
+    with pytest.raises(confluent_kafka.KafkaException, match=r"FENCED|fenced"):
         producer.commit_transaction(WAIT_S)
     assert page.problems() == []
 

@@ -24,7 +24,7 @@ export default async function spark(page) {
       { title: "Behind", sort: "behind", number: true, cell: (row) => number(row.behind) },
       { title: "Rows", sort: "rows_per_s", number: true, wide: true, cell: (row) => rate(row.rows_per_s) },
       { title: "Batch", number: true, wide: true, cell: (row) => (row.batch === null ? "–" : `${number(row.batch)} in ${number(row.batch_ms)} ms`) },
-      { title: "Heard", sort: "time", number: true, cell: (row) => h("span", { title: moment(row.time) }, `${duration(Math.max(0, Date.now() - row.time))} ago`) },
+      { title: "Heard", sort: "time", number: true, wide: true, cell: (row) => h("span", { title: moment(row.time) }, `${duration(Math.max(0, Date.now() - row.time))} ago`) },
     ],
   });
   fill(page.main, heading("Queries of Spark"), shown.element);

@@ -113,7 +113,7 @@ function settings(page, content, name, found) {
   });
   fill(content, plainTable("Settings", [
     { title: "Setting", class: "name", cell: (row) => [h("code", {}, row.name), h("div", { class: "hint" }, row.doc)] },
-    { title: "Value", cell: (row) => [h("code", {}, row.value || "–"), h("div", { class: "hint" }, meaning(row.name, row.value))] },
+    { title: "Value", class: "name", cell: (row) => [h("code", {}, row.value || "–"), h("div", { class: "hint" }, meaning(row.name, row.value))] },
     { title: "From", wide: true, cell: (row) => (row.source === "default" ? h("span", { class: "hint" }, row.source) : badge(row.source, "accent")) },
     ...(found.may.set ? [{ title: "", class: "act", cell: (row) => h("button", { type: "button", onclick: () => change(row) }, "Change") }] : []),
   ], found.settings));

@@ -15,7 +15,7 @@ export default async function transactions(page) {
     none: empty("Nothing is under way", "Those of Kafka's producers are listed while they are open, or being ended."),
     columns: [
       { title: "Transactional id", sort: "name", class: "name", cell: (row) => row.name },
-      { title: "State", cell: (row) => badge(row.state, row.state === "open" ? "accent" : "") },
+      { title: "State", wide: true, cell: (row) => badge(row.state, row.state === "open" ? "accent" : "") },
       { title: "Open for", sort: "started", number: true, cell: (row) => (row.started === null || row.state !== "open" ? "–" : h("span", { title: moment(row.started) }, duration(Date.now() - row.started))) },
       { title: "Ends itself after", number: true, wide: true, cell: (row) => (row.timeout_ms >= 2 ** 31 - 1 ? "never" : duration(row.timeout_ms)) },
       { title: "Partitions", sort: "partitions", number: true, wide: true, cell: (row) => h("span", { title: row.places.join(", ") }, number(row.partitions)) },
