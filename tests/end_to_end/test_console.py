@@ -145,6 +145,7 @@ def test_every_page_is_shown_without_an_error(page: Browser) -> None:
     page.press("a/b")
     page.wait_for("kept", "Close")
     page.press("Close")
+    page.until("() => !document.querySelector('dialog')")
     page.search("num_partitions")
     page.wait_for("topics.num_partitions", "only those that were changed")
     assert page.problems() == []
@@ -260,6 +261,29 @@ def test_messages_are_moved_and_come_back(page: Browser, channel: Any) -> None:
     page.write("Type there", "there")
     page.press("Delete")
     page.wait_for("there is deleted")
+    assert page.problems() == []
+
+
+def test_a_long_move_says_how_far_it_is(page: Browser, channel: Any) -> None:
+    for name in ("far", "near"):
+        channel.queue_declare(name, durable=True)
+    publish(channel, "far", *([b"x"] * 5_001))
+    wait_until(lambda: depth(channel, "far") == 5_001)
+    page.open("queues/%2F/far")
+    page.run(
+        "window.told = []; new MutationObserver(() => {"
+        "const shown = document.querySelector('dialog .preview')?.innerText;"
+        "if (shown) told.push(shown); }).observe(document.body, {childList: true, subtree: true})"
+    )
+    page.press("Move")
+    page.write("To the queue", "near")
+    page.press("Move")
+    page.wait_for("5,001 messages moved to near")
+    assert depth(channel, "near") == 5_001
+    told = page.run("[...new Set(told)]")
+    assert [text.split(" are ")[0] for text in told] == [
+        f"{count} of 5,001" for count in ("0", "2,000", "4,000")
+    ]
     assert page.problems() == []
 
 

@@ -10,6 +10,7 @@ import { table } from "./table.js";
 const REFRESH_MS = 2000;
 const SHOWN_BYTES = 65_536;
 const PEEKED_MAX = 500;
+const MOVED_AT_ONCE = 2000;
 
 export default function queues(page) {
   return page.parts.length >= 2 ? one(page, ...page.parts) : list(page);
@@ -164,8 +165,13 @@ async function one(page, vhost, name) {
       { name: "to", label: "To the queue", required: true },
       { name: "count", label: "At most", type: "number", hint: "Empty means: all that are ready." },
     ],
-    submit: async (values) => {
-      const { moved } = await post(at("move"), { to: values.to, ...(values.count ? { count: Number(values.count) } : {}) });
+    submit: async (values, tell) => {
+      const wanted = values.count ? Number(values.count) : (await get(path("console", "queues", vhost, name))).ready;
+      let moved = 0;
+      for (let some = 1; some && moved < wanted && tell(`${number(moved)} of ${number(wanted)} are moved. Cancel stops it here.`);) {
+        some = (await post(at("move"), { to: values.to, count: Math.min(MOVED_AT_ONCE, wanted - moved) })).moved;
+        moved += some;
+      }
       toast(`${plural(moved, "message")} moved to ${values.to}.`);
       await refresh();
     },
