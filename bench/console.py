@@ -5,8 +5,9 @@
 A real Chromium opens the page of a broker with many queues. `first paint` is the browser's own
 measure (first contentful paint), in a browser that has never been there, and `transferred` what
 it got for it; `the overview` is how long it takes until its figures and charts are painted, for
-somebody who is logged in and opens the page anew. A list is asked for as the page asks. Processor time is the broker's, while one page
-is open on the overview and nobody else does anything, less what it takes without the page.
+somebody who is logged in and opens the page anew. A list is asked for as the page asks. Processor
+time is the broker's, while one page is open on the overview and nobody else does anything, less
+what it takes without the page.
 """
 
 import argparse
