@@ -353,10 +353,7 @@ def delete_user(name: str, quiet: bool) -> None:
 def set_permissions(
     name: str, configure: str, write: str, read: str, vhost: str, quiet: bool
 ) -> None:
-    """Say what a user may do.
-
-    Regular expressions for the names of what it may configure, write and read.
-    """
+    """Say what a user may do, by regular expressions."""
     _say(quiet, f'Setting permissions for user "{name}" in vhost "{vhost}" ...')
     api = connect()
     _check_user(api, name)
@@ -442,10 +439,7 @@ def _show_sections(sections: Mapping[str, Sequence[str]]) -> None:
 
 @_command
 def stop_app(quiet: bool) -> None:
-    """Send clients of queues away, until start_app.
-
-    Whoever comes is sent away, too. Kafka's clients stay.
-    """
+    """Send clients of queues away. Kafka's stay. Whoever comes has to wait for start_app."""
     api = connect()
     _say(quiet, f"Stopping rabbit application on node {api.get('cluster-name')['name']} ...")
     api.put("application", body={"running": False})
@@ -463,9 +457,7 @@ def start_app(quiet: bool) -> None:
 def reset(quiet: bool) -> None:
     """Delete all that is declared, after stop_app.
 
-    Queues, exchanges, bindings and virtual hosts.
-
-    Topics and users stay.
+    Queues, exchanges, bindings and virtual hosts; topics and users stay.
     """
     api = connect()
     if api.get("application")["running"]:
@@ -490,10 +482,7 @@ def _stopping(command: Callable[..., Any]) -> click.Command:
 
 @_stopping
 def stop(pid_file: str | None, data_dir: str | None, quiet: bool) -> None:
-    """End the broker.
-
-    The one whose data are in DIR, or beside PID_FILE, or in ./data.
-    """
+    """End the broker. Its data are in DIR, or beside PID_FILE, or in ./data."""
     _stop(pid_file, data_dir, quiet, "Stopping and halting")
 
 
