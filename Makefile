@@ -83,7 +83,7 @@ clean:  ## remove both installations, caches and builds; ./data is yours and sta
 	  -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PRECIOUS: %/bin/python  # Make would take it for a means to an end, and remove it.
 %/bin/python:

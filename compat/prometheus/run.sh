@@ -117,13 +117,17 @@ check "a broker that is gone is noticed" is_gone
 ask worst
 
 # A cluster of three nodes: killed, it lacks replicas, and the nodes that are left say so.
+column_of() { # TITLE: of the table of nodes, a line for each
+  awk -v title="$1" '$1 == "node" {for (i = 2; i <= NF; i++) if ($i == title) place = i}
+    $1 ~ /^[123]$/ {print $place}' "$WORK/cluster.out"
+}
 cluster_starts() {
   "$ROOT/.venv/bin/entrepot" cluster start --any-ports --data-dir "$WORK/cluster" \
     >"$WORK/cluster.out" 2>&1 &
   CLUSTER=$!
   until_true 60 grep -q '^ready' "$WORK/cluster.out" || return
-  BOOTSTRAP=$(awk '$1 == 1 {print $2}' "$WORK/cluster.out")
-  NODES=$(awk '$1 ~ /^[123]$/ {print $3}' "$WORK/cluster.out")
+  BOOTSTRAP=$(column_of kafka | head -1)
+  NODES=$(column_of http)
   "$ROOT/.venv/bin/entrepot" topics create trial -b "$BOOTSTRAP" --partitions 6 \
     --replication-factor 3 --set min.insync.replicas=2
 }

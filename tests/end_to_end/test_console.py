@@ -10,6 +10,7 @@ from urllib.parse import quote
 import confluent_kafka
 import pika
 import pytest
+from confluent_kafka import admin as admin_api
 from paho.mqtt import client as paho
 
 from entrepot.testing import Broker, broker
@@ -87,7 +88,7 @@ PAGES = (
     ("sessions", NASTY, "connected"),
     (f"sessions/{quote(NASTY, '')}", "a/#", "QoS"),
     ("retained", "a/b", "4 B"),
-    ("transactions", "No transaction is under way"),
+    ("transactions", "Nothing is under way"),
     ("users", "guest", "administrator", "Access control lists"),
     ("storage", "shown", "the broker's own"),
     ("settings", "topics.num_partitions", "command line"),
@@ -139,6 +140,15 @@ def test_every_page_is_shown_without_an_error(page: Browser) -> None:
         assert page.run(NAMELESS) == 0, address
     page.search("shown")
     page.wait_for("Topic", "Produce")
+    page.search("a/b")
+    page.wait_for("1 retained message")
+    page.press("a/b")
+    page.wait_for("kept", "Close")
+    page.press("Close")
+    page.until("() => !document.querySelector('dialog')")
+    page.search("num_partitions")
+    page.wait_for("topics.num_partitions", "only those that were changed")
+    assert page.problems() == []
 
 
 @pytest.mark.usefixtures("things")
@@ -206,7 +216,12 @@ def test_a_message_is_published_looked_at_and_taken(page: Browser, channel: Any)
     wait_until(lambda: depth(channel, "work") == 3)
     page.press("Peek")
     page.wait_for("one", "000000  00 ff", "9.5 MiB")  # Bytes as such, and of the long one a part.
+    assert not page.has_button("Send all dead letters back")  # There are none.
     page.press("Take one")
+    page.press("Cancel")
+    assert depth(channel, "work") == 3
+    page.press("Take one")
+    page.press("Take")
     page.wait_for("1 message taken")
     assert depth(channel, "work") == 2
     page.press("Purge")
@@ -249,21 +264,66 @@ def test_messages_are_moved_and_come_back(page: Browser, channel: Any) -> None:
     assert page.problems() == []
 
 
+def test_a_long_move_says_how_far_it_is(page: Browser, channel: Any) -> None:
+    for name in ("far", "near"):
+        channel.queue_declare(name, durable=True)
+    publish(channel, "far", *([b"x"] * 5_001))
+    wait_until(lambda: depth(channel, "far") == 5_001)
+    page.open("queues/%2F/far")
+    page.run(
+        "window.told = []; new MutationObserver(() => {"
+        "const shown = document.querySelector('dialog .preview')?.innerText;"
+        "if (shown) told.push(shown); }).observe(document.body, {childList: true, subtree: true})"
+    )
+    page.press("Move")
+    page.write("To the queue", "near")
+    page.press("Move")
+    page.wait_for("5,001 messages moved to near")
+    assert depth(channel, "near") == 5_001
+    told = page.run("[...new Set(told)]")
+    assert [text.split(" are ")[0] for text in told] == [
+        f"{count} of 5,001" for count in ("0", "2,000", "4,000")
+    ]
+    assert page.problems() == []
+
+
 def test_a_dead_letter_goes_back(page: Browser, channel: Any) -> None:
     channel.queue_declare("dead", durable=True)
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     channel.queue_declare("alive", durable=True, arguments=letters)
     channel.confirm_delivery()
-    publish(channel, "alive", b"bad")
-    method, _, _ = channel.basic_get("alive")
-    channel.basic_reject(method.delivery_tag, requeue=False)
-    wait_until(lambda: depth(channel, "dead") == 1)
+    publish(channel, "alive", b"bad", b"worse", b"worst")
+    for _ in range(3):
+        method, _, _ = channel.basic_get("alive")
+        channel.basic_reject(method.delivery_tag, requeue=False)
+    wait_until(lambda: depth(channel, "dead") == 3)
     page.open("queues/%2F/dead")
     page.press("Peek")
     page.wait_for("dead letter: rejected", "Died in")
     page.press("Send back")
     page.wait_for("1 message sent back")
-    assert (depth(channel, "dead"), depth(channel, "alive")) == (0, 1)
+    assert (depth(channel, "dead"), depth(channel, "alive")) == (2, 1)
+    page.press("Send all dead letters back")
+    page.wait_for("Each goes to the queue in which it died")
+    page.press("Send back")
+    page.wait_for("2 messages sent back")
+    assert (depth(channel, "dead"), depth(channel, "alive")) == (0, 3)
+    assert page.problems() == []
+
+
+def test_more_is_peeked_into(page: Browser, channel: Any) -> None:
+    channel.queue_declare("long", durable=True)
+    channel.confirm_delivery()
+    publish(channel, "long", *(f"message {number}".encode() for number in range(130)))
+    page.open("queues/%2F/long")
+    page.press("Peek")
+    page.wait_for("message 19")
+    assert "message 20" not in page.text
+    page.press("Show more of 110 behind these")
+    page.wait_for("message 99")
+    page.press("Show more of 30 behind these")
+    page.wait_for("message 129")
+    assert not page.run("document.body.innerText.includes('Show more')")
     assert page.problems() == []
 
 
@@ -297,6 +357,50 @@ def test_a_topic(server: Broker, page: Browser) -> None:
     page.wait_for("1 record", "00 ff", "000010  10 11 12")
     page.open("topics/clicks?from=time&place=2001-01-01T00:00:00")
     page.wait_for("50 records")
+    assert page.problems() == []
+
+
+def test_a_topic_is_altered(server: Broker, page: Browser) -> None:
+    page.open("topics")
+    page.press("Create a topic")
+    page.write("Name", "altered")
+    page.press("Create")
+    page.wait_for("altered is created")
+    page.open("topics/altered?tab=settings")
+    page.wait_for("retention.ms", "7 d", "no limit")
+    row = page.page.locator("tr").filter(has_text="retention.ms").first
+    row.get_by_role("button", name="Change").click()
+    page.write("Value", "soon")
+    page.press("Set")
+    page.wait_for("retention.ms")
+    page.until("() => document.querySelector('dialog .problem').innerText !== ''")
+    page.write("Value", "7200000")
+    page.press("Set")
+    page.wait_for("retention.ms is set", "2 h", "this topic")
+    page.press("Add partitions")
+    page.write("Partitions", "3")
+    page.press("Add")
+    page.wait_for("altered has 3 partitions")
+    admin = admin_api.AdminClient({"bootstrap.servers": server.bootstrap})
+    assert len(admin.list_topics("altered", timeout=WAIT_S).topics["altered"].partitions) == 3
+    page.problems()  # The value that was refused.
+
+
+def test_an_open_transaction_is_aborted(server: Broker, page: Browser) -> None:
+    settings = {"bootstrap.servers": server.bootstrap, "transactional.id": "left-open"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("read", b"never")
+    assert producer.flush(WAIT_S) == 0
+    page.open("transactions")
+    page.wait_for("left-open", "open")
+    page.press("Abort")
+    page.wait_for("It holds back: read")
+    page.press("Abort")
+    page.wait_for("The transaction is aborted", "Nothing is under way")
+    with pytest.raises(confluent_kafka.KafkaException, match=r"FENCED|fenced"):
+        producer.commit_transaction(WAIT_S)
     assert page.problems() == []
 
 

@@ -73,6 +73,28 @@ def test_what_has_a_schema_is_decoded(server: Broker, page: Browser) -> None:
     assert page.problems() == []
 
 
+def test_json_is_shown_as_it_is_written(server: Broker, page: Browser) -> None:
+    long = json.dumps({"names": ["a" * 30] * 4, "none": [], "empty": {}})
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+    for value in (
+        '{"id":12345678901234567890, "10":1.50,"2":"a,b:{\\"","e":1E400}',
+        long,
+        "[" * 50_000 + "]" * 50_000,
+        '{"a":1,}',
+    ):
+        producer.produce("written", value, partition=0)
+    assert producer.flush(WAIT_S) == 0
+    page.open("topics/written?from=first")
+    page.wait_for("4 records")
+    shown = page.run("[...document.querySelectorAll('pre')].map((each) => each.textContent)")
+    assert shown[0] == '{"id": 12345678901234567890, "10": 1.50, "2": "a,b:{\\"", "e": 1E400}'
+    names = ",\n".join(f'    "{"a" * 30}"' for _ in range(4))
+    assert shown[1] == f'{{\n  "names": [\n{names}\n  ],\n  "none": [],\n  "empty": {{}}\n}}'
+    assert shown[2].startswith("[[[")
+    assert shown[3] == '{"a":1,}'
+    assert page.problems() == []
+
+
 def test_avro_of_strangers_is_decoded_within_bounds(page: Browser) -> None:
     nested = '"null"'
     for number in range(40):  # Small, and a value of 2**40 parts.

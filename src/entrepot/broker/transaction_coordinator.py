@@ -55,6 +55,7 @@ from entrepot.core.errors import (
     FencedProducer,
     InvalidBatch,
     InvalidProducerMapping,
+    InvalidTransactionState,
     InvalidTransactionTimeout,
     NotEnoughReplicas,
     NotLeader,
@@ -459,6 +460,18 @@ class TransactionCoordinator:
         partition = self._served_partition_of(transactional_id).partition
         await committed(partition, partition.offset_end)
         return self._find(transactional_id).producer
+
+    async def abort(self, transactional_id: str) -> None:
+        """Abort the open transaction of a transactional id, and fence its owner.
+
+        Raises InvalidTransactionState if it has none.
+        """
+        current = self._find(transactional_id)
+        transaction.check_open(current)
+        if current.state is not TransactionStatus.ONGOING:
+            raise InvalidTransactionState("it has no open transaction")
+        log.info("transaction %s is aborted by request", transactional_id)
+        await self._decide(transaction.abort_and_fence(current, self._clock.now_ms()))
 
     async def transactional_ids(self) -> dict[int, str]:
         """Return the transactional id that each producer id belongs to."""

@@ -68,7 +68,9 @@ def start(
     any_ports: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Start a cluster on this machine, or this machine's nodes of one, until Ctrl-C.
+    """Start a cluster on this machine, until Ctrl-C.
+
+    Or this machine's nodes of one.
 
     An etcd is started for it, and nodes 1, 2, 3: node 1 listens where a broker alone does (Kafka
     on 9092), each further one on the next port. Kill one, and see what happens.
@@ -152,7 +154,9 @@ class Seen(NamedTuple):
 @json_option
 @bootstrap_option
 def status(as_json: bool, bootstrap: str) -> None:
-    """Show the nodes, and the partitions that lack replicas or a leader.
+    """Show the nodes, and which partitions lack something.
+
+    Replicas, or a leader.
 
     Exit code 1 when a partition has no leader: it is neither read nor written.
     """
@@ -198,7 +202,9 @@ def nodes(as_json: bool, bootstrap: str) -> None:
 )  # fmt: skip
 @click.option("--name", default="entrepot", show_default=True, help="The cluster's name in etcd.")
 def forget(node: int, urls: tuple[str, ...], name: str) -> None:
-    """Let another data directory have a node's number: its own is lost for good.
+    """Let another data directory have a node's number.
+
+    Its own is lost for good.
 
     What was on that disk alone is lost with it. A node that is alive keeps its number.
     """
@@ -311,7 +317,9 @@ def reassign(place: str, nodes: str, bootstrap: str) -> None:
 @click.argument("node", type=click.IntRange(0))
 @bootstrap_option
 def drain(node: int, bootstrap: str) -> None:
-    """Move all that a node holds to the others, so that it can be taken away.
+    """Move all that a node holds to the others.
+
+    Then it can be taken away.
 
     Each partition goes to another machine, if there is one, and there to the node that holds
     least. Returns when the node holds nothing.

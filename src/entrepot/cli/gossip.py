@@ -49,7 +49,9 @@ def node(
     value: float,
     as_json: bool,
 ) -> None:
-    """Run a node until Ctrl-C: print who comes, is suspected, dead or back, and what it is told.
+    """Run a node of gossip until Ctrl-C.
+
+    It prints who comes, is suspected, dead or back, and what it is told.
 
     Each line of standard input is an event that is sent to all nodes; `@NAME TEXT` goes to the
     members of a group, and `?` prints what this node knows.

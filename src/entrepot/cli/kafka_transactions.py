@@ -101,7 +101,7 @@ def describe(bootstrap: str, transactional_id: str) -> None:
 @_partition_option
 @click.pass_obj
 def describe_producers(bootstrap: str, topic: str, partition: int) -> None:
-    """Describe the states of active producers for a topic partition."""
+    """Describe the active producers of a partition."""
 
     async def work(client: "Client") -> None:
         columns = (
@@ -145,7 +145,7 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """Abort a hanging transaction (requires administrative privileges)."""
+    """Abort a hanging transaction."""
     if start_offset is None and producer_id is None:
         raise click.ClickException(
             "The transaction to abort must be identified either with --start-offset or with "
@@ -200,7 +200,10 @@ def find_hanging(
     topic: str | None,
     partition: int | None,
 ) -> None:
-    """Find hanging transactions: open in a partition, and their coordinator knows nothing of it."""
+    """Find hanging transactions.
+
+    They are open in a partition, and their coordinator knows nothing of it.
+    """
     if topic is None and broker_id is None:
         raise click.ClickException(
             "The `find-hanging` command requires either --topic or --broker-id to limit the scope "

@@ -48,7 +48,7 @@ def _help(labs: Mapping[str, Lab], example: str) -> str:
     width = max(map(len, labs))
     lines = [f"  {name:<{width}}  {lab.line}" for name, lab in labs.items()]
     return (
-        "Run laboratories: print what the lectures say beside what was seen.\n\n"
+        "Run labs.\n\nThey print what the lectures say beside what was seen.\n\n"
         f"Without a name all of them, for example: {example}\n\n\b\n" + "\n".join(lines)
     )
 

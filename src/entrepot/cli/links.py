@@ -12,7 +12,10 @@ from entrepot.cli.talk import json_option, show_json, show_table
 @json_option
 @management_options
 def links(as_json: bool) -> None:
-    """List the links to other queue managers: what waits, what was sent, and what is wrong."""
+    """List the links to other queue managers.
+
+    What waits there, what was sent, and what is wrong.
+    """
     rows = connect().get("links")
     if as_json:
         show_json(rows)
@@ -55,7 +58,9 @@ link.add_command(links, "list")
 def add(
     name: str, target: str, vhost: str, login: str, password_file: Path | None, tls: bool
 ) -> None:
-    """Link this broker to the manager NAME, which speaks AMQP at HOST:PORT.
+    """Link this broker to the queue manager NAME.
+
+    That one speaks AMQP at HOST:PORT.
 
     It is stored, and the broker connects at once. A link that was added before is replaced.
     """

@@ -39,7 +39,10 @@ _way = click.option(
 @_way
 @json_option
 def listen(group: str, count: int | None, host: str, as_json: bool) -> None:
-    """Join a group of IP multicast, and print what is sent to it, until Ctrl-C."""
+    """Print what is sent to a group of IP multicast.
+
+    It joins the group, and leaves it at Ctrl-C.
+    """
     where = _group(group)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_listen(where, count, host, as_json))

@@ -158,7 +158,10 @@ def _run_live(runner: "Runner", names: tuple[str, ...], interrupts: "Interrupts"
 )
 @click.option("--without", multiple=True, metavar="PACKAGE", help="Leave it out; may be repeated.")
 def pack(output: str, without: tuple[str, ...]) -> None:
-    """Pack this Python and its packages, for `run --archive` on a cluster."""
+    """Pack this Python, for `run --archive` on a cluster.
+
+    With its packages.
+    """
     with _clear_errors():
         from pathlib import Path
 
@@ -177,7 +180,10 @@ def pack(output: str, without: tuple[str, ...]) -> None:
 
 @pipeline.command("warm-up")
 def warm_up() -> None:
-    """Keep what Java loads, about 200 MB, so that runs on this machine start in half the time."""
+    """Make runs on this machine start in half the time.
+
+    What Java loads is kept for that, about 200 MB.
+    """
     with _clear_errors():
         from entrepot.spark.class_archive import NoArchive
         from entrepot.spark.warm_up import warm_up
@@ -216,7 +222,10 @@ def list_pipelines(file: str, as_json: bool) -> None:
 @_directory_option
 @click.option("-n", "--rows", "count", default=20, show_default=True, help="At most so many.")
 def show(file: str, name: str, directory: str, count: int) -> None:
-    """Show the view of pipeline NAME; of a Lambda pipeline, the serving view."""
+    """Show the view of a pipeline.
+
+    Of a Lambda pipeline, the serving view.
+    """
     with _clear_errors():
         from entrepot.spark.pipelines.declaring import choose
         from entrepot.spark.pipelines.showing import rows_of

@@ -126,7 +126,9 @@ def _reasons(dropped: dict[str, int]) -> str:
 @json_option
 @management_options
 def check(names: tuple[str, ...], vhost: str | None, as_json: bool) -> None:
-    """Account for every message that queues accepted; ends with 1 when one is missing.
+    """Account for every message that queues accepted.
+
+    Ends with 1 when one is missing.
 
     Figures are since the broker has started. Settled are those that consumers are done with, and
     those whose dead letters have arrived; dying are those whose dead letters are on their way.
@@ -271,7 +273,9 @@ def move(source: str, target: str, count: int | None, vhost: str) -> None:
 def deferred(
     name: str, cancel: tuple[str, ...], change: tuple[str, ...], as_json: bool, vhost: str
 ) -> None:
-    """List messages that wait for their time, cancel some, change the time of others.
+    """List messages that wait for their time.
+
+    Or cancel some, or change the time of others.
 
     Where the queue has priorities, an offset is PRIORITY:OFFSET.
     """

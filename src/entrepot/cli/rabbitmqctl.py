@@ -200,7 +200,7 @@ def list_exchanges(
 def list_bindings(
     vhost: str, columns: tuple[str, ...], quiet: bool, formatter: str, hides_names: bool
 ) -> None:
-    """List bindings, also that each queue is bound by its name."""
+    """List bindings, each queue by its name, too."""
     names = _chosen("bindings", columns, _COLUMNS["bindings"])
     rows = [
         row
@@ -231,7 +231,7 @@ def list_connections(
 @_listing
 @_columns_argument
 def list_channels(columns: tuple[str, ...], quiet: bool, formatter: str, hides_names: bool) -> None:
-    """List channels, and how many messages each has not acknowledged."""
+    """List channels, and what they have unacknowledged."""
     names = _chosen("channels", columns, "pid user consumer_count messages_unacknowledged")
     rows = [
         row | {"pid": f"<{row['name']}>", "connection": f"<{row['connection_details']['name']}>"}
@@ -353,7 +353,7 @@ def delete_user(name: str, quiet: bool) -> None:
 def set_permissions(
     name: str, configure: str, write: str, read: str, vhost: str, quiet: bool
 ) -> None:
-    """Say what a user may configure, write and read: regular expressions for names."""
+    """Say what a user may do, by regular expressions."""
     _say(quiet, f'Setting permissions for user "{name}" in vhost "{vhost}" ...')
     api = connect()
     _check_user(api, name)
@@ -439,7 +439,7 @@ def _show_sections(sections: Mapping[str, Sequence[str]]) -> None:
 
 @_command
 def stop_app(quiet: bool) -> None:
-    """Send clients of queues away, and whoever comes, until start_app. Kafka's stay."""
+    """Send clients of queues away. Kafka's stay. Whoever comes has to wait for start_app."""
     api = connect()
     _say(quiet, f"Stopping rabbit application on node {api.get('cluster-name')['name']} ...")
     api.put("application", body={"running": False})
@@ -455,9 +455,9 @@ def start_app(quiet: bool) -> None:
 
 @_command
 def reset(quiet: bool) -> None:
-    """Delete all queues, exchanges, bindings and virtual hosts, after stop_app.
+    """Delete all that is declared, after stop_app.
 
-    Topics and users stay.
+    Queues, exchanges, bindings and virtual hosts; topics and users stay.
     """
     api = connect()
     if api.get("application")["running"]:
@@ -482,7 +482,7 @@ def _stopping(command: Callable[..., Any]) -> click.Command:
 
 @_stopping
 def stop(pid_file: str | None, data_dir: str | None, quiet: bool) -> None:
-    """End the broker whose data are in DIR, or beside PID_FILE, or in ./data."""
+    """End the broker. Its data are in DIR, or beside PID_FILE, or in ./data."""
     _stop(pid_file, data_dir, quiet, "Stopping and halting")
 
 

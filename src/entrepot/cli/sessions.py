@@ -108,7 +108,10 @@ def list_retained(filter: str, as_json: bool) -> None:
 @click.argument("filter")
 @management_options
 def clear(filter: str) -> None:
-    """Delete the retained messages on the topics that match FILTER; # is all."""
+    """Delete the retained messages of some topics.
+
+    Of those that match FILTER; # is all.
+    """
     count = connect().delete("retained", filter=filter)["deleted"]
     click.echo(f"deleted {count} message{'' if count == 1 else 's'}")
 

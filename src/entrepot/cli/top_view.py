@@ -203,9 +203,11 @@ def _table(listing: Listing, rows: Sequence[Row], sorted_by: Column | None) -> T
     for column in listing.columns:
         is_name = column.kind == "name"
         title = f"{column.title} ▾" if column is sorted_by else column.title
-        table.add_column(title, justify="left" if is_name else "right", no_wrap=True)
+        # Where it is narrow, names get shorter before numbers do.
+        table.add_column(title, justify="left" if is_name else "right", no_wrap=not is_name)
     for row in rows:
-        table.add_row(*(Text(shown(each.kind, row[each.key])) for each in listing.columns))
+        texts = (shown(each.kind, row[each.key]) for each in listing.columns)
+        table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts))
     return table
 
 

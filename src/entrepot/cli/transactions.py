@@ -29,7 +29,10 @@ def transactions() -> None:
 @json_option
 @bootstrap_option
 def list_(shows_all: bool, as_json: bool, bootstrap: str) -> None:
-    """List open transactions: since when, and in which partitions they hold readers back."""
+    """List open transactions.
+
+    Since when they are, and in which partitions they hold readers back.
+    """
 
     async def work(client: "Client") -> "list[TransactionInfo]":
         from entrepot.client.errors import Refused
@@ -56,7 +59,10 @@ def list_(shows_all: bool, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """Show the state of transactional ids, and the partitions of their open transactions."""
+    """Show the state of transactional ids.
+
+    Of open transactions the partitions, too.
+    """
 
     async def work(client: "Client") -> "list[TransactionInfo]":
         from entrepot.client.transaction_admin import TransactionAdmin

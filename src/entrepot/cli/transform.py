@@ -94,7 +94,10 @@ def add_rule(
     renames: tuple[str, ...],
     **broker: str,
 ) -> None:
-    """Add a rule, or replace it: from topic:NAME or queue:NAME in one format to another place."""
+    """Add a rule, or replace it.
+
+    From topic:NAME or queue:NAME in one format to another place.
+    """
     said = {
         "from": source,
         "from_format": source_format,

@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +27,28 @@ def test_help_lists_every_command() -> None:
     for name, (_, line) in COMMANDS.items():
         assert name in output
         assert line in output
+
+
+def groups(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the names that lead to each command with commands below it."""
+    if isinstance(command, click.Group):
+        yield path
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from groups(below, (*path, name))
+
+
+def test_what_a_list_says_of_a_command_is_whole() -> None:
+    """Click cuts the first sentence of a command's help to a line of the list, and adds dots."""
+    found = list(groups(main))
+    assert ("queues",) in found
+    for path in found:
+        shown = CliRunner().invoke(main, [*path, "--help"], terminal_width=80).output
+        listed = shown.partition("\nCommands:\n")[2].splitlines()
+        assert listed, path
+        assert [line for line in listed if line.endswith("...")] == []
 
 
 def test_an_unknown_command() -> None:

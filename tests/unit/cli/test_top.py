@@ -48,9 +48,11 @@ def found() -> Figures:
     return figures(Reading(FIRST, 100.0), Reading(SECOND, 102.0))
 
 
-def screen(figures: Figures, view: View, height: int = 40, problem: str = "") -> str:
+def screen(
+    figures: Figures, view: View, height: int = 40, problem: str = "", width: int = 200
+) -> str:
     out = io.StringIO()
-    Console(file=out, width=200).print(render(figures, view, height, 0.0, problem))
+    Console(file=out, width=width).print(render(figures, view, height, 0.0, problem))
     return out.getvalue()
 
 
@@ -155,3 +157,10 @@ def _printed(figures: Figures) -> str:
     out = io.StringIO()
     Console(file=out, width=1_000).print(snapshot(figures, 0.0))
     return out.getvalue()
+
+
+def test_a_long_name_leaves_room_for_numbers(found: Figures) -> None:
+    queue = found.queues[0] | {"queue": "n" * 255}
+    text = screen(found._replace(queues=[queue]), View(1), width=110)
+    assert all(column.title in text for column in LISTINGS[1].columns), text
+    assert "nnn…" in text

@@ -177,6 +177,25 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
         return None
 
 
+def assigned_partitions(assignment: bytes) -> dict[str, tuple[int, ...]]:
+    """Return the partitions of each topic in a classic consumer's assignment; none when it cannot
+    be decoded.
+
+    Every version of it begins with its number and these.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    try:
+        data = _Reader(assignment)
+        data.number(_INT16)
+        for _ in range(min(data.number(_INT32), len(assignment))):
+            topic, count = data.string(), data.number(_INT32)
+            numbers = data.take(count * _INT32.size)
+            found[topic] = tuple(number for (number,) in _INT32.iter_unpack(numbers))
+    except _DAMAGE:
+        return {}
+    return found
+
+
 # --- the layouts
 
 _DAMAGE = (error, IndexError, UnicodeDecodeError)

@@ -37,9 +37,11 @@ export function chart({ title, series, show, max }) {
     const scale = high > 0 ? high : 1;
     const x = (sample) => ((sample.t - start) / span) * WIDTH;
     series.forEach((each, number) => {
-      const points = all.map((sample) => `${x(sample).toFixed(1)},${(HEIGHT - ((each.value(sample) ?? 0) / scale) * (HEIGHT - 4)).toFixed(1)}`);
-      lines[number].setAttribute("d", `M${points.join("L")}`);
-      areas[number].setAttribute("d", `M${x(all[0]).toFixed(1)},${HEIGHT}L${points.join("L")}L${x(all.at(-1)).toFixed(1)},${HEIGHT}Z`);
+      const known = all.filter((sample) => (each.value(sample) ?? null) !== null);
+      if (!known.length) return;
+      const points = known.map((sample) => `${x(sample).toFixed(1)},${(HEIGHT - (each.value(sample) / scale) * (HEIGHT - 4)).toFixed(1)}`);
+      lines[number].setAttribute("d", `M${points.join("L")}${known.length === 1 ? "h0" : ""}`); // One alone is a dot.
+      areas[number].setAttribute("d", `M${x(known[0]).toFixed(1)},${HEIGHT}L${points.join("L")}L${x(known.at(-1)).toFixed(1)},${HEIGHT}Z`);
     });
     top.textContent = high > 0 ? show(high) : "";
     now.textContent = series.map((each) => show(each.value(all.at(-1)))).join(" · ");

@@ -1,7 +1,7 @@
 // Connections of clients: the list, and one with its channels.
 
 import { get, me, path, remove } from "./api.js";
-import { badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
+import { address, badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
 import { confirm, toast } from "./forms.js";
 import { duration, moment, number } from "./format.js";
 import { table } from "./table.js";
@@ -23,13 +23,13 @@ function list(page) {
     caption: "Connections", path: "/api/console/connections", noun: "connection",
     none: empty("Nobody is connected", "Clients of Kafka, AMQP, MQTT and STOMP are listed here."),
     columns: [
-      { title: "Client", sort: "name", class: "name", cell: (row) => [link(row.name, "connections", row.name), row.client ? h("div", { class: "hint" }, row.client) : null] },
+      { title: "Client", sort: "name", class: "name", cell: (row) => [h("a", { href: address("connections", row.name), title: row.name }, row.name.split(" -> ")[0]), row.client ? h("div", { class: "hint" }, row.client) : null] },
       { title: "Protocol", sort: "protocol", cell: (row) => [badge(row.protocol), row.ssl ? badge("TLS", "good") : null] },
       { title: "User", sort: "user", wide: true, cell: (row) => row.user },
       { title: "Channels", number: true, wide: true, cell: (row) => number(row.channels) },
       { title: "Consumers", number: true, wide: true, cell: (row) => number(row.consumers) },
       { title: "Unacked", sort: "unacked", number: true, wide: true, cell: (row) => number(row.unacked) },
-      { title: "For", sort: "connected", number: true, wide: true, cell: (row) => duration(Date.now() - row.connected_at) },
+      { title: "Open for", sort: "connected", number: true, wide: true, cell: (row) => duration(Date.now() - row.connected_at) },
       { title: "State", wide: true, cell: (row) => badge(row.state, row.state === "running" ? "good" : "warn") },
       { title: "", class: "act", cell: (row) => closing(row.name, row.mine, () => shown.reload()) },
     ],

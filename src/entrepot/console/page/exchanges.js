@@ -39,7 +39,10 @@ async function drawn(page, vhost, exchange) {
     cut ? h("p", { class: "hint" }, "There is more than this shows.") : null];
 }
 
-function edge(vhost, { from, to, keys, count }) {
+const WAYS = { unmatched: "what matches nothing", dead: "dead letters" };
+
+function edge(vhost, { from, to, how, keys, count }) {
+  if (WAYS[how]) return { from: end(vhost, from), to: end(vhost, to), hint: WAYS[how], text: how === "dead" ? "dead letters" : "no match", isAside: true };
   const shown = keys.map((key) => key || "–").join(", ");
   return { from: end(vhost, from), to: end(vhost, to), hint: count > keys.length ? `${shown} and ${count - keys.length} more` : shown,
     text: count > 1 ? `${keys[0] || "–"} +${count - 1}` : keys[0] };

@@ -31,6 +31,15 @@ export function bytes(value) {
   return `${place && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[place]}`;
 }
 
+export function byteRate(value) {
+  return value === null || value === undefined ? "–" : `${bytes(value)}/s`;
+}
+
+/** Show a number with one digit behind the point, and its unit. */
+export function unit(value, name) {
+  return value === null || value === undefined ? "–" : `${value.toFixed(1)} ${name}`;
+}
+
 export function time(ms) {
   return TIME.format(new Date(ms));
 }
@@ -45,8 +54,9 @@ export function duration(ms) {
   const seconds = Math.floor(ms / 1000);
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`;
+  const [days, hours, minutes] = [Math.floor(seconds / 86_400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (!days) return `${hours} h${minutes ? ` ${minutes} min` : ""}`;
+  return `${days} d${hours ? ` ${hours} h` : ""}`;
 }
 
 export function plural(count, one, many = `${one}s`) {

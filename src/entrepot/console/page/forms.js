@@ -26,7 +26,8 @@ export async function attempt(work, done) {
 
 /**
  * Show a form. `fields` are {name, label, type, value, hint, options, required}; `submit` gets the
- * values and may throw: then the form stays, with what is wrong.
+ * values and may throw: then the form stays, with what is wrong. It also gets `tell`, which says
+ * how far it is and returns whether the form is still open.
  */
 export function form({ title, text, fields = [], action, danger = false, submit, preview }) {
   const number = (numbers += 1);
@@ -38,6 +39,11 @@ export function form({ title, text, fields = [], action, danger = false, submit,
   const close = () => {
     dialog.close();
     opener?.focus?.();
+  };
+  /** Say how far it is; return whether somebody still waits for it. */
+  const tell = (text) => {
+    shown.textContent = text;
+    return dialog.open;
   };
   const values = () => Object.fromEntries([...inputs].map(([name, element]) =>
     [name, element.type === "checkbox" ? element.checked : element.value]));
@@ -52,8 +58,8 @@ export function form({ title, text, fields = [], action, danger = false, submit,
     problem.textContent = "";
     button.disabled = true;
     try {
-      await submit(values());
-      close();
+      await submit(values(), tell);
+      if (dialog.open) close();
     } catch (error) {
       problem.textContent = error.message;
     } finally {
@@ -103,6 +109,19 @@ function labelled(field, element) {
   const hint = field.hint ? h("span", { class: "hint" }, field.hint) : null;
   if (field.type === "checkbox") return h("label", { class: "check" }, element, h("span", {}, field.label), hint);
   return h("label", {}, field.label, element, hint);
+}
+
+/** Show something over the page, until it is closed. */
+export function panel(title, ...content) {
+  const opener = document.activeElement;
+  const dialog = h("dialog", { class: "wide", "aria-label": title }, h("form", { method: "dialog" }, h("h2", {}, title), content,
+    h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Close"))));
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    opener?.focus?.();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 /** Ask before something is done. `word` must be typed if it is given. */

@@ -3,9 +3,8 @@
 import { empty, h, svg } from "./dom.js";
 
 const BOX = { width: 158, height: 36 };
-const GAP = { x: 96, y: 16 };
-const NAME_CHARACTERS = 21;
-const KEY_CHARACTERS = 13;
+const GAP = { x: 116, y: 16 };
+const KEY_CHARACTERS = 15;
 
 /**
  * Make a drawing. `edges` are {from, to, text, hint}; an end is {id, name, kind, href}. A circle is
@@ -79,17 +78,15 @@ function box({ x, y, name, kind, href }) {
   return svg("a", { href, "aria-label": `${kind} ${name}`, class: `node is-${kind}` },
     svg("title", {}, `${kind} ${name}`),
     svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 6 }),
-    // A drawing inside this one shows nothing beyond its edge: letters differ in their width.
-    svg("svg", { x, y, width: BOX.width - 6, height: BOX.height },
-      svg("text", { x: 10, y: BOX.height / 2 - 3, class: "node-kind" }, kind),
-      svg("text", { x: 10, y: BOX.height / 2 + 11 }, cut(name, NAME_CHARACTERS))));
+    svg("foreignObject", { x, y, width: BOX.width, height: BOX.height }, // It cuts what is too wide.
+      h("div", { class: "node-text" }, h("div", { class: "node-kind" }, kind), h("div", { class: "node-name" }, name))));
 }
 
-function line(from, to, { text, hint }) {
+function line(from, to, { text, hint, isAside }) {
   const [x, y] = [from.x + BOX.width, from.y + BOX.height / 2];
   const [endX, endY] = [to.x, to.y + BOX.height / 2];
   const bend = Math.max(40, Math.abs(endX - x) * 0.3);
-  return svg("g", { class: "edge" },
+  return svg("g", { class: isAside ? "edge aside" : "edge" },
     svg("title", {}, hint ?? text),
     svg("path", { d: `M${x},${y}C${x + bend},${y} ${endX - bend},${endY} ${endX - 6},${endY}` }),
     svg("path", { class: "head", d: `M${endX},${endY}l-7,-4v8Z` }),

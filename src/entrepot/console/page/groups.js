@@ -14,6 +14,23 @@ export default function groups(page) {
   return page.parts.length ? one(page, page.parts[0]) : list(page);
 }
 
+/** Say which partitions a member has; of which topics it wants some, if it has none. */
+function reads({ assigned, topics }) {
+  const some = Object.entries(assigned);
+  if (!some.length) return h("span", { class: "hint" }, topics.length ? `nothing now, of ${topics.join(", ")}` : "nothing now");
+  return some.map(([topic, numbers]) => h("div", {}, link(topic, "topics", topic), " ", h("span", { class: "hint" }, ranges(numbers))));
+}
+
+/** Write sorted numbers shortly: 0–3, 7. */
+function ranges(numbers) {
+  const found = [];
+  for (const each of numbers) {
+    if (found.length && found.at(-1)[1] === each - 1) found.at(-1)[1] = each;
+    else found.push([each, each]);
+  }
+  return found.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", ");
+}
+
 const stateOf = (state) => badge(state, state === "Stable" ? "good" : state === "Empty" ? "" : "warn");
 
 function list(page) {
@@ -38,8 +55,10 @@ async function one(page, name) {
   const members = h("div");
   const lag = chart({ title: "Lag since this page was opened", show: number, series: [{ name: "records", class: "b", value: (sample) => sample.lag }] });
   const samples = [];
+  let count = 0; // Members.
 
   function draw(now) {
+    count = now.members.length;
     samples.push({ t: Date.now(), lag: now.lag });
     if (samples.length > SAMPLES_MAX) samples.shift();
     lag.draw(samples);
@@ -48,14 +67,14 @@ async function one(page, name) {
       { title: "Topic", class: "name", cell: (row) => link(row.topic, "topics", row.topic) },
       { title: "Partition", number: true, cell: (row) => number(row.partition) },
       { title: "Offset", number: true, cell: (row) => number(row.offset) },
-      { title: "End", number: true, cell: (row) => number(row.end) },
+      { title: "End", number: true, wide: true, cell: (row) => number(row.end) },
       { title: "Lag", number: true, cell: (row) => number(row.lag) },
     ], now.partitions, "It has committed nothing yet"));
     fill(members, plainTable("Members", [
       { title: "Client", class: "name", cell: (row) => row.client },
       { title: "Address", cell: (row) => row.host },
       { title: "Member", wide: true, class: "name", cell: (row) => h("code", {}, row.id) },
-      { title: "Topics", class: "name", cell: (row) => row.topics.join(", ") },
+      { title: "Reads", class: "name", cell: (row) => reads(row) },
     ], now.members, "It has no members now"));
   }
 
@@ -68,7 +87,7 @@ async function one(page, name) {
     return body;
   };
   const reset = () => form({
-    title: `Reset ${name}`, action: "Reset", text: "The group must have no members. This is what would change:",
+    title: `Reset ${name}`, action: "Reset", text: `${count ? `It has ${plural(count, "member")} now: stop them first, or this is refused.` : "Where it goes on reading."} This is what would change:`,
     fields: [
       { name: "to", label: "To", options: [["first", "the beginning"], ["last", "the end"], ["offset", "an offset"], ["time", "a time"]] },
       { name: "place", label: "Which offset or time", placeholder: "17, or 2030-01-02T03:04:05" },

@@ -4,6 +4,7 @@ import { get, path } from "./api.js";
 import { decodeAvro } from "./avro.js";
 import { badge, facts, h } from "./dom.js";
 import { bytes, moment } from "./format.js";
+import { indented } from "./json.js";
 
 const HEX_BYTES_MAX = 4096;
 const FRAME_BYTES = 5; // A zero, and the number of a schema.
@@ -45,8 +46,8 @@ function schemaNumbered(number) {
 async function bySchema(number, data) {
   try {
     const { type, schema, why } = await schemaNumbered(number);
-    if (type === "AVRO") return JSON.stringify(decodeAvro(schema, data, FRAME_BYTES), null, 2);
-    if (type === "JSON") return JSON.stringify(JSON.parse(new TextDecoder().decode(data.subarray(FRAME_BYTES))), null, 2);
+    if (type === "AVRO") return indented(JSON.stringify(decodeAvro(schema, data, FRAME_BYTES)));
+    if (type === "JSON") return indented(new TextDecoder().decode(data.subarray(FRAME_BYTES)));
     if (type === null) throw new Error(`That is not known here: ${why}.`);
     return `It has the schema ${number}, of ${type}, which is not decoded here.\n\n${hex(data)}`;
   } catch (error) {
@@ -57,8 +58,8 @@ async function bySchema(number, data) {
 function pretty(text) {
   if (text.length > PRETTY_CHARACTERS_MAX || !/^\s*[[{"\d\-tfn]/.test(text)) return null;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
+    return indented(text);
+  } catch { // It is no JSON, or too deep.
     return null;
   }
 }
@@ -91,7 +92,9 @@ function body(value, whole) {
   const show = async (number) => {
     chosen = number;
     const text = await all[number][1]();
-    if (chosen === number) content.textContent = text || "(empty)";
+    if (chosen !== number) return;
+    content.textContent = text || "(empty)";
+    content.classList.toggle("as-is", all[number][0] === "Hex");
   };
   const select = h("select", { "aria-label": "Show the value as", onchange: (event) => show(event.target.selectedIndex) },
     all.map(([name], number) => h("option", { value: number }, name)));

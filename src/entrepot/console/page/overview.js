@@ -3,14 +3,18 @@
 import { get, me } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
-import { bytes, number, plural, rate, short, time } from "./format.js";
+import { byteRate, bytes, number, plural, rate, short, time, unit } from "./format.js";
 import { watch } from "./live.js";
 
 const TITLES = {
   kafka: "Kafka", amqp: "AMQP", mqtt: "MQTT", stomp: "STOMP", http: "HTTP", sqs: "SQS", bridge: "Bridges",
 };
 
-const total = (name) => (sample) => Object.values(sample.protocols).reduce((sum, each) => sum + (each[name] ?? 0), 0);
+/** Add up what is known of a rate over all protocols; the first sample knows nothing. */
+const total = (name) => (sample) => {
+  const known = Object.values(sample.protocols).map((each) => each[name] ?? null).filter((each) => each !== null);
+  return known.length ? known.reduce((sum, each) => sum + each, 0) : null;
+};
 
 export default async function overview(page) {
   const title = heading("Overview", { kind: me.node ? `${me.node} · version ${me.version}` : null });
@@ -22,14 +26,14 @@ export default async function overview(page) {
   const charts = [
     chart({ title: "Messages", show: rate, series: [
       { name: "in", class: "a", value: total("in") }, { name: "out", class: "b", value: total("out") }] }),
-    chart({ title: "Bytes", show: (value) => `${bytes(value)}/s`, series: [
+    chart({ title: "Bytes", show: byteRate, series: [
       { name: "in", class: "a", value: total("bytes_in") }, { name: "out", class: "b", value: total("bytes_out") }] }),
     chart({ title: "Backlog", show: short, series: [
       { name: "ready", class: "a", value: (sample) => sample.ready }, { name: "unacked", class: "b", value: (sample) => sample.unacked }] }),
     chart({ title: "Connections", show: short, series: [{ name: "open", class: "a", value: (sample) => sample.connections }] }),
     chart({ title: "Commits", show: rate, series: [{ name: "in a second", class: "a", value: (sample) => sample.commits }] }),
-    chart({ title: "Time of a commit", show: (value) => `${(value ?? 0).toFixed(1)} ms`, series: [{ name: "ms", class: "b", value: (sample) => sample.commit_ms }] }),
-    chart({ title: "Processor", show: (value) => `${((value ?? 0) * 100).toFixed(1)} %`, series: [{ name: "of a core", class: "a", value: (sample) => sample.cpu }] }),
+    chart({ title: "Time of a commit", show: (value) => unit(value, "ms"), series: [{ name: "ms", class: "b", value: (sample) => sample.commit_ms }] }),
+    chart({ title: "Processor", show: (value) => unit(value, "%"), series: [{ name: "of a core", class: "a", value: ({ cpu }) => cpu && cpu * 100 }] }),
     chart({ title: "Memory", show: bytes, series: [{ name: "used", class: "a", value: (sample) => sample.memory }] }),
   ];
   fill(page.main, title, alarms, tiles,
@@ -84,8 +88,8 @@ function drawProtocols(element, sample) {
     { title: "Connections", number: true, cell: (row) => number(row.connections) },
     { title: "In", number: true, cell: (row) => rate(row.in) },
     { title: "Out", number: true, cell: (row) => rate(row.out) },
-    { title: "Bytes in", number: true, wide: true, cell: (row) => `${bytes(row.bytes_in)}/s` },
-    { title: "Bytes out", number: true, wide: true, cell: (row) => `${bytes(row.bytes_out)}/s` },
+    { title: "Bytes in", number: true, wide: true, cell: (row) => byteRate(row.bytes_in) },
+    { title: "Bytes out", number: true, wide: true, cell: (row) => byteRate(row.bytes_out) },
   ];
   fill(element, plainTable("Rates by protocol", columns, rows),
     h("p", { class: "hint" }, "Kafka's consumers fetch ranges of files, so what goes out there is counted in bytes."));

@@ -9,6 +9,8 @@ import { table } from "./table.js";
 
 const REFRESH_MS = 2000;
 const SHOWN_BYTES = 65_536;
+const PEEKED_MAX = 500;
+const MOVED_AT_ONCE = 2000;
 
 export default function queues(page) {
   return page.parts.length >= 2 ? one(page, ...page.parts) : list(page);
@@ -29,7 +31,7 @@ function list(page) {
       { title: "Unacked", sort: "unacked", number: true, cell: (row) => number(row.unacked) },
       { title: "In", number: true, wide: true, cell: (row) => rate(row.rates?.in) },
       { title: "Out", number: true, wide: true, cell: (row) => rate(row.rates?.out) },
-      { title: "Consumers", sort: "consumers", number: true, cell: (row) => number(row.consumers) },
+      { title: "Consumers", sort: "consumers", number: true, wide: true, cell: (row) => number(row.consumers) },
     ],
   });
   fill(page.main, heading("Queues", { actions: declareButton(page) }), shown.element);
@@ -123,11 +125,15 @@ async function one(page, vhost, name) {
 
   async function look(mode, count) {
     const rows = await post(at("get"), { count, ackmode: mode, encoding: "auto", truncate: SHOWN_BYTES });
-    const back = (row) => (may.read && mode === "peek" && row.properties.headers?.["x-death"]
-      ? button("Send back", () => attempt(async () => { await sendBack({ messages: [[row.lane, row.offset]] }); await look("peek", 20); }))
+    const isPeek = mode === "peek";
+    const back = (row) => (may.read && isPeek && row.properties.headers?.["x-death"]
+      ? button("Send back", () => attempt(async () => { await sendBack({ messages: [[row.lane, row.offset]] }); await look("peek", count); }))
       : null);
-    fill(messages, rows.length ? rows.map((row) => queued(row, back(row))) : empty("No message is ready", "Messages that consumers hold are not shown."));
-    if (mode !== "peek") toast(`${plural(rows.length, "message")} taken out of the queue.`);
+    const left = rows.at(-1)?.message_count ?? 0;
+    const more = isPeek && left && count < PEEKED_MAX ? button(`Show more of ${number(left)} behind these`, () => attempt(() => look("peek", Math.min(PEEKED_MAX, count + 80)))) : null;
+    fill(messages, rows.length ? rows.map((row) => queued(row, back(row))) : empty("No message is ready", "Messages that consumers hold are not shown."), more ? h("div", {}, more) : null);
+    all.hidden = !(isPeek && rows.some((row) => row.properties.headers?.["x-death"]));
+    if (!isPeek) toast(`${plural(rows.length, "message")} taken out of the queue.`);
     await refresh();
   }
 
@@ -159,8 +165,13 @@ async function one(page, vhost, name) {
       { name: "to", label: "To the queue", required: true },
       { name: "count", label: "At most", type: "number", hint: "Empty means: all that are ready." },
     ],
-    submit: async (values) => {
-      const { moved } = await post(at("move"), { to: values.to, ...(values.count ? { count: Number(values.count) } : {}) });
+    submit: async (values, tell) => {
+      const wanted = values.count ? Number(values.count) : (await get(path("console", "queues", vhost, name))).ready;
+      let moved = 0;
+      for (let some = 1; some && moved < wanted && tell(`${number(moved)} of ${number(wanted)} are moved. Cancel stops it here.`);) {
+        some = (await post(at("move"), { to: values.to, count: Math.min(MOVED_AT_ONCE, wanted - moved) })).moved;
+        moved += some;
+      }
       toast(`${plural(moved, "message")} moved to ${values.to}.`);
       await refresh();
     },
@@ -185,6 +196,12 @@ async function one(page, vhost, name) {
     },
   });
 
+  const takeOne = () => confirm({ title: `Take a message out of ${name}?`, action: "Take", text: "The first one that is ready is shown here, and is in the queue no more. A rewind brings it back, as long as it is kept.",
+    work: () => look("ack_requeue_false", 1) });
+  const allBack = () => confirm({ title: `Send all dead letters of ${name} back?`, action: "Send back", text: "Each goes to the queue in which it died, at most 1,000 at a time. Those that still cannot be processed there will come back.",
+    work: () => sendBack({}) });
+  const all = button("Send all dead letters back", allBack);
+  all.hidden = true;
   const purge = () => confirm({ title: `Purge ${name}?`, action: "Purge", text: "All messages that are ready are removed.",
     work: async () => { await remove(at("contents")); toast("Purged."); await refresh(); } });
   const drop = () => confirm({ title: `Delete ${name}?`, action: "Delete", word: name, text: "The queue and all its messages are removed.",
@@ -197,8 +214,7 @@ async function one(page, vhost, name) {
   ];
   const tools = may.read ? h("div", { class: "row" },
     button("Peek", () => attempt(() => look("peek", 20)), "primary"),
-    button("Take one", () => attempt(() => look("ack_requeue_false", 1))),
-    button("Send all dead letters back", () => attempt(() => sendBack({}))))
+    button("Take one", takeOne), all)
     : h("p", { class: "hint" }, "Your user may not read this queue.");
   fill(page.main,
     heading(name, { kind: vhost === "/" ? "Queue" : `Queue in ${vhost}`, copy: name, actions }),

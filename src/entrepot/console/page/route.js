@@ -43,7 +43,7 @@ function edges(vhost, key, found) {
     ...bindings.map((each) => ({ from: of("exchange", exchange), text: each.routing_key,
       to: each.destination_type === "queue" ? toQueue(each.destination) : of("exchange", each.destination) })),
     ...queues.map((name) => ({ from: of("exchange", exchange), to: toQueue(name), text: "by its name" })),
-    ...(alternate && !bindings.length && !queues.length && !held ? [{ from: of("exchange", exchange), to: of("exchange", alternate), text: "no match" }] : []),
+    ...(alternate && !bindings.length && !queues.length && !held ? [{ from: of("exchange", exchange), to: of("exchange", alternate), text: "no match", isAside: true }] : []),
   ]);
   const first = of("exchange", found.hops[0]?.exchange ?? "");
   if (found.landing) all.push({ from: first, to: toQueue(found.landing), text: "by its subject" });

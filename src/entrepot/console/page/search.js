@@ -13,6 +13,10 @@ const PLACES = {
   session: (found) => address("sessions", found.name),
   transaction: (found) => `#/transactions?all=true&name=${encodeURIComponent(found.name)}`,
   user: () => address("users"),
+  retained: (found) => `#/retained?name=${encodeURIComponent(found.name)}`,
+  spark: (found) => `#/spark?name=${encodeURIComponent(found.name)}`,
+  node: () => address("cluster"),
+  setting: (found) => `#/settings?name=${encodeURIComponent(found.name)}`,
 };
 
 export function beginSearch() {

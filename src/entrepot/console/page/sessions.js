@@ -20,7 +20,7 @@ function list(page) {
       { title: "Client", sort: "name", class: "name", cell: (row) => link(row.client_id, "sessions", row.client_id) },
       { title: "State", sort: "connected", cell: stateOf },
       { title: "User", sort: "user", wide: true, cell: (row) => row.user },
-      { title: "Subscriptions", sort: "subscriptions", number: true, cell: (row) => number(row.subscriptions) },
+      { title: "Subscriptions", sort: "subscriptions", number: true, wide: true, cell: (row) => number(row.subscriptions) },
       { title: "Waiting", sort: "ready", number: true, cell: (row) => number(row.messages_ready) },
       { title: "In flight", number: true, wide: true, cell: (row) => number(row.messages_unacknowledged) },
     ],

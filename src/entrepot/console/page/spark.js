@@ -19,12 +19,12 @@ export default async function spark(page) {
     columns: [
       { title: "Name", sort: "name", class: "name", cell: (row) => row.name ?? row.id },
       { title: "State", sort: "state", class: "name", cell: stateOf },
-      { title: "Reads", class: "name", cell: (row) => row.topics.map((topic) => [link(topic, "topics", topic), " "]) },
+      { title: "Reads", wide: true, class: "name", cell: (row) => row.topics.map((topic) => [link(topic, "topics", topic), " "]) },
       { title: "Writes to", wide: true, class: "name", cell: (row) => row.sink || "–" },
       { title: "Behind", sort: "behind", number: true, cell: (row) => number(row.behind) },
       { title: "Rows", sort: "rows_per_s", number: true, wide: true, cell: (row) => rate(row.rows_per_s) },
-      { title: "Batch", number: true, wide: true, cell: (row) => (row.batch === null ? "–" : `${number(row.batch)}, ${number(row.batch_ms)} ms`) },
-      { title: "Heard", sort: "time", number: true, cell: (row) => h("span", { title: moment(row.time) }, `${duration(Math.max(0, Date.now() - row.time))} ago`) },
+      { title: "Batch", number: true, wide: true, cell: (row) => (row.batch === null ? "–" : `${number(row.batch)} in ${number(row.batch_ms)} ms`) },
+      { title: "Heard", sort: "time", number: true, wide: true, cell: (row) => h("span", { title: moment(row.time) }, `${duration(Math.max(0, Date.now() - row.time))} ago`) },
     ],
   });
   fill(page.main, heading("Queries of Spark"), shown.element);

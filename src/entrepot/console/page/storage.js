@@ -1,6 +1,6 @@
 // The log on disk: what takes how much.
 
-import { badge, fill, h, heading } from "./dom.js";
+import { badge, fill, h, heading, link } from "./dom.js";
 import { bytes, number } from "./format.js";
 import { table } from "./table.js";
 
@@ -12,7 +12,7 @@ export default async function storage(page) {
   const shown = table(page, {
     caption: "Log on disk", path: "/api/console/storage", noun: "log",
     columns: [
-      { title: "Name", sort: "name", class: "name", cell: (row) => [h("span", { class: "clamped", title: row.name }, row.name), row.directory === row.name ? null : h("div", { class: "hint" }, row.directory)] },
+      { title: "Name", sort: "name", class: "name", cell: (row) => [row.kind === "queue" ? h("span", { class: "clamped", title: row.name }, row.name) : link(row.name, "topics", row.name), row.directory === row.name ? null : h("div", { class: "hint" }, row.directory)] },
       { title: "Of", cell: (row) => badge(row.kind) },
       { title: "Partitions", sort: "partitions", number: true, wide: true, cell: (row) => number(row.partitions) },
       { title: "Segments", number: true, wide: true, cell: (row) => number(row.segments) },

@@ -3,7 +3,7 @@
 import { get, me, path, post, put, remove } from "./api.js";
 import { address, badge, empty, facts, fill, h, heading, link, plainTable, section } from "./dom.js";
 import { attempt, confirm, form, headersOf, toast } from "./forms.js";
-import { bytes, moment, number, plural } from "./format.js";
+import { bytes, duration, moment, number, plural } from "./format.js";
 import { inline, message } from "./messages.js";
 import { table } from "./table.js";
 
@@ -62,6 +62,7 @@ async function one(page, name) {
   ]));
   const actions = [
     found.may.write ? h("button", { type: "button", class: "primary", onclick: () => produce(page, name, found) }, "Produce") : null,
+    found.may.alter ? h("button", { type: "button", onclick: () => grow(page, name, found) }, "Add partitions") : null,
     found.may.delete ? h("button", { type: "button", class: "danger", onclick: () => drop(page, name) }, "Delete") : null,
   ];
   const content = h("div", { class: "card" });
@@ -76,10 +77,11 @@ async function one(page, name) {
     const now = await get(where, {}, page.signal);
     draw(now);
     if (tab === "partitions") partitions(content, now);
+    else if (tab === "groups") await groups(page, content, name);
   };
   page.every(REFRESH_MS, refresh);
   if (tab === "partitions") partitions(content, found);
-  else if (tab === "settings") settings(content, found);
+  else if (tab === "settings") settings(page, content, name, found);
   else if (tab === "groups") await groups(page, content, name);
   else reader(page, content, name, found);
 }
@@ -96,25 +98,60 @@ function partitions(content, found) {
   ], found.partition_details));
 }
 
-function settings(content, found) {
+function settings(page, content, name, found) {
+  const change = (row) => form({
+    title: row.name, action: "Set", text: row.doc,
+    fields: [
+      { name: "value", label: "Value", value: row.value },
+      ...(row.source === "this topic" ? [{ name: "reset", label: "Remove it: what applies to all topics applies here", type: "checkbox" }] : []),
+    ],
+    submit: async ({ value, reset }) => {
+      await put(path("console", "topics", name, "settings", row.name), { value: reset ? null : value });
+      toast(reset ? `${row.name} is removed.` : `${row.name} is set.`);
+      page.reload();
+    },
+  });
   fill(content, plainTable("Settings", [
     { title: "Setting", class: "name", cell: (row) => [h("code", {}, row.name), h("div", { class: "hint" }, row.doc)] },
-    { title: "Value", cell: (row) => h("code", {}, row.value) },
-    { title: "From", cell: (row) => (row.source === "default" ? h("span", { class: "hint" }, row.source) : badge(row.source, "accent")) },
+    { title: "Value", class: "name", cell: (row) => [h("code", {}, row.value || "–"), h("div", { class: "hint" }, meaning(row.name, row.value))] },
+    { title: "From", wide: true, cell: (row) => (row.source === "default" ? h("span", { class: "hint" }, row.source) : badge(row.source, "accent")) },
+    ...(found.may.set ? [{ title: "", class: "act", cell: (row) => h("button", { type: "button", onclick: () => change(row) }, "Change") }] : []),
   ], found.settings));
 }
 
+/** Say what a number means to people: times and sizes. */
+function meaning(name, value) {
+  const amount = Number(value);
+  const unit = /\.(ms|bytes)$/.exec(name)?.[1];
+  if (value === "" || !Number.isFinite(amount) || unit === undefined && !name.startsWith("flush")) return null;
+  if (amount >= 2 ** 63 - 1024 || amount < 0) return "no limit";
+  if (unit === "ms" && amount >= 1000) return duration(amount);
+  return unit === "bytes" && amount >= 1024 ? bytes(amount) : null;
+}
+
+function grow(page, name, found) {
+  form({
+    title: `More partitions of ${name}`, action: "Add", text: "Partitions cannot be taken away again, and a key may belong to another partition afterwards.",
+    fields: [{ name: "count", label: "Partitions", type: "number", value: String(found.partitions + 1), required: true }],
+    submit: async ({ count }) => {
+      await post(path("console", "topics", name, "partitions"), { count: Number(count) });
+      toast(`${name} has ${plural(Number(count), "partition")}.`);
+      page.reload();
+    },
+  });
+}
+
 async function groups(page, content, name) {
-  const all = await get("/api/console/groups", { page_size: 500 }, page.signal);
-  const shown = await Promise.all(all.items.slice(0, 50).map((each) => get(path("console", "groups", each.name), {}, page.signal)));
-  const rows = shown.flatMap((group) => group.partitions.filter((each) => each.topic === name).map((each) => ({ ...each, group })));
-  fill(content, plainTable("Groups that read it", [
-    { title: "Group", class: "name", cell: (row) => link(row.group.name, "groups", row.group.name) },
+  const { items, cut } = await get(path("console", "topics", name, "groups"), {}, page.signal);
+  const lags = new Map();
+  items.forEach(({ group, lag }) => lags.set(group, (lags.get(group) ?? 0) + lag));
+  fill(content, lags.size ? facts([...lags].slice(0, 50).map(([group, lag]) => [h("span", { class: "clamped" }, group), `${number(lag)} behind`])) : null, plainTable("Groups that read it", [
+    { title: "Group", class: "name", cell: (row) => link(row.group, "groups", row.group) },
     { title: "Partition", number: true, cell: (row) => number(row.partition) },
     { title: "Offset", number: true, cell: (row) => number(row.offset) },
-    { title: "End", number: true, cell: (row) => number(row.end) },
+    { title: "End", number: true, wide: true, cell: (row) => number(row.end) },
     { title: "Lag", number: true, cell: (row) => number(row.lag) },
-  ], rows, "No group has committed an offset here"));
+  ], items, "No group has committed an offset here"), cut ? h("p", { class: "hint" }, "There are more than this shows.") : null);
 }
 
 // --- records
@@ -174,7 +211,7 @@ function reader(page, content, name, found) {
   fill(content,
     h("form", { class: "row", onsubmit: search },
       h("label", {}, "From", from), placeLabel, h("label", {}, "Partition", partition),
-      h("label", {}, "Key has", key), h("label", {}, "Text anywhere", text),
+      h("label", {}, "Key contains", key), h("label", {}, "Text anywhere", text),
       h("button", { type: "submit", class: "primary" }, "Read")),
     told, rows, h("div", {}, more));
   search();

@@ -19,7 +19,7 @@ export default async function users(page) {
     fill(permissions, plainTable("Permissions", [
       { title: "User", class: "name", cell: (row) => row.user },
       { title: "Virtual host", cell: (row) => row.vhost },
-      ...["configure", "write", "read"].map((name) => ({ title: name, cell: (row) => h("code", {}, row[name] || "–") })),
+      ...["configure", "write", "read"].map((name) => ({ title: name[0].toUpperCase() + name.slice(1), cell: (row) => h("code", {}, row[name] || "–") })),
       { title: "", class: "act", cell: (row) => h("div", { class: "actions" }, button("Change", () => permit(row)), button("Remove", () => forbid(row))) },
     ], allowed, "Nobody may use queues, unless authorization is off"));
     fill(acls, plainTable("Access control lists", [
@@ -27,7 +27,7 @@ export default async function users(page) {
       { title: "May", cell: (row) => badge(`${row.permission} ${row.operation}`, row.permission === "deny" ? "bad" : "good") },
       { title: "What", class: "name", cell: (row) => `${row.kind} ${row.name}${row.pattern === "prefixed" ? "…" : ""}` },
       { title: "From", wide: true, cell: (row) => row.host },
-    ], rules, "No entries"));
+    ], rules.entries, rules.enforced ? "No entries" : "Nobody is asked: authorization is off"));
   }
 
   const password = (name) => form({
@@ -55,7 +55,8 @@ export default async function users(page) {
 
   fill(page.main, heading("Users and rights", { actions: [button("Give permissions", () => permit()), button("Add a user", () => password(), "primary")] }),
     section("Users", all), section("Permissions of virtual hosts", permissions),
-    section("Access control lists", h("p", { class: "hint" }, "Of topics, groups and the cluster. They are changed with kafka-acls."), acls));
+    section("Access control lists", h("p", { class: "hint" }, "Of topics, groups and the cluster. They are changed with Kafka's tool; this one lets max see all pages and change nothing: ",
+      h("code", {}, "kafka-acls --add --allow-principal User:max --operation Describe --cluster")), acls));
   await draw();
   page.every(10_000, () => attempt(draw));
 }

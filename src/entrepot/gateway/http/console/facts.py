@@ -1,25 +1,31 @@
-"""Pages about the broker itself: transactions under way, settings, the log on disk, rules."""
+"""Pages about the broker itself: transactions, connections, sessions, settings, disk, rules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.catalog import Topic
 from entrepot.broker.sessions import ConnectionFacts, Session
-from entrepot.broker.subject.name import to_path
+from entrepot.broker.subject.name import check_path, to_path, to_subject
+from entrepot.broker.subject.retained import RetainedMessage
 from entrepot.broker.transaction import Transaction, TransactionStatus
 from entrepot.core.errors import UnknownTopic
 from entrepot.gateway.http.console.paging import Listing, page
+from entrepot.gateway.http.console.values import shown
 from entrepot.gateway.http.management import connections, subjects
 from entrepot.gateway.http.management.call import Call, denied
-from entrepot.gateway.http.management.messages import to_json
+from entrepot.gateway.http.management.fields import bad
+from entrepot.gateway.http.management.messages import properties_to_json, to_json
+from entrepot.wire.http.request import HttpError
 
 Row = dict[str, Any]
 
 _ROWS_MAX = 1_000
+_SHOWN_BYTES_MAX = 2**20  # Of a retained message.
 _STATES = {
     TransactionStatus.ONGOING: "open",
     TransactionStatus.PREPARE_COMMIT: "committing",
@@ -50,12 +56,32 @@ async def list_transactions(call: Call) -> Row:
             "started": lambda each: each.started_ms,
             "partitions": lambda each: len(each.partitions),
         },
-        describe=_transaction,
+        describe=lambda each: _transaction(call, each),
     )
     return await call.broker.turns.run(page(found, listing, call.query))
 
 
-def _transaction(each: Transaction) -> Row:
+def _may_abort(call: Call, each: Transaction) -> bool:
+    """Return whether the user may abort it. One without a timeout is for its query of Spark, which
+    knows whether it has to be committed."""
+    kind = ResourceKind.TRANSACTIONAL_ID
+    return each.has_timeout and call.principal.may(Operation.WRITE, kind, each.transactional_id)
+
+
+async def abort_transaction(call: Call) -> None:
+    """Abort an open transaction, and fence its producer."""
+    name = call.path["transaction"]
+    found = call.broker.transactions.get(name)
+    if found is not None and not found.has_timeout:
+        raise bad("it waits for who began it: use entrepot transactions abort")
+    if not call.principal.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, name):
+        raise denied(f"write of transactional id '{name}' refused for user '{call.user}'")
+    if found is None:
+        raise HttpError(404, f"there is no transactional id {name!r}")
+    await call.broker.transactions.abort(name)
+
+
+def _transaction(call: Call, each: Transaction) -> Row:
     return {
         "name": each.transactional_id,
         "state": _STATES.get(each.state, each.state.name.lower().replace("_", " ")),
@@ -64,6 +90,8 @@ def _transaction(each: Transaction) -> Row:
         "started": each.started_ms if each.started_ms >= 0 else None,
         "timeout_ms": each.timeout_ms,
         "partitions": len(each.partitions),
+        "places": [f"{place.topic} {place.partition}" for place in islice(each.partitions, 100)],
+        "may_abort": each.state is TransactionStatus.ONGOING and _may_abort(call, each),
     }
 
 
@@ -120,7 +148,7 @@ async def list_retained(call: Call) -> Row:
     may, kind = call.principal.may, ResourceKind.TOPIC
     retained = call.broker.vhosts.default.retained
     found = await call.broker.turns.run(retained.matching(subjects.everything()))
-    listing = Listing[Any](
+    listing = Listing[RetainedMessage](
         name=lambda each: to_path(each.subject),
         columns={
             "bytes": lambda each: len(each.message[1]),
@@ -135,6 +163,24 @@ async def list_retained(call: Call) -> Row:
     )
     readable = (each for each in found if may(Operation.READ, kind, each.subject))
     return await call.broker.turns.run(page(readable, listing, call.query))
+
+
+def show_retained(call: Call) -> Row:
+    """Show the retained message of a topic of MQTT, its value cut if it is long."""
+    check_path(call.path["topic"])
+    subject = to_subject(call.path["topic"])
+    if not call.principal.may(Operation.READ, ResourceKind.TOPIC, subject):
+        raise denied(f"read of topic '{subject}' refused for user '{call.user}'")
+    found = call.broker.vhosts.default.retained.get(subject)
+    if found is None:
+        raise HttpError(404, "nothing is retained there")
+    envelope, body = found.message
+    return {
+        "name": to_path(subject),
+        "published": found.time_ms,
+        "value": shown(bytes(body), _SHOWN_BYTES_MAX),
+        "properties": properties_to_json(envelope),
+    }
 
 
 def list_settings(call: Call) -> list[Row]:
@@ -183,10 +229,13 @@ def _kind(call: Call, topic: Topic) -> str:
     return "queue" if topic.is_queue else "topic"
 
 
-def list_rules(call: Call) -> list[Row]:
-    """List the access control lists, which are changed by Kafka's tools."""
+def list_rules(call: Call) -> Row:
+    """List the access control lists, which are changed by Kafka's tools, and whether anybody is
+    asked for them."""
     call.require_administrator()
-    return [dict(_rule(acl)) for acl in list(call.broker.acls.entries)[:_ROWS_MAX]]
+    entries = list(call.broker.acls.entries)[:_ROWS_MAX]
+    rows = [dict(_rule(acl)) for acl in entries]
+    return {"entries": rows, "enforced": call.broker.access.is_enforced}
 
 
 def _rule(acl: Any) -> Iterator[tuple[str, str]]:

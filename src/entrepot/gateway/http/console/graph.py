@@ -25,6 +25,7 @@ _EDGES_MAX = 120
 _KEYS_MAX = 3  # Shown of one edge.
 _LOOKED_AT_MAX = 20_000  # Bindings and subscriptions.
 _STEP = 200
+_BOUND = "bound"
 
 
 class _End(NamedTuple):
@@ -32,7 +33,9 @@ class _End(NamedTuple):
     name: str
 
 
-_Edge = tuple[_End, _End, str]  # From, to, and the key or filter.
+# From, to, how, and the key or filter. How: "bound", or "unmatched" (to the alternate exchange), or
+# "dead" (dead letters of a queue).
+_Edge = tuple[_End, _End, str, str]
 
 
 async def show(call: Call) -> Row:
@@ -41,24 +44,25 @@ async def show(call: Call) -> Row:
 
 
 def _graph(call: Call) -> Steps[Row]:
-    found: dict[tuple[_End, _End], dict[str, None]] = {}  # The keys of each edge.
+    found: dict[tuple[_End, _End, str], dict[str, None]] = {}  # The keys of each edge.
     is_cut = False
-    for looked_at, (source, destination, key) in enumerate(_edges(call)):
-        pair = source, destination
-        if looked_at >= _LOOKED_AT_MAX or (pair not in found and len(found) >= _EDGES_MAX):
+    for looked_at, (start, end, how, key) in enumerate(_edges(call)):
+        way = start, end, how
+        if looked_at >= _LOOKED_AT_MAX or (way not in found and len(found) >= _EDGES_MAX):
             is_cut = True
             break
-        found.setdefault(pair, {})[key] = None
+        found.setdefault(way, {})[key] = None
         if looked_at % _STEP == 0:
             yield
     rows = [
         {
             "from": {"kind": source.kind, "name": to_json(source.name)},
             "to": {"kind": destination.kind, "name": to_json(destination.name)},
+            "how": how,
             "keys": list(keys)[:_KEYS_MAX],
             "count": len(keys),
         }
-        for (source, destination), keys in found.items()
+        for (source, destination, how), keys in found.items()
     ]
     return {"edges": rows, "cut": is_cut}
 
@@ -71,7 +75,7 @@ def _edges(call: Call) -> Iterator[_Edge]:
         return
     name = exchange_name(start)
     for each in vhost.router.bindings_to(Destination(DestinationKind.EXCHANGE, name)):
-        yield _End("exchange", each.source), _End("exchange", name), _condition(each)
+        yield _End("exchange", each.source), _End("exchange", name), _BOUND, _condition(each)
     reached = {name: None}
     for each_name in islice(_growing(reached), _EDGES_MAX):
         for edge in _from_exchange(call, each_name):
@@ -103,12 +107,32 @@ def _from_exchange(call: Call, name: str) -> Iterator[_Edge]:
     vhost, source = call.vhost, _End("exchange", name)
     for each in vhost.router.bindings_from(name):
         if each.destination.kind is DestinationKind.EXCHANGE:
-            yield source, _End("exchange", each.destination.name), _condition(each)
+            yield source, _End("exchange", each.destination.name), _BOUND, _condition(each)
         else:
-            found = target(call, each.destination.name)
-            yield source, _End(found["kind"], found["name"]), _condition(each)
+            end = _target(call, each.destination.name)
+            yield source, end, _BOUND, _condition(each)
+            yield from _dead_letters(call, end)
+    exchange = vhost.router.exchange(name)
+    if exchange is not None and exchange.settings.alternate is not None:
+        yield source, _End("exchange", exchange.settings.alternate), "unmatched", ""
     default = call.broker.vhosts.default
     if call.broker.has_queues and vhost is default and name == default.subject_exchange:
         for session in subjects.visible(call):
             for text in list(session.subscriptions):  # They change between two steps.
-                yield source, _End("session", session.client_id), text
+                yield source, _End("session", session.client_id), _BOUND, text
+
+
+def _target(call: Call, name: str) -> _End:
+    found = target(call, name)
+    return _End(found["kind"], found["name"])
+
+
+def _dead_letters(call: Call, end: _End) -> Iterator[_Edge]:
+    """Yield where the dead letters of a queue go, if it keeps them."""
+    queue = call.vhost.queues.get(end.name) if end.kind == "queue" else None
+    exchange = None if queue is None else queue.settings.dead_letter_exchange
+    if queue is None or exchange is None:
+        return
+    key = queue.settings.dead_letter_key
+    to = _End("exchange", exchange) if exchange else _target(call, key or queue.name)
+    yield end, to, "dead", key or ""

@@ -10,7 +10,12 @@ from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.consumer_group.faults import GroupError
 from entrepot.broker.consumer_group.messages import Listed
 from entrepot.broker.consumer_group.offsets import TopicPartition
-from entrepot.broker.consumer_group.records import CommittedOffset, subscribed_topics
+from entrepot.broker.consumer_group.records import (
+    Assignment,
+    CommittedOffset,
+    assigned_partitions,
+    subscribed_topics,
+)
 from entrepot.broker.queue.stream_reader import offset_at
 from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.errors import StorageError, UnknownTopic
@@ -154,19 +159,59 @@ def _members(call: Call, group: Listed) -> Iterator[Row]:
     broker, name = call.broker, group.group_id
     if group.kind == SHARE:
         for each in broker.share_groups.describe(name).members[:_MEMBERS_MAX]:
-            yield _member(each.id, each.client_id, each.client_host, each.topics)
+            row = _member(each.id, each.client_id, each.client_host, each.topics)
+            yield row | {"assigned": _named(call, each.assignment)}
     elif group.kind == "consumer":
         for member in broker.groups.describe_modern(name).members[:_MEMBERS_MAX]:
             said = member.subscription
-            yield _member(member.id, said.client_id, said.client_host, said.topics)
+            row = _member(member.id, said.client_id, said.client_host, said.topics)
+            yield row | {"assigned": _named(call, member.current.assigned)}
     else:
         for stored in broker.groups.describe(name).members[:_MEMBERS_MAX]:
             found = subscribed_topics(stored.subscription) or ()
-            yield _member(stored.id, stored.client_id, stored.client_host, found)
+            row = _member(stored.id, stored.client_id, stored.client_host, found)
+            yield row | {"assigned": _sorted(assigned_partitions(stored.assignment))}
 
 
 def _member(member: str, client: str, host: str, names: tuple[str, ...]) -> Row:
-    return {"id": member, "client": client, "host": host, "topics": list(names[:50])}
+    return {
+        "id": member,
+        "client": client,
+        "host": host.removeprefix("/"),  # Kafka's tools show one before an address.
+        "topics": list(names[:50]),
+    }
+
+
+def _named(call: Call, assignment: Assignment) -> Row:
+    """Return the partitions of each topic that is there, by its name."""
+    topics = call.broker.catalog.by_id
+    return _sorted(
+        {topics[topic].name: tuple(numbers) for topic, numbers in assignment.items()
+         if topic in topics}
+    )  # fmt: skip
+
+
+def _sorted(assigned: dict[str, tuple[int, ...]]) -> Row:
+    return {name: sorted(numbers)[:_PARTITIONS_MAX] for name, numbers in sorted(assigned.items())}
+
+
+async def of_topic(call: Call) -> Row:
+    """List who reads a topic: a row for each partition that a group has committed an offset of."""
+    topic = topics.find(call, Operation.DESCRIBE)
+    rows, is_cut = await call.broker.turns.run(_readers(call, topic.name))
+    return {"items": rows, "cut": is_cut}
+
+
+def _readers(call: Call, topic: str) -> Steps[tuple[list[Row], bool]]:
+    rows: list[Row] = []
+    for group in visible(call):
+        yield
+        found = _positions(call, group.group_id, group.kind == SHARE)
+        rows += [row | {"group": group.group_id} for row in found if row["topic"] == topic]
+        if len(rows) > _PARTITIONS_MAX:
+            break
+    rows.sort(key=lambda row: (row["group"], row["partition"]))
+    return rows[:_PARTITIONS_MAX], len(rows) > _PARTITIONS_MAX
 
 
 async def reset(call: Call) -> Row:

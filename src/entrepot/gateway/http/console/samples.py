@@ -33,6 +33,7 @@ _CLUSTER_ALARMS = {
     Problem.UNDER_REPLICATED: "Partitions that lack a replica",
 }
 _UNKNOWN = Space(0, 0)
+_TOTALS = ("ready", "unacked", "queues", "topics", "partitions", "nodes", "log_bytes")
 _DISK_LOW_SHARE, _DISK_LOW_BYTES = 0.05, 2**30
 # Kafka's clients fetch ranges of files, and nobody counts the records in them.
 _NOT_COUNTED = ("kafka", "kafka_tls")
@@ -75,7 +76,7 @@ class Sampler:
         self.process: Callable[[], tuple[float, float]] | None = None
         self._before: dict[str, tuple[float, ...]] = {}
         self._time_s = 0.0
-        self._totals = Totals()
+        self._totals: Totals | None = None  # Not known before the first sweep has ended.
         self._sweeping: asyncio.Future[None] | None = None
         self._sweep_s = 0.0  # When the next sweep is due.
 
@@ -89,40 +90,36 @@ class Sampler:
         seconds = max(now_s - self._time_s, 0.001) if self._before else 0.0
         self._time_s = now_s
         totals, broker = self._totals, self._broker
-        free, size = totals.space
+        free, size = _UNKNOWN if totals is None else totals.space
         row: Row = {
             "t": self._clock.now_ms(),
             "protocols": dict(self._protocols(seconds)),
             "connections": sum(each.opened - each.closed for each in self.traffic().values()),
             "clients": len(broker.sessions),
-            "ready": totals.ready,
-            "unacked": totals.unacked,
-            "queues": totals.queues,
-            "topics": totals.topics,
-            "partitions": totals.partitions,
-            "nodes": totals.nodes,
-            "log_bytes": totals.log_bytes,
+            **{name: getattr(totals, name, None) for name in _TOTALS},
             "disk_free": free,
             "disk_size": size,
             "errors": broker.faults.count,
-            "alarms": [*self._alarms(free, size), *totals.alarms],
+            "alarms": [*self._alarms(free, size), *([] if totals is None else totals.alarms)],
         }
         row["commits"], row["commit_ms"] = self._commits(seconds)
         if self.process is not None:
             cpu_s, row["memory"] = self.process()
             (used_s,) = self._rates("cpu", (cpu_s,), seconds)
-            row["cpu"] = round(used_s, 4)
+            row["cpu"] = _rounded(used_s, 4)
         return row
 
     def traffic(self) -> dict[str, Traffic]:
         return dict(self._sources.traffic())
 
-    def _rates(self, name: str, now: tuple[float, ...], seconds: float) -> tuple[float, ...]:
-        """Return by how much these have grown in a second; zeros the first time."""
-        before = self._before.get(name, now)
+    def _rates(
+        self, name: str, now: tuple[float, ...], seconds: float
+    ) -> tuple[float, ...] | tuple[None, ...]:
+        """Return by how much these have grown in a second; None the first time."""
+        before = self._before.get(name)
         self._before[name] = now
-        if not seconds:
-            return (0.0,) * len(now)
+        if before is None or not seconds:
+            return (None,) * len(now)
         return tuple((new - old) / seconds for new, old in zip(now, before, strict=True))
 
     def _protocols(self, seconds: float) -> Iterator[tuple[str, Row]]:
@@ -132,7 +129,7 @@ class Sampler:
             published = 0 if count is None else count.published
             delivered = 0 if count is None else count.delivered
             now = published, delivered, traffic.bytes_received, traffic.bytes_sent
-            rates = [round(each, 1) for each in self._rates(name, now, seconds)]
+            rates = [_rounded(each, 1) for each in self._rates(name, now, seconds)]
             is_counted = count is not None and name not in _NOT_COUNTED
             yield (
                 name,
@@ -145,10 +142,12 @@ class Sampler:
                 },
             )
 
-    def _commits(self, seconds: float) -> tuple[float, float]:
+    def _commits(self, seconds: float) -> tuple[float | None, float | None]:
         """Return commits in a second, and how long each took in ms."""
         latency = self._broker.commit_latency
         count, total = self._rates("commits", (sum(latency.counts), latency.total), seconds)
+        if count is None or total is None:
+            return None, None
         return round(count, 1), round(total / count * 1_000, 2) if count else 0.0
 
     def _alarms(self, free: int, size: int) -> Iterator[str]:
@@ -239,3 +238,7 @@ class Sampler:
                         totals.alarm(f"Partition {partition.directory}: {reason}")
                 if totals.partitions % _STEP == 0:
                     yield
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

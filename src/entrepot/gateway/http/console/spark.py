@@ -6,7 +6,7 @@ the right type is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from entrepot.broker.access import Operation
 from entrepot.core.errors import UnknownTopic
 from entrepot.core.record import Record
+from entrepot.core.steps import Steps
 from entrepot.gateway.http.console import reader, topics
 from entrepot.gateway.http.console.paging import Listing, page
 from entrepot.gateway.http.management.call import Call
@@ -44,23 +45,9 @@ class _Query(msgspec.Struct):
 
 async def list_queries(call: Call) -> Row:
     """List a page of the queries, those of which was heard last first."""
-    try:
-        topic = topics.named(call, TOPIC, Operation.READ)
-    except UnknownTopic:
-        found: Iterable[_Query] = ()
-    else:
-        newest: dict[str, _Query] = {}
-
-        def note(record: Record) -> bool:
-            query = _read(record.value)
-            if query is not None:
-                newest[query.id] = _merged(newest.get(query.id), query)
-            return False
-
-        await call.broker.turns.run(reader.newest(call, topic, _RECORDS_MAX, note))
-        found = list(newest.values())
+    found = await call.broker.turns.run(_queries(call))
     listing = Listing[_Query](
-        name=lambda query: query.name or query.id,
+        name=_name,
         columns={
             "time": lambda query: query.time,
             "state": lambda query: query.state,
@@ -70,6 +57,33 @@ async def list_queries(call: Call) -> Row:
         describe=msgspec.to_builtins,
     )
     return await call.broker.turns.run(page(found, listing, call.query))
+
+
+def names(call: Call) -> Steps[list[str]]:
+    """Return the names of the queries; none for those who may not read of them."""
+    if not topics.may(call, Operation.READ, TOPIC):
+        return []
+    return [_name(each) for each in (yield from _queries(call))]
+
+
+def _name(query: _Query) -> str:
+    return query.name or query.id
+
+
+def _queries(call: Call) -> Steps[list[_Query]]:
+    """Return the newest of each query. Raises HttpError."""
+    newest: dict[str, _Query] = {}
+
+    def note(record: Record) -> bool:
+        query = _read(record.value)
+        if query is not None:
+            newest[query.id] = _merged(newest.get(query.id), query)
+        return False
+
+    with suppress(UnknownTopic):
+        topic = topics.named(call, TOPIC, Operation.READ)
+        yield from reader.newest(call, topic, _RECORDS_MAX, note)
+    return list(newest.values())
 
 
 def _read(value: bytes | None) -> _Query | None:

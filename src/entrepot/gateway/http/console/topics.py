@@ -105,6 +105,8 @@ async def show(call: Call) -> Row:
         "read": may(call, Operation.READ, topic.name),
         "write": not is_foreign and may(call, Operation.WRITE, topic.name),
         "delete": not is_foreign and may(call, Operation.DELETE, topic.name),
+        "alter": not is_foreign and may(call, Operation.ALTER, topic.name),
+        "set": not is_foreign and may(call, Operation.ALTER_CONFIGS, topic.name),
     }
     return described | {
         "queue": topic.is_queue,
@@ -195,6 +197,26 @@ async def create(call: Call) -> None:
     count = fields.number("partitions") if "partitions" in fields else None
     settings = {each: str(value) for each, value in fields.table("settings").items()}
     await call.broker.create_topic(name, count, settings)
+
+
+async def change_setting(call: Call) -> None:
+    """Set a setting of a topic, or with null let the server's apply again."""
+    topic, fields = find(call, Operation.ALTER_CONFIGS), call.fields
+    call.broker.check_foreign(topic.name)
+    name = call.path["setting"]
+    settings = {each: text for each, text in topic.settings.items() if each != name}
+    if "value" in fields:
+        settings[name] = fields.text("value").strip()
+    await call.broker.alter_settings(topic, settings)
+
+
+async def add_partitions(call: Call) -> None:
+    """Let a topic have more partitions; `count` is how many it has then."""
+    topic, fields = find(call, Operation.ALTER), call.fields
+    call.broker.check_foreign(topic.name)
+    fields.require("count")
+    call.broker.check_partition_count(topic, fields.number("count"))
+    await call.broker.create_partitions(topic, fields.number("count"), None)
 
 
 async def delete(call: Call) -> None:

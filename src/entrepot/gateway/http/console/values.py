@@ -19,9 +19,12 @@ _HEADER_BYTES_MAX = 4_096
 
 
 def told(data: bytes | None, bytes_max: int) -> Row | None:
-    """Return bytes for JSON: `text` or `base64`, and `bytes`, how many there are. None stays."""
-    if data is None:
-        return None
+    """Return what JSON has for bytes, see `shown`. None stays."""
+    return None if data is None else shown(data, bytes_max)
+
+
+def shown(data: bytes, bytes_max: int) -> Row:
+    """Return bytes for JSON: `text` or `base64`, and `bytes`, how many there are."""
     part = data[:bytes_max]
     row: Row = {"bytes": len(data)}
     try:

@@ -57,3 +57,24 @@ async def test_a_large_graph_is_cut(house: House) -> None:
     found = await house.get("/api/console/graph/%2F")
     assert found["cut"]
     assert len(found["edges"]) == 120
+
+
+@in_house()
+async def test_what_matches_nothing_and_what_dies_goes_on(house: House) -> None:
+    await house.call("PUT", "/api/exchanges/%2F/rest", {"type": "fanout"})
+    settings = {"alternate-exchange": "rest"}
+    await house.call("PUT", "/api/exchanges/%2F/in", {"type": "topic", "arguments": settings})
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    await house.declare("dead")
+    await house.call("PUT", "/api/queues/%2F/a", {"durable": True, "arguments": letters})
+    await house.call(
+        "PUT", "/api/queues/%2F/b", {"durable": True, "arguments": {"x-dead-letter-exchange": "in"}}
+    )
+    await bind(house, "in", "q", "a", "x")
+    await bind(house, "in", "q", "b", "y")
+    found = await house.get("/api/console/graph/%2F?exchange=in")
+    edges = {(each["from"]["name"], each["how"], each["to"]["name"]) for each in found["edges"]}
+    assert edges == {
+        *(("in", "bound", "a"), ("in", "bound", "b"), ("in", "unmatched", "rest")),
+        *(("a", "dead", "dead"), ("b", "dead", "in")),
+    }

@@ -1,7 +1,7 @@
 """Groups in the console: how far they are, and a reset that is looked at first."""
 
 from entrepot.broker.consumer_group.offsets import TopicPartition
-from entrepot.broker.consumer_group.records import CommittedOffset
+from entrepot.broker.consumer_group.records import CommittedOffset, assigned_partitions
 from entrepot.broker.served_partition import committed
 from entrepot.core import batch
 from entrepot.core.record import Record
@@ -86,3 +86,23 @@ async def test_others_see_and_change_nothing(house: House) -> None:
     assert (await house.call("GET", path, user="ann"))[1]["items"] == []
     for method, rest in (("GET", "/g"), ("POST", "/g/reset"), ("DELETE", "/g")):
         assert (await house.call(method, path + rest, {}, user="ann"))[0] == 403
+
+
+@in_house()
+async def test_who_reads_a_topic(house: House) -> None:
+    await fill(house)
+    await house.broker.create_topic("other", 1)
+    places = {TopicPartition("t", 1): 9, TopicPartition("other", 0): 0}
+    offsets = {place: CommittedOffset(each, -1, "", 0) for place, each in places.items()}
+    await house.broker.groups.commit_offsets("h", "", -1, offsets)
+    found = await house.get("/api/console/topics/t/groups")
+    rows = [(row["group"], row["partition"], row["lag"]) for row in found["items"]]
+    assert (rows, found["cut"]) == ([("g", 0, 7), ("h", 1, 1)], False)
+    assert (await house.call("GET", "/api/console/topics/none/groups"))[0] == 404
+
+
+def test_an_assignment_that_is_none() -> None:
+    wanted = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2" + b"\0\0\0\3\0\0\0\1" + b"\xff" * 4
+    assert assigned_partitions(wanted) == {"t": (3, 1)}
+    for damaged in (b"", wanted[:-5], wanted[:6], b"\0\1\x7f\xff\xff\xff", b"\xff" * 30):
+        assert assigned_partitions(damaged) == {}

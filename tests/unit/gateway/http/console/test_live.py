@@ -101,6 +101,20 @@ async def test_everybody_is_told_the_same_once_a_second(house: House) -> None:
 
 
 @in_house(asks=True)
+async def test_what_is_not_known_yet_is_not_told_as_nothing(house: House) -> None:
+    """A chart that begins with zeros shows a rise that never was."""
+    watched = Watched(house)
+    await house.declare("q")
+    link, _ = watched.watch()
+    first = link.sent[0][1]["samples"][0]
+    assert [first[name] for name in ("ready", "queues", "log_bytes", "commits")] == [None] * 4
+    assert [first["protocols"]["amqp"][name] for name in ("in", "out", "bytes_in")] == [None] * 3
+    await asyncio.sleep(1.5)
+    then = link.sent[-1][1]["sample"]
+    assert (then["ready"], then["queues"], then["protocols"]["amqp"]["in"]) == (0, 1, 0.0)
+
+
+@in_house(asks=True)
 async def test_nothing_is_computed_while_nobody_watches(house: House) -> None:
     watched = Watched(house)
     looked: dict[int, None] = {}

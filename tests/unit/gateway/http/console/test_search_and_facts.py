@@ -4,6 +4,10 @@ from urllib.parse import quote
 
 from entrepot.broker.access import Operation, ResourceKind
 from entrepot.broker.acls import Acl, Pattern, PermissionType, acl_record
+from entrepot.broker.consumer_group.offsets import TopicPartition
+from entrepot.core.message import Envelope
+from entrepot.gateway.amqp.format import AMQP
+from tests.unit.broker.queue.bed import properties
 from tests.unit.gateway.http.management.house import FakeSession, House, in_house
 
 PAGES = ("transactions", "connections", "sessions", "retained", "storage")
@@ -97,5 +101,50 @@ async def test_the_pages_about_the_broker(house: House) -> None:
     (row,) = (await house.get("/api/console/transactions?all=true"))["items"]
     assert (row["name"], row["state"], row["started"]) == ("tx", "empty", None)
     await let_describe(house, "max")
-    (row,) = await house.get("/api/console/acls")
+    found = await house.get("/api/console/acls")
+    (row,) = found["entries"]
+    assert found["enforced"] is False
     assert (row["user"], row["operation"], row["permission"]) == ("max", "describe", "allow")
+
+
+@in_house(asks=True)
+async def test_a_transaction_is_aborted(house: House) -> None:
+    transactions = house.broker.transactions
+    await house.broker.create_topic("t", 1)
+    await house.add_user("max")
+    for name, timeout_ms in (("tx", 60_000), ("spark-q-0-0", 2**31 - 1)):
+        producer = await transactions.init_producer_id(name, timeout_ms)
+        await transactions.add_partitions(name, producer, [TopicPartition("t", 0)])
+    rows = (await house.get("/api/console/transactions?sort=name"))["items"]
+    assert [(row["name"], row["may_abort"]) for row in rows] == [
+        ("spark-q-0-0", False),
+        ("tx", True),
+    ]
+    assert rows[1]["places"] == ["t 0"]
+    path = "/api/console/transactions/tx"
+    assert (await house.call("DELETE", path, user="max"))[0] == 403
+    assert (await house.call("DELETE", path))[0] == 204
+    (row,) = (await house.get("/api/console/transactions?all=true&name=tx"))["items"]
+    assert (row["state"], row["epoch"]) == ("complete abort", 1)
+    assert (await house.call("DELETE", path))[0] == 400
+    assert (await house.call("DELETE", "/api/console/transactions/nobody"))[0] == 404
+    status, told = await house.call("DELETE", "/api/console/transactions/spark-q-0-0")
+    assert (status, "entrepot transactions abort" in told["reason"]) == (400, True)
+
+
+@in_house(asks=True)
+async def test_a_retained_message_is_shown_and_found(house: House) -> None:
+    await house.add_user("max")
+    told = Envelope("x", "home.hall", properties(), AMQP)
+    house.broker.vhosts.default.retained.keep((told, "21 °C".encode()), None)
+    path = f"/api/console/retained/{quote('home/hall', safe='')}"
+    found = await house.get(path)
+    assert (found["name"], found["value"]) == ("home/hall", {"bytes": 6, "text": "21 °C"})
+    assert (await house.call("GET", path, user="max"))[0] == 403
+    assert (await house.call("GET", "/api/console/retained/home%2Fbath"))[0] == 404
+    assert (await house.call("GET", "/api/console/retained/home%2F%23"))[0] == 400
+    rows = await house.get("/api/console/search?q=hall")
+    assert [(row["kind"], row["name"]) for row in rows] == [("retained", "home/hall")]
+    assert (await house.call("GET", "/api/console/search?q=hall", user="max"))[1] == []
+    rows = await house.get("/api/console/search?q=node_i")
+    assert [row["kind"] for row in rows] == ["setting"]

@@ -63,6 +63,42 @@ async def test_a_topic_is_made_listed_shown_and_deleted(house: House) -> None:
 
 
 @in_house()
+async def test_a_topic_is_altered(house: House) -> None:
+    await make(house, "orders", 1, **{"retention.ms": "1000"})
+    await house.declare("a-queue")
+    path = "/api/console/topics/orders"
+    put, post = "PUT", "POST"
+    assert (await house.call(put, f"{path}/settings/segment.ms", {"value": "5000"}))[0] == 204
+    assert (await house.call(put, f"{path}/settings/retention.ms", {"value": None}))[0] == 204
+    shown = await house.get(path)
+    own = {each["name"]: each["value"] for each in shown["settings"] if each["source"] != "default"}
+    assert own == {"segment.ms": "5000"}
+    for name, value in (("segment.ms", "soon"), ("nothing", "1"), ("min.insync.replicas", "2")):
+        status, told = await house.call(put, f"{path}/settings/{name}", {"value": value})
+        assert status == 400, told
+    assert (await house.call(post, f"{path}/partitions", {"count": 3}))[0] == 204
+    assert (await house.get(path))["partitions"] == 3
+    assert (await house.call(post, f"{path}/partitions", {"count": 2}))[0] == 400
+    for name in ("a-queue", "__consumer_offsets"):
+        path = f"/api/console/topics/{name}"
+        assert (await house.call(post, f"{path}/partitions", {"count": 9}))[0] >= 400
+        assert (await house.call(put, f"{path}/settings/retention.ms", {"value": "1"}))[0] >= 400
+
+
+@in_house(asks=True)
+async def test_who_may_not_alter_a_topic(house: House) -> None:
+    await house.broker.create_topic("t", 1)
+    await house.add_user("ann")
+    path = "/api/console/topics/t"
+    for method, rest, body in (
+        ("PUT", "/settings/retention.ms", {"value": "1"}),
+        ("POST", "/partitions", {"count": 9}),
+        ("GET", "/groups", None),
+    ):
+        assert (await house.call(method, path + rest, body, user="ann"))[0] == 403
+
+
+@in_house()
 async def test_what_is_produced_is_read(house: House) -> None:
     await make(house)
     path = "/api/console/topics/t/records"
