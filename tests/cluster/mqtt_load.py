@@ -1,5 +1,4 @@
-"""MQTT's clients in the harness: what was acknowledged at QoS 2 comes to a kept session, at least
-once. That it comes once is not promised when the home of queues changes, and counted."""
+"""MQTT's clients in the harness: what was acknowledged at QoS 2 comes to a kept session, once."""
 
 from __future__ import annotations
 
@@ -98,8 +97,6 @@ class MqttSubscriber(Client):
         return [body for body in self.expected if body not in self.got]
 
     def found(self) -> list[Found]:
-        return [Found("lost", f"{body!r}, of MQTT") for body in self.missing]
-
-    @property
-    def repeated(self) -> int:
-        return sum(times > 1 for times in self.got.values())
+        lost = [Found("lost", f"{body!r}, of MQTT") for body in self.missing]
+        twice = [body for body, times in self.got.items() if times > 1]
+        return lost + [Found("duplicated", f"{body!r}, of MQTT") for body in twice]
