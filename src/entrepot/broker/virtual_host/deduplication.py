@@ -139,7 +139,7 @@ class Memory:
         ids = self._ids.get(target)
         if ids is None and not self._is_old:
             ids = self._begin(target)
-        if ids is not None and target not in self._doubted:
+        if ids is not None and target not in self._doubted and target not in self._waiting:
             self._send(target, ids, sending)
             return
         if publication is not None:

@@ -6,6 +6,7 @@ from functools import partial
 
 from entrepot.broker.session.ports import Receipt, Subscription
 from entrepot.core.errors import StorageError
+from entrepot.core.message import Message
 from tests.unit.broker.session.bed import Peer, Sessions, on
 from tests.unit.log.bed import simulated
 
@@ -98,6 +99,36 @@ async def test_a_message_that_was_refused_may_be_stored(bed: Sessions) -> None:
     assert await publish(8, b"3", is_repeat=True, is_refused=False) is Receipt.NEW
     assert bed.bodies("q") == [b"1", b"2", b"3"]
     assert (await bed.connect("h")).bodies == [b"1", b"2", b"3"]
+
+
+@simulated
+async def test_many_that_were_refused_are_repeated_at_once(bed: Sessions) -> None:
+    """Those wait, too, that come while others are looked for."""
+    await bed.start()
+    await bed.connect("h", "a")
+    peer = await bed.connect("c")
+    bodies = [b"%d" % packet for packet in range(1, 9)]
+
+    def told(packet: int) -> Message:
+        return on("a", b"%d" % packet, 2, identity=peer.own.identity(packet))
+
+    for _ in range(2):  # The second time something was looked at before.
+        answers = []
+        for packet in range(1, 9):
+            is_repeated = peer.own.receipt(packet, is_repeat=True) is Receipt.PERHAPS
+            sent = told(packet)
+            answers.append(bed.begin_to_tell(sent, sender=peer.own, is_repeated=is_repeated)[1])
+        assert [await answer for answer in answers] == [None] * 8
+        for packet in range(1, 9):
+            peer.own.refused(packet)
+        bed.vhost.subjects.look_again()
+    await bed.tell(told(9), sender=peer.own)
+    bed.vhost.subjects.look_again()
+    again = [bed.begin_to_tell(told(9), sender=peer.own, is_repeated=True)[1] for _ in range(3)]
+    await asyncio.sleep(0)  # It is being looked for.
+    again.append(bed.begin_to_tell(told(9), sender=peer.own, is_repeated=True)[1])
+    assert [await answer for answer in again] == [None] * 4
+    assert (await bed.connect("h")).bodies == [*bodies, b"9"]
 
 
 @simulated
