@@ -20,9 +20,21 @@ _SETTLED_S = 60.0
 Address = Callable[[], tuple[str, int]]
 
 
+class _Paho(paho.Client):
+    """Paho without a mistake of its own: when it connects in vain before it could say PUBREL again,
+    it goes back to PUBLISH, of a message that the broker has been told to forget."""
+
+    def _messages_reconnect_reset_out(self) -> None:
+        waiting = (paho.mqtt_ms_wait_for_pubcomp, paho.mqtt_ms_resend_pubrel)
+        released = [each for each in self._out_messages.values() if each.state in waiting]
+        super()._messages_reconnect_reset_out()
+        for each in released:
+            each.state = paho.mqtt_ms_resend_pubrel
+
+
 def _client(name: str, address: Address, ending: threading.Event) -> paho.Client:
     """Return a client with a kept session, which connects again by itself, for ever."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, name, clean_session=False)
+    client = _Paho(paho.CallbackAPIVersion.VERSION2, name, clean_session=False)
     client.reconnect_delay_set(1, 1)
     while not ending.is_set():
         try:
