@@ -20,7 +20,7 @@ _SETTLED_S = 60.0
 Address = Callable[[], tuple[str, int]]
 
 
-class _Paho(paho.Client):
+class _Paho(paho.Client):  # type: ignore[misc]
     """Paho without a mistake of its own: when it connects in vain before it could say PUBREL again,
     it goes back to PUBLISH, of a message that the broker has been told to forget."""
 
