@@ -56,16 +56,19 @@ class MqttPublisher(Client):
 
     def work(self) -> None:
         client = _client(self.name, self._address, self.ending)
+        answered: set[int] = set()  # `is_published` fails for what is said between connections.
+        client.on_publish = lambda client, data, packet, *rest: answered.add(packet)
         for number in count():
             if self.ending.wait(_PAUSE_S):
                 break
             body = f"{self.name}:{number}".encode()
             published = client.publish(TOPIC, body, qos=2)
             until_s = time.monotonic() + _SETTLED_S
-            while not published.is_published():
+            while published.mid not in answered:
                 if self.ending.is_set() and time.monotonic() > until_s:
                     raise AssertionError(f"{body!r} is not answered")
                 time.sleep(0.005)
+            answered.clear()
             self.confirmed[body] = None
         client.disconnect()
         client.loop_stop()
